@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-READY_S = 10.0
+READY_S, BOOKS_S = 10.0, 30.0  # for so long a cluster starts, and its slurmdbd more
 OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
 PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
+BOOKS = "mariadbd", "mariadb-install-db", "mariadb"
 
 CONFIG = """\
 ClusterName={name}
@@ -45,7 +46,7 @@ SlurmdParameters=config_overrides
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
+SelectTypeParameters={counts}
 JobAcctGatherType=jobacct_gather/none
 MinJobAge=300
 KillWait=5
@@ -53,12 +54,13 @@ SlurmctldTimeout=10
 SlurmdTimeout=5
 MessageTimeout=10
 GresTypes=gpu
-PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
+PreemptType=preempt/{preempt}
+PreemptMode={preempt_mode}
+{books}
 {extra}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
-PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime=8
+PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime={grace_s}
 PartitionName=closed Nodes=ALL State=DOWN
 PartitionName=theirs Nodes=ALL State=UP AllowAccounts=others
 """
@@ -70,6 +72,26 @@ OWN_KEY = """\
 AuthType=auth/slurm
 AuthInfo=use_client_ids
 CredType=cred/slurm"""
+ACCOUNTED = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStorageEnforce=associations,limits,qos
+{password}
+PriorityType=priority/multifactor"""
+SLURMDBD = """\
+{auth}
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_acct_db
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+"""
 
 
 def lacking(*, other: bool = False) -> str:
@@ -84,9 +106,21 @@ def lacking(*, other: bool = False) -> str:
     return ""
 
 
-def need_slurm(*, other: bool = False) -> None:
-    """Skip, saying why, where there is no Slurm to be had."""
-    missing = lacking(other=other)
+def lacking_books(*, other: bool = False) -> str:
+    """Why no cluster can keep books by slurmdbd here; empty when one can."""
+    for program in BOOKS:
+        if shutil.which(program, path=_path()) is None:
+            return f"{program} is not installed: see .ci/run"
+    root = OTHER_ROOT if other else Path("/")
+    for name in "sbin/slurmdbd", "lib/x86_64-linux-gnu/slurm-wlm/accounting_storage_mysql.so":
+        if not (root / "usr" / name).exists():
+            return f"{root}/usr/{name} is not there: see .ci/run"
+    return ""
+
+
+def need_slurm(*, other: bool = False, books: bool = False) -> None:
+    """Skip, saying why, where there is no Slurm to be had; with books: no slurmdbd."""
+    missing = lacking(other=other) or (books and lacking_books(other=other))
     if missing:
         pytest.skip(missing)
 
@@ -103,6 +137,10 @@ class Cluster:
         other: the Slurm of the other root.
         extra: lines of slurm.conf.
         rest: also slurmrestd; "unix" or "tcp", the latter with tokens.
+        counts: what is counted, beside nodes: SelectTypeParameters.
+        preempt: PreemptType and PreemptMode; `grace_s` is the partition low's.
+        books: what sacctmgr is told before the cluster begins, a line each; then it has a slurmdbd,
+            with a database of its own.
     """
 
     def __init__(
@@ -114,12 +152,18 @@ class Cluster:
         other: bool = False,
         extra: str = "",
         rest: str = "",
+        counts: str = "CR_Core_Memory",
+        books: Sequence[str] = (),
+        preempt: str = "partition_prio CANCEL",
+        grace_s: int = 8,
     ) -> None:
         where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
         self.name, self.other = name, other
         self.nodes = [f"{name}{at}" for at in range(nodes)]
         self.folder = Path(tempfile.mkdtemp(prefix="gf-slurm-", dir=where))
         self._cpus, self._extra, self._rest = cpus, extra, rest
+        self._counts, self._books = counts, tuple(books)
+        self._preempt, self._grace_s = preempt.split(), grace_s
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._become()
@@ -231,7 +275,7 @@ class Cluster:
     # --- its start and end ---------------------------------------------------------------------
 
     def _configure(self) -> None:
-        ports = _free_ports(len(self.nodes) + 2)
+        ports = _free_ports(len(self.nodes) + 3)
         host = socket.gethostname()
         nodes = "\n".join(
             f"NodeName={each} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
@@ -244,6 +288,7 @@ class Cluster:
             (self.folder / "jwt.key").write_bytes(secrets.token_bytes(32))
             (self.folder / "jwt.key").chmod(0o600)
             auth += f"\nAuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={self.folder}/jwt.key"
+        books = self._configure_books(auth, host, ports[-3]) if self._books else ""
         self.conf.write_text(
             CONFIG.format(
                 name=self.name,
@@ -252,6 +297,11 @@ class Cluster:
                 auth=auth,
                 folder=self.folder,
                 extra=self._extra,
+                counts=self._counts,
+                preempt=self._preempt[0],
+                preempt_mode=self._preempt[1],
+                grace_s=self._grace_s,
+                books=books,
                 nodes=nodes,
             )
         )
@@ -271,6 +321,32 @@ class Cluster:
         for each in self.nodes:
             (self.folder / f"spool-{each}").mkdir(exist_ok=True)
 
+    def _configure_books(self, auth: str, host: str, port: int) -> str:
+        """What slurm.conf has of it."""
+        auth = "\n".join(each for each in auth.splitlines() if not each.startswith("Cred"))
+        conf = self.folder / "slurmdbd.conf"
+        conf.write_text(SLURMDBD.format(auth=auth, host=host, port=port, folder=self.folder))
+        conf.chmod(0o600)
+        # Else it looks for munge's usual socket.
+        password = "" if self.other else f"AccountingStoragePass={self.folder}/munge"
+        return ACCOUNTED.format(port=port, password=password)
+
+    def _start_database(self) -> None:
+        data, common = self.folder / "mysql", ["--no-defaults", "--user=root"]
+        if not data.exists():
+            plain = "--auth-root-authentication-method=normal"
+            made = subprocess.run(
+                ["mariadb-install-db", *common, f"--datadir={data}", "--skip-test-db", plain],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert made.returncode == 0, made.stdout + made.stderr
+        files = [f"--socket={self.folder}/mysql.sock", f"--pid-file={self.folder}/mysql.pid"]
+        files += [f"--datadir={data}", "--skip-networking", "--innodb-buffer-pool-size=64M"]
+        files += ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
+        self._processes.append(self._popen("mariadbd", *common, *files))
+
     def _start(self) -> None:
         lines = ["trap 'exit 0' TERM"]
         if not self.other:
@@ -281,6 +357,15 @@ class Cluster:
                 "--num-threads=2 &",
                 f"while [ ! -S {self.folder}/munge ]; do sleep 0.01; done",
             ]
+        if self._books:
+            told = self.folder / "books"
+            told.write_text("".join(f"{each}\n" for each in self._books))
+            lines += [
+                f"while [ ! -S {self.folder}/mysql.sock ]; do sleep 0.01; done",
+                f"MYSQL_UNIX_PORT={self.folder}/mysql.sock slurmdbd -D &",
+                f"until sacctmgr -iQ add cluster {self.name} >/dev/null 2>&1; do sleep 0.05; done",
+                f"sacctmgr -iQ < {told}",
+            ]
         held = self.folder / "held"
         lines += [f"(while :; do [ -e {held} ] || slurmctld -D; sleep 0.1; done) &"]
         lines += [f"slurmd -D -N {each} &" for each in self.nodes]
@@ -288,7 +373,9 @@ class Cluster:
         script = self.folder / "run.sh"
         script.write_text("\n".join(lines) + "\n")
         inside = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-        self._processes = [self._popen(*inside, *self.prefix, "sh", str(script))]
+        if self._books:
+            self._start_database()
+        self._processes.append(self._popen(*inside, *self.prefix, "sh", str(script)))
         if self._rest:
             # Outside of that namespace, as it asks the kernel for the process that calls.
             security = {"SLURMRESTD_SECURITY": "disable_user_check"}
@@ -315,7 +402,7 @@ class Cluster:
             )
 
     def _becomes_ready(self) -> bool:
-        until_s = time.monotonic() + READY_S
+        until_s = time.monotonic() + READY_S + (BOOKS_S if self._books else 0.0)
         while time.monotonic() < until_s and all(each.poll() is None for each in self._processes):
             with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
                 states = self.run("sinfo", "-h", "-p", "main", "-N", "-o", "%t").split()

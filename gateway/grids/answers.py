@@ -63,6 +63,8 @@ def _limits(found: Any) -> Limits:
     _moment("limit_s", found.limit_s)
     if found.limit_s is not None and found.limit_s <= 0:
         raise ValueError(f"limit_s is {found.limit_s!r:.60}: pilots that may not run at all")
+    if found.pilots_left is not None:
+        _count("pilots_left", found.pilots_left, 0)
     return found
 
 

@@ -53,11 +53,16 @@ class Blame(StrEnum):
 
 
 class GridFault(Exception):
-    """A grid did not do what was asked; the text says what is wrong, and what to do about it."""
+    """A grid did not do what was asked; the text says what is wrong, and what to do about it.
 
-    def __init__(self, blame: Blame, text: str) -> None:
+    Attributes:
+        is_full: it has as many of ours as it takes: an order waits for its turn, nothing failed.
+    """
+
+    def __init__(self, blame: Blame, text: str, *, is_full: bool = False) -> None:
         super().__init__(text)
         self.blame = blame
+        self.is_full = is_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +139,13 @@ class Limits:
         pilots_max: of one order.
         orders_max: in a minute.
         limit_s: that a pilot may run; None: for ever.
+        pilots_left: that it takes now beside those that there are; None: any number.
     """
 
     pilots_max: int = 1_000
     orders_max: int = 60
     limit_s: float | None = None
+    pilots_left: int | None = None
 
 
 def check_order(order: Order, limits: Limits) -> None:

@@ -118,15 +118,28 @@ class Fleet:
             self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
         self.starts += [now_s] * len(names)
 
-    def refused(self, order: Order, text: str, now_s: float, *, is_final: bool = False) -> None:
+    def refused(
+        self,
+        order: Order,
+        text: str,
+        now_s: float,
+        *,
+        is_final: bool = False,
+        is_full: bool = False,
+    ) -> None:
         """The grid did not take an order. What it has shown of it is there nevertheless.
 
-        After a final one there is no other until `forgive`.
+        After a final one there is no other until `forgive`. One that is full has as many as it
+        takes, which is no failure.
         """
         if is_final:
             self.barred = text
         made = self.orders.pop(order.name, None)
-        if made is not None:
+        if made is not None and is_full:
+            self.why = text
+            for name in made.missing:
+                self.pilots.pop(name, None)
+        elif made is not None:
             self._give_up(made, text, now_s)
 
     def forgive(self) -> None:

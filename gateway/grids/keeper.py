@@ -528,7 +528,7 @@ class Keeper:
             "start": self.decided.start,
             "cancel": len(self.decided.cancel),
             "drain": len(self.decided.drain),
-            "why": list(self.decided.why),
+            "why": [*self.decided.why, *self._ordering.limited(self.decided.start)],
             "failures": past.failures,
             "failed": self.fleet.why,
             "barred": past.barred,

@@ -6,7 +6,7 @@ like any other, and what is wrong is said once, as is its end.
 
 import itertools
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import trio
@@ -148,11 +148,23 @@ class Ordering:
         self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
         made: list[Order] = []
         while pilots > 0 and len(self._orders_s) < self.limits.orders_max:
-            some = min(pilots, self.limits.pilots_max)
+            left = self.limits.pilots_left
+            some = min(pilots, self.limits.pilots_max, pilots if left is None else left)
+            if not some:
+                break  # it is full, until it is asked again
+            if left is not None:
+                self.limits = replace(self.limits, pilots_left=left - some)
             self._orders_s.append(now_s)
             made.append(self._new(some, self.shape, now_s))
             pilots -= some
         return made
+
+    def limited(self, pilots: int) -> list[str]:
+        """Why no more of so many pilots are ordered, where the grid takes no more."""
+        left = self.limits.pilots_left
+        return (
+            [] if left is None or pilots <= left else [f"its grid takes {left:,} pilots more now"]
+        )
 
     def order_one(self, tags: Tags, now_s: float) -> Order:
         """An order for one pilot that carries these tags beside the pool's; to be made."""
@@ -186,6 +198,7 @@ class Ordering:
         try:
             with trio.fail_after(CALL_S):
                 await self.grid.start(order)
+            self.note_trouble("start", "")
             return ""
         except GridFault as error:
             fault = error
@@ -194,6 +207,11 @@ class Ordering:
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self._say(describe_fault("its adapter", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
+        if fault.is_full:
+            self.limits = replace(self.limits, pilots_left=0)
+            self.note_trouble("start", str(fault))
+            self._fleet.refused(order, str(fault), self._now_s(), is_full=True)
+            return str(fault)
         is_final = fault.blame is Blame.NEVER
         self._fleet.refused(order, str(fault), self._now_s(), is_final=is_final)
         more = "; no more are, until `gridfed reload` or `gridfed pool test`" if is_final else ""
@@ -274,7 +292,8 @@ def in_words(found: Any) -> str:
             return found
         case Limits():
             ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
-            return f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            said = f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            return said + ("" if found.pilots_left is None else f"; {found.pilots_left:,} more now")
         case Capacity():
             most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
             return f"{found.slots_now:,} slots more would begin at once, {most} in time"

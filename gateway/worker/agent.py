@@ -23,7 +23,7 @@ import trio
 
 from federation.address import TOKEN_VARIABLE
 from federation.environments import unwrap
-from federation.errors import GridError, ProtocolError
+from federation.errors import GatewayUnreachable, GridError, ProtocolError, SessionRefused
 from federation.handshake import Opened
 from federation.messages import (
     Assign,
@@ -69,6 +69,8 @@ REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
+# As sysexits.h has them: a batch system shows them, and nobody takes them for a fault of its node.
+NO_GATEWAY, REFUSED = 69, 77
 GPU_TAG: Final = "gpu"
 GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -533,8 +535,10 @@ async def run_agent(settings: AgentSettings) -> int:
     try:
         await agent.run()
     except* GridError as errors:
-        say(f"gives up: {_first(errors)}")
-        agent.exit_code = 1
+        cause = _first(errors)
+        say(f"gives up: {cause}")
+        codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED}
+        agent.exit_code = codes.get(type(cause), 1)
     finally:
         host.close()
     return agent.exit_code

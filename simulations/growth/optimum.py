@@ -15,24 +15,32 @@ grid bills at least for each run is left out, which does the same.
   pays the cheaper of two, to stay or to stop and start again. (The same slots by another way: Lu,
   Chen and Andrew 2013, "Simple and effective dynamic provisioning for power-proportional data
   centers".)
-- In steps (`steps_needed`) a run of n steps is n blocks of a step each, one after another; that a
-  slot can't work while it starts is left out, which is much where tasks fill whole steps (see the
-  README). The fewest blocks that cover a curve are found from
-  left to right: a block is begun only at a moment at which there are too few. Proof: let blocks
-  that cover the curve begin at c1 <= c2 <= ..., and those found at g1 <= g2 <= ...; then ci <= gi.
-  For if that holds up to i - 1, and ci > gi, those of the c that are there at gi are among the
-  first i - 1, and of those each g is there too, as it has begun by gi and ends no sooner: so there
-  are no more of the c than of the g, which are too few. Hence there are as many c as g, or more.
+- In steps (`steps_needed`) a run of n steps is there for n steps less its start. The fewest steps
+  are exact for such a curve, by a linear program (HiGHS): so many runs of each kind, the least
+  steps in all, and at each moment no fewer than are busy.
+  * A run begins only where the curve rises. Of the best ways take one of the fewest runs, and of
+    those one whose runs begin the latest. Were there a run that begins at another moment, then
+    nobody else ends there, and it could begin later; or one does, and could go on for as many steps
+    instead, for one start less.
+  * Between two changes of the curve runs only end. So who is not there until the second is no help,
+    and the program has as many rows as the curve has changes.
+  * Each run is there for moments that follow on each other: such a matrix is totally unimodular, so
+    the program's best has whole numbers. (It is a flow on a line: what is there at a moment goes on
+    from it; Veinott and Wagner 1962.)
 
 *Whatever the waiting*: nobody pays less than for each slot-second of the work.
 """
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 Span = tuple[float, float, int]  # from, to, so many slots
+SLACK: Final = 1e-6  # seconds that a run is there for more: sums of moments are not exact
 
 
 class Terms(NamedTuple):
@@ -54,7 +62,7 @@ def least_for_curve(spans: Iterable[Span], terms: Terms) -> float:
     """
     spans = list(spans)
     in_seconds = sum(_in_levels(level, terms.start_s) for level in levels(spans))
-    return max(in_seconds, steps_needed(spans, terms.step_s) * terms.step_s)
+    return max(in_seconds, steps_needed(spans, terms) * terms.step_s)
 
 
 def levels(spans: Iterable[Span]) -> list[list[tuple[float, float]]]:
@@ -71,24 +79,38 @@ def levels(spans: Iterable[Span]) -> list[list[tuple[float, float]]]:
     return found
 
 
-def steps_needed(spans: Iterable[Span], step_s: float) -> int:
-    """The fewest blocks of a step each that cover these spans; none where there are no steps."""
-    if not step_s:
+def steps_needed(spans: Iterable[Span], terms: Terms) -> int:
+    """The fewest steps of runs that serve these spans; none where there are no steps."""
+    changes = _changes(spans)
+    if not terms.step_s or not changes:
         return 0
-    blocks: deque[tuple[float, int]] = deque()  # that are there: their end, how many
-    needed = there = busy = 0
-    changes = deque(_changes(spans))
-    while changes:
-        at_s = min(changes[0][0], blocks[0][0] if blocks else changes[0][0])
-        while blocks and blocks[0][0] <= at_s:
-            there -= blocks.popleft()[1]
-        if changes[0][0] <= at_s:
-            busy += changes.popleft()[1]
-        if busy > there:
-            needed += busy - there
-            blocks.append((at_s + step_s, busy - there))
-            there = busy
-    return needed
+    moments = [at_s for at_s, _ in changes]
+    # From a change to another: a run, or (back to the one before, for nothing) a slot that is idle.
+    arcs = [(at, at - 1, 0) for at in range(1, len(moments))]
+    for at, (begin_s, more) in enumerate(changes):
+        if more > 0:
+            arcs += [(at, until, steps) for until, steps in _runs(moments, begin_s, terms)]
+    rows = [begin for begin, _, _ in arcs] + [until for _, until, _ in arcs]
+    signs = [1.0] * len(arcs) + [-1.0] * len(arcs)
+    matrix = csr_array((signs, (rows, 2 * list(range(len(arcs))))), (len(moments), len(arcs)))
+    found = linprog(
+        [steps for _, _, steps in arcs], A_eq=matrix, b_eq=[more for _, more in changes]
+    )
+    if not found.success:
+        raise ArithmeticError(f"no fewest steps were found: {found.message}")
+    return round(float(found.fun))
+
+
+def _runs(moments: Sequence[float], begin_s: float, terms: Terms) -> Iterable[tuple[int, int]]:
+    """The runs that may begin at a moment: until which, and of how many steps."""
+    before, steps = bisect_right(moments, begin_s) - 1, 0
+    while before < len(moments) - 1:
+        steps += 1
+        until_s = begin_s + steps * terms.step_s - terms.start_s + SLACK
+        until = bisect_right(moments, until_s) - 1
+        if until > before:
+            yield until, steps
+            before = until
 
 
 def _changes(spans: Iterable[Span]) -> list[tuple[float, int]]:

@@ -99,11 +99,11 @@ def _days(found: Figures) -> str:
     )
     text = (
         "*To the bound*: what nobody pays less than who knows all of it and runs each task when it "
-        "ran with us; by the hour: the fewest hours that cover the slots that were busy. The ratio "
-        "to his optimum is no higher than this one, which is what is promised. *To the work "
-        "alone*: what nobody pays less than, however long things wait. *To no waiting at all*: the "
-        "bound for who had a slot ready for everything. *Wait* is the mean time until the first "
-        "task of a job begins, *later* how much later than at once it is done."
+        "ran with us. The ratio to his optimum is no higher than this one, which is what is "
+        "promised. *To the work alone*: what nobody pays less than, however long things wait. *To "
+        "no waiting at all*: the bound for who had a slot ready for everything. *Wait* is the "
+        "mean time until the first task of a job begins, *later* how much later than at once it "
+        "is done."
     )
     return _table(head, rows) + "\n\n" + text
 

@@ -47,15 +47,21 @@ class Request:
     environment: Mapping[str, str]
 
 
-def request_of(settings: SlurmSettings, launch: Launch, order: Order) -> Request:
-    """What is asked of Slurm for an order that `check_order` has passed. Raises GridFault."""
+def request_of(
+    settings: SlurmSettings, launch: Launch, order: Order, memory_mb: int = 0
+) -> Request:
+    """What is asked of Slurm for an order that `check_order` has passed. Raises GridFault.
+
+    Args:
+        memory_mb: that a pilot asks for whose shape says nothing of it; 0: it does not ask.
+    """
     limit_min, warn_s = _times(settings, order.limit_s)
     return Request(
         name=f"{job_start(launch.mark)}{order.name}",
         script=script_of(settings, launch, order),
         pilots=order.pilots,
         cpus=order.shape.slots * settings.cpus_per_slot,
-        memory_mb=-(-order.shape.memory_bytes // (1 << 20)),
+        memory_mb=-(-order.shape.memory_bytes // (1 << 20)) or memory_mb,
         gpus=_gpus(settings, order.shape),
         limit_min=limit_min,
         warn_s=warn_s,
@@ -119,7 +125,8 @@ def sbatch_options(settings: SlurmSettings, request: Request) -> list[str]:
         "signal": f"B:TERM@{request.warn_s}" if request.warn_s else "",
         "chdir": settings.folder,
         "output": _log(settings, "%x.%a"),
-        "export": ",".join(sorted(request.environment)),
+        # Of names alone, the node would run the user's login shell first, however long that takes.
+        "export": "ALL",
     }
     words = [f"--{name}={value}" for name, value in given.items() if value]
     words += ["--requeue" if settings.requeue else "--no-requeue", "--open-mode=append"]

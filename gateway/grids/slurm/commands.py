@@ -23,15 +23,23 @@ from gateway.grids.slurm.listing import (
     read_nodes,
     read_partition_lines,
 )
+from gateway.grids.slurm.memory import read_memory
+from gateway.grids.slurm.quotas import Quotas, read_quotas
 from gateway.grids.slurm.settings import SlurmSettings
-from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
+from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds, is_there
 
 IDS_MAX: Final = 100  # expressions in one scancel
 KEPT: Final = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "SLURM_JWT")
 EXPECTED: Final = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.ASCII)
 JSON_SINCE: Final = (22, 5)
 SHOW_JSON_SINCE: Final = (23, 2)  # `scontrol show nodes --json`; before: `sinfo --json`
-BOUND: Final = re.compile(r"^(MaxArraySize|MaxJobCount)\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
+BOUND: Final = re.compile(
+    r"^(MaxArraySize|MaxJobCount|AccountingStorageEnforce|SelectTypeParameters)\s*=\s*(\S*)",
+    re.MULTILINE,
+)
+GIVEN: Final = ("HOME", "USER", "LOGNAME", "SLURM_JWT", "SLURM_CONF")  # to sbatch and its jobs
+ENFORCING: Final = {"limits", "safe", "all"}
+DENIED: Final = "access/permission denied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,13 @@ class Commands:
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
         self._release: tuple[int, int] | None = None
+        self._uid: int | None = None  # of whom the commands are run as
 
     async def version(self) -> str:
         """Of Slurm; its controller has answered."""
         conf = self._settings.conf
-        if conf and not self._settings.prefix and not await trio.Path(conf).is_file():
+        timeout_s = self._settings.timeout_s
+        if conf and not self._settings.prefix and not await is_there(conf, timeout_s):
             # Slurm's commands would look for it for a minute.
             raise GridFault(Blame.NEVER, f"conf {conf}: there is no such file")
         said = await self._ask("sinfo", "--version")
@@ -91,12 +101,37 @@ class Commands:
     async def bounds(self) -> Bounds:
         """How it is configured."""
         said = await self._ask("scontrol", "show", "config")
-        found = {name: int(value) for name, value in BOUND.findall(said.out.decode("latin-1"))}
-        return Bounds(found.get("MaxArraySize"), found.get("MaxJobCount"))
+        text = said.out.decode("latin-1")
+        found = dict(BOUND.findall(text))
+        enforced = set(found.get("AccountingStorageEnforce", "").lower().split(","))
+        return Bounds(
+            _whole(found.get("MaxArraySize", "")),
+            _whole(found.get("MaxJobCount", "")),
+            has_quotas=bool(enforced & ENFORCING),
+            counts_memory="MEMORY" in found.get("SelectTypeParameters", "").upper(),
+            memory=read_memory(text),
+        )
+
+    async def quotas(self, qos: Sequence[str]) -> Quotas:
+        """The limits that hold for us: slurmctld knows them, and asks no database."""
+        settings = self._settings
+        if self._uid is None:
+            said = await self._ask("id", "-u")
+            self._uid = _whole(said.out.decode(errors="replace").strip())
+        said = await self._run("scontrol", "show", "assoc_mgr", "flags=assoc,qos")
+        if said.code and DENIED in said.err.lower():
+            return Quotas()  # they are kept from us: a refusal will say so
+        if said.code or self._uid is None:
+            raise fault_of("scontrol", said.err)
+        uid, text = self._uid, said.out.decode(errors="replace")
+        # Every account of a large cluster is in it.
+        return await trio.to_thread.run_sync(
+            lambda: read_quotas(text, uid, settings.account, qos, settings.partitions)
+        )
 
     async def expect(self, request: Request) -> float | None:
         """When such a job would begin."""
-        said = await self._submit(request, "--test-only")
+        said = await self._submit(request, "--test-only", TZ="UTC")
         found = EXPECTED.search(said.err)
         if found is None:
             return None
@@ -119,9 +154,10 @@ class Commands:
             if text or (said.code and not lines):
                 raise fault_of("scancel", text)
 
-    async def _submit(self, request: Request, *more: str) -> Said:
+    async def _submit(self, request: Request, *more: str, **variables: str) -> Said:
         words = ["sbatch", *sbatch_options(self._settings, request), *more]
-        said = await self._run(*words, text=request.script, environment=request.environment)
+        environment = {**request.environment, **variables}
+        said = await self._run(*words, text=request.script, environment=environment)
         if said.code:
             raise fault_of("sbatch", said.err)
         return said
@@ -144,7 +180,10 @@ class Commands:
         """Run a command. Raises GridFault if it can't be, or takes too long."""
         settings = self._settings
         command = [*settings.prefix, *words]
-        everything = self._environment() | dict(environment or {})
+        everything = self._environment()
+        if environment is not None:  # which the job has, too
+            everything = {name: everything[name] for name in GIVEN if name in everything}
+            everything |= environment
         try:
             with trio.fail_after(settings.timeout_s):
                 return await _run(command, text.encode(), everything)
@@ -165,6 +204,10 @@ class Commands:
         found |= {"TZ": "UTC", "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
         conf = self._settings.conf or os.environ.get("SLURM_CONF", "")
         return found | ({"SLURM_CONF": conf} if conf else {})
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,10}", text, re.ASCII) else None
 
 
 async def _run(command: Sequence[str], text: bytes, environment: Mapping[str, str]) -> Said:

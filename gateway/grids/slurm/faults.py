@@ -17,6 +17,9 @@ GONE: Final = re.compile(
     r"invalid job id|already completing or completed|job has already finished", re.IGNORECASE
 )
 
+POLICY: Final = "job violates accounting/qos policy"
+LIMIT: Final = re.compile(r"\b(?:Assoc|QOS|Max)[A-Z]\w{2,60}\b", re.ASCII)
+
 _A, _E, _N = Blame.AGAIN, Blame.ELSEWHERE, Blame.NEVER
 # In this order: the first that is found in a text counts.
 KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
@@ -34,7 +37,6 @@ KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("error sending", _A, "slurmctld went away"),
     ("slurmdbd", _A, "the accounting daemon is not there"),
     ("resource temporarily unavailable", _A, "slurmctld has too much to do"),
-    ("job violates accounting/qos policy", _E, "a limit of the account or qos is reached"),
     ("maximum number of jobs", _E, "Slurm has as many jobs as it takes (MaxJobCount)"),
     ("job limit", _E, "a limit of the account or qos is reached"),
     ("required node not available", _E, "the nodes are down, drained or reserved"),
@@ -67,10 +69,11 @@ KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("access by user not allowed", _N, "our user may not use `partition`"),
     ("invalid user id", _N, "the nodes do not know our user"),
     ("submitting jobs as root", _N, "this partition takes no jobs of root"),
-    ("protocol authentication error", _N, "the token is over or wrong, or munge is not the same"),
-    ("authentication failure", _N, "the token is missing, over or wrong"),
-    ("invalid authentication credential", _N, "the token is over or wrong, or munge differs"),
-    ("munge", _N, "munge does not work here: is munged there, with the cluster's key?"),
+    # Whoever renews a token, or mends munge, need not know of us: the pool goes on by itself.
+    ("protocol authentication error", _A, "the token is over or wrong, or munge is not the same"),
+    ("authentication failure", _A, "the token is missing, over or wrong"),
+    ("invalid authentication credential", _A, "the token is over or wrong, or munge differs"),
+    ("munge", _A, "munge does not work here: is munged there, with the cluster's key?"),
     ("incompatible versions", _N, "the commands are too new or too old for this slurmctld"),
     ("unable to process configuration file", _N, "`conf` is no slurm.conf that can be read"),
     ("cannot stat file", _N, "`conf` names no file"),
@@ -93,10 +96,31 @@ def fault_of(what: str, text: str) -> GridFault:
     """
     said = tidy(text) or "nothing"
     lower = said.lower()
+    if POLICY in lower:
+        return _over_limit(what, said)
     for known, blame, remedy in KNOWN:
         if known in lower:
             return GridFault(blame, f"{what}: {remedy} (Slurm says: {said})")
     return GridFault(Blame.ELSEWHERE, f"{what} failed; Slurm says: {said}")
+
+
+def _over_limit(what: str, said: str) -> GridFault:
+    """Limits of accounts and qualities of service. sbatch says which, slurmrestd does not.
+
+    Of jobs that are submitted there may be too many, which passes. All else that is refused at once
+    (`DenyOnLimit`), and not left to wait, one pilot is over alone.
+    """
+    reason = LIMIT.search(said)
+    shown = f"(Slurm says: {said})"
+    if reason is None:
+        text = "a limit of the account or qos is reached, or a pilot alone is over one"
+        return GridFault(_E, f"{what}: {text} {shown}", is_full=True)
+    if "Submit" in reason[0]:
+        text = "the account or qos has as many jobs as it may submit"
+        return GridFault(_E, f"{what}: {text} {shown}", is_full=True)
+    if "WallDuration" in reason[0]:
+        return GridFault(_N, f"{what}: `walltime` is over MaxWall of the account or qos {shown}")
+    return GridFault(_N, f"{what}: a pilot alone is over a limit of the account or qos {shown}")
 
 
 def tidy(text: str) -> str:

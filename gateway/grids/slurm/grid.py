@@ -30,13 +30,15 @@ from gateway.grids.contract import (
     Stand,
     check_order,
 )
-from gateway.grids.slurm.asking import request_of
+from gateway.grids.slurm.asking import Request, request_of
 from gateway.grids.slurm.commands import Commands
 from gateway.grids.slurm.listing import Node, Partition, read_jobs
+from gateway.grids.slurm.memory import memory_of, read_amount_mb
+from gateway.grids.slurm.quotas import JOBS, SUBMITS, Quotas
 from gateway.grids.slurm.rest import SlurmRest
 from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import FORESEEN_S, Listing, job_start, look
-from gateway.grids.slurm.way import Bounds, Way
+from gateway.grids.slurm.way import Bounds, Way, is_there
 
 ARRAY_MAX: Final = 1_000  # as Slurm is by default, and where it can't be asked
 LOCK_S: Final = 0.02  # between two looks whether another one submits
@@ -71,6 +73,7 @@ class SlurmGrid:
         self._way: Way = SlurmRest(settings, rest) if rest is not None else Commands(settings)
         self._made: OrderedDict[str, None] = OrderedDict()
         self._told_strays = False
+        self._fit: int | None = None  # pilots of one order, after Slurm did not take as many
 
     async def check(self) -> str:
         """Look whether Slurm answers, and takes what our orders would be."""
@@ -84,43 +87,65 @@ class SlurmGrid:
             if _is_barred(each, settings.account):
                 text = f"partition {each.name} does not take account {settings.account!r}"
                 raise GridFault(Blame.NEVER, text)
+        bounds = await self._way.bounds()
+        quotas = await self._quotas(bounds, partitions)
+        over = misfit(settings, quotas)
+        if over:
+            raise GridFault(Blame.NEVER, over)
         limits = await self.limits()
-        probe = Order("probe", 1, Shape())
-        await self._way.expect(request_of(settings, self._launch, probe))
+        full = ""
+        try:
+            await self._way.expect(await self._request(Order("probe", 1, Shape()), bounds))
+        except GridFault as fault:
+            if not fault.is_full:
+                raise
+            full = f"; it takes no more now: {fault}"
         way = "slurmrestd" if settings.rest is not None else "commands"
         said = f"{version} by {way}, partition {settings.partition}: "
         said += f"up to {limits.pilots_max:,} pilots an order"
-        if not await trio.Path(settings.python).exists():
+        if not await is_there(settings.python, settings.timeout_s):
             said += f"; python {settings.python} is not on this host: is it on the nodes?"
-        return said
+        return said + full
 
     async def limits(self) -> Limits:
         """Slurm's own limits, as of now."""
         bounds = await self._way.bounds()
+        partitions = self._ours(await self._way.partitions())
+        quotas = await self._quotas(bounds, partitions)
         limit_s = self._settings.walltime_s
         if limit_s is None:
-            given = [each.limit_s for each in self._ours(await self._way.partitions())]
+            given = [quotas.limit_s, *(each.limit_s for each in partitions)]
             limit_s = min((each for each in given if each is not None), default=None)
-        return Limits(self._array_max(bounds), self._settings.orders_max, limit_s)
+        known = self._array_max(bounds), self._fit, quotas.submits_max()
+        most = max(1, min(each for each in known if each is not None))
+        submits = quotas.submits()
+        left = None if submits is None else submits[0]
+        return Limits(most, self._settings.orders_max, limit_s, left)
 
     async def capacity(self, shape: Shape) -> Capacity:
-        """What the partition's nodes have free, and have at all, less what is ours."""
-        nodes = [each for each in await self._way.nodes() if self._is_of_ours(each)]
-        fit = [self._pilots_on(each, shape) for each in nodes]
+        """What the partition's nodes have free, and have at all, less what is ours.
+
+        Limits of accounts and of qualities of service bound both, where Slurm tells them.
+        """
+        bounds, nodes = await self._way.bounds(), await self._way.nodes()
+        partitions = self._ours(await self._way.partitions())
+        nodes = [each for each in nodes if self._is_of_ours(each)]
+        _, memory_mb = self._memory(shape, bounds, partitions, nodes)
+        fit = [self._pilots_on(each, shape, memory_mb) for each in nodes]
         now, most = sum(each for each, _ in fit), sum(each for _, each in fit)
-        busy = sum(
-            each.slots
-            for each in (await self._look()).sightings
-            if each.stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
-        )
-        slots_now = now * shape.slots
-        begins_s = None
-        if not slots_now and most:
-            probe = Order("probe", 1, shape)
-            begins_s = await self._way.expect(request_of(self._settings, self._launch, probe))
-        if begins_s is not None and not 0 <= begins_s - self._utc_s() <= FORESEEN_S:
-            begins_s = None
-        return Capacity(slots_now, max(slots_now, most * shape.slots - busy), begins_s)
+        ours = [each for each in (await self._look()).sightings if each.stand is not Stand.ENDED]
+        busy = sum(each.slots for each in ours if each.stand is not Stand.QUEUED)
+        needs = {"cpu": self._cpus(shape), "mem": memory_mb, "gres/gpu": shape.gpus}
+        let_now, let_most = (await self._quotas(bounds, partitions)).pilots(needs)
+        slots_max = most * shape.slots - busy
+        if let_now is not None and let_most is not None:
+            now = min(now, let_now)
+            there = sum(each.slots for each in ours)
+            slots_max = min(slots_max, let_most * shape.slots - there)
+        slots_now, begins_s = now * shape.slots, None
+        if not slots_now and most and let_now != 0:
+            begins_s = await self._begins_s(shape, bounds)
+        return Capacity(slots_now, max(slots_now, slots_max), begins_s)
 
     async def pilots(self) -> Sequence[Sighting]:
         """All of ours that Slurm knows: those that ended, too, for MinJobAge (300 s by default)."""
@@ -142,14 +167,15 @@ class SlurmGrid:
         submitted is seen by who looks next. What has begun is not cancelled, or nobody would know
         whether Slurm has it; it takes no longer than `timeout`.
         """
-        check_order(order, Limits(self._array_max(await self._way.bounds())))
-        request = request_of(self._settings, self._launch, order)
+        bounds = await self._way.bounds()
+        check_order(order, Limits(self._array_max(bounds)))
+        request = await self._request(order, bounds)
         async with alone(self._launch.folder / "starting"):
             if order.name in self._made:
                 return
             if order.name not in (await self._look()).orders:
                 with trio.CancelScope(shield=True):
-                    await self._way.submit(request)
+                    await self._submit(order, request)
             self._made[order.name] = None
             while len(self._made) > MADE_MAX:
                 self._made.popitem(last=False)
@@ -168,6 +194,64 @@ class SlurmGrid:
             await self._way.cancel(ids)
 
     # --- what the above is made of ---------------------------------------------------------------
+
+    async def _submit(self, order: Order, request: Request) -> None:
+        """Have an array. One that is over a limit is tried half as large the next time.
+
+        How much of a limit is left is not always told, and others take of it meanwhile.
+        """
+        try:
+            await self._way.submit(request)
+        except GridFault as fault:
+            if fault.is_full:
+                self._fit = max(1, order.pilots // 2)
+            raise
+        if self._fit is not None:
+            self._fit = 2 * self._fit if self._fit < ARRAY_MAX else None
+
+    async def _request(self, order: Order, bounds: Bounds) -> Request:
+        """What is asked of Slurm for an order: memory, too, where it would give a whole node."""
+        memory_mb = 0
+        if not order.shape.memory_bytes and bounds.counts_memory:
+            partitions = self._ours(await self._way.partitions())
+            nodes = [each for each in await self._way.nodes() if self._is_of_ours(each)]
+            memory_mb, _ = self._memory(order.shape, bounds, partitions, nodes)
+        return request_of(self._settings, self._launch, order, memory_mb)
+
+    def _memory(
+        self, shape: Shape, bounds: Bounds, partitions: Sequence[Partition], nodes: Sequence[Node]
+    ) -> tuple[int, int]:
+        """What a pilot asks for, and what it is charged; in MB."""
+        if shape.memory_bytes:
+            asked_mb = -(-shape.memory_bytes // (1 << 20))
+            return asked_mb, asked_mb
+        options, cpus = dict(self._settings.options), self._cpus(shape)
+        if "mem-per-cpu" in options:
+            return 0, read_amount_mb(options["mem-per-cpu"]) * cpus
+        if not bounds.counts_memory:
+            return 0, 0
+        has = [(each.cpus, each.memory_mb) for each in nodes]
+        return memory_of(cpus, bounds.memory, [each.memory for each in partitions], has)
+
+    def _cpus(self, shape: Shape) -> int:
+        return shape.slots * self._settings.cpus_per_slot
+
+    async def _quotas(self, bounds: Bounds, partitions: Sequence[Partition]) -> Quotas:
+        """The limits that hold for ours. Among several partitions nobody knows whose QOS holds."""
+        if not bounds.has_quotas:
+            return Quotas()
+        qos = [partitions[0].qos] if len(partitions) == 1 else []
+        return await self._way.quotas([each for each in (*qos, self._settings.qos) if each])
+
+    async def _begins_s(self, shape: Shape, bounds: Bounds) -> float | None:
+        """When the next pilot would begin, as far as that can be said."""
+        try:
+            found = await self._way.expect(await self._request(Order("probe", 1, shape), bounds))
+        except GridFault as fault:
+            if fault.is_full:
+                return None
+            raise
+        return found if found and 0 <= found - self._utc_s() <= FORESEEN_S else None
 
     async def _look(self) -> Listing:
         data = await self._way.jobs()
@@ -196,11 +280,9 @@ class SlurmGrid:
             return False  # for whom, it does not say
         return not node.states & UNUSABLE and bool(node.partitions & wanted)
 
-    def _pilots_on(self, node: Node, shape: Shape) -> tuple[int, int]:
+    def _pilots_on(self, node: Node, shape: Shape, memory_mb: int) -> tuple[int, int]:
         """How many pilots of a shape a node has room for: now, and when it is empty."""
-        cpus = shape.slots * self._settings.cpus_per_slot
-        needs = [(cpus, node.cpus, node.cpus_taken)]
-        memory_mb = -(-shape.memory_bytes // (1 << 20))
+        needs = [(self._cpus(shape), node.cpus, node.cpus_taken)]
         needs += [(memory_mb, node.memory_mb, node.memory_taken_mb)] if memory_mb else []
         needs += [(shape.gpus, node.gpus, node.gpus_taken)] if shape.gpus else []
         now = min(max(0, total - taken) // need for need, total, taken in needs)
@@ -222,6 +304,17 @@ async def alone(path: Path) -> AsyncIterator[None]:
             except BlockingIOError:
                 await trio.sleep(LOCK_S)
         yield  # closing it unlocks it
+
+
+def misfit(settings: SlurmSettings, quotas: Quotas) -> str:
+    """Why limits let no pilot of this pool run, ever; empty where they do."""
+    walltime_s, limit_s = settings.walltime_s, quotas.limit_s
+    if walltime_s is not None and limit_s is not None and walltime_s > limit_s:
+        return f"`walltime` is over the limit of the account or qos: {limit_s / 60:,.0f} min"
+    for each in quotas.shared:
+        if not each.most and each.what in (SUBMITS, JOBS, "cpu", "node"):
+            return f"a limit lets nothing of ours run: {each.said}"
+    return ""
 
 
 def _is_barred(partition: Partition, account: str) -> bool:

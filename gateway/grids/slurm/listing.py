@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.grids.contract import Blame, GridFault
+from gateway.grids.slurm.memory import UNSAID, Memory, read_memory
 
 TASKS_MAX: Final = 100_000  # of one array: more than any Slurm lets through
 NUMBER_MAX: Final = 1 << 53
@@ -71,13 +72,20 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. Empty sets: all accounts are allowed, none is denied."""
+    """A partition. Empty sets: all accounts are allowed, none is denied.
+
+    Attributes:
+        qos: whose limits hold in it; empty: none's, or it is not said.
+        memory: what a job has in it that asks for none.
+    """
 
     name: str
     is_up: bool
     limit_s: float | None
     accounts: frozenset[str]
     denied: frozenset[str]
+    qos: str = ""
+    memory: Memory = UNSAID
 
 
 def parse(body: bytes, what: str) -> Mapping[str, Any]:
@@ -135,6 +143,8 @@ def read_partition_lines(text: str) -> list[Partition]:
                 read_clock(pairs.get("MaxTime", "")),
                 _names(pairs.get("AllowAccounts", "ALL")),
                 _names(pairs.get("DenyAccounts", "")),
+                pairs.get("QoS", "N/A").replace("N/A", ""),
+                read_memory(line),
             )
         )
     return found
@@ -223,7 +233,7 @@ def _node(entry: Mapping[str, Any]) -> Node:
         ),
         cpus=_count(entry, "effective_cpus") or _count(entry, "cpus"),
         cpus_taken=_count(entry, "alloc_cpus"),
-        memory_mb=_count(entry, "real_memory"),
+        memory_mb=max(0, _count(entry, "real_memory") - _count(entry, "specialized_memory")),
         memory_taken_mb=_count(entry, "alloc_memory"),
         gpus=_gpus(_word(entry, "gres")),
         gpus_taken=_gpus(_word(entry, "gres_used")),

@@ -23,6 +23,7 @@ from gateway.grids.slurm.listing import (
     read_partitions,
     release,
 )
+from gateway.grids.slurm.quotas import Quotas
 from gateway.grids.slurm.settings import Rest, SlurmSettings
 from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
 from gateway.knobs import ConfigError
@@ -55,7 +56,7 @@ class SlurmRest:
 
     async def nodes(self) -> Sequence[Node]:
         """All nodes."""
-        return read_nodes(await self._ask("GET", "nodes"))
+        return await trio.to_thread.run_sync(read_nodes, await self._ask("GET", "nodes"))
 
     async def partitions(self) -> Sequence[Partition]:
         """All partitions."""
@@ -64,6 +65,10 @@ class SlurmRest:
     async def bounds(self) -> Bounds:
         """How it is configured."""
         return Bounds()  # it has no question for that
+
+    async def quotas(self, qos: Sequence[str]) -> Quotas:
+        """The limits that hold for us."""
+        return Quotas()  # nor for how much of them is used
 
     async def expect(self, request: Request) -> float | None:
         """When such a job would begin."""
@@ -76,7 +81,7 @@ class SlurmRest:
         status, answer = await self._exchange("POST", "job/submit", body, hidden)
         said = rest_text(status, answer)
         if said and not submitted(answer):
-            raise fault_of("slurmrestd", self._hide(said, hidden))
+            raise fault_of("slurmrestd", await self._hide(said, hidden))
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
         """Let tasks go."""
@@ -115,13 +120,15 @@ class SlurmRest:
     ) -> Mapping[str, Any]:
         """Ask, and read the answer. Raises GridFault."""
         status, answer = await self._exchange(method, path, body)
-        said = rest_text(status, answer)
+        # All jobs of a large cluster may be in it, and the loop must not wait for them.
+        said = await trio.to_thread.run_sync(rest_text, status, answer)
         if said:
-            raise fault_of("slurmrestd", self._hide(said))
+            raise fault_of("slurmrestd", await self._hide(said))
         return await trio.to_thread.run_sync(parse, answer, "slurmrestd's answer")
 
-    def _hide(self, text: str, more: Collection[str] = ()) -> str:
-        return hide(text, (self._headers().get("X-SLURM-USER-TOKEN", ""), *more))
+    async def _hide(self, text: str, more: Collection[str] = ()) -> str:
+        headers = await self._headers()
+        return hide(text, (headers.get("X-SLURM-USER-TOKEN", ""), *more))
 
     async def _exchange(
         self,
@@ -131,16 +138,15 @@ class SlurmRest:
         hidden: Collection[str] = (),
     ) -> tuple[int, bytes]:
         """The status and the body of an answer. Raises GridFault."""
-        headers = self._headers()
         timeout_s = self._settings.timeout_s
         try:
             with trio.fail_after(timeout_s):
-                return await self._send(method, path, body, headers)
+                return await self._send(method, path, body, await self._headers())
         except trio.TooSlowError:
             text = f"slurmrestd did not answer within {timeout_s:g} s"
             raise GridFault(Blame.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            text = self._hide(f"{type(error).__name__}: {error}", hidden)
+            text = await self._hide(f"{type(error).__name__}: {error}", hidden)
             raise GridFault(
                 Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
             ) from None
@@ -159,12 +165,15 @@ class SlurmRest:
         ):
             return response.status_code, await _read(response)
 
-    def _headers(self) -> dict[str, str]:
+    async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self._rest.user:
             headers["X-SLURM-USER-NAME"] = self._rest.user
         if self._rest.token_file:
-            headers["X-SLURM-USER-TOKEN"] = _read_token(self._rest.token_file)
+            # It may lie in a file system of the net that does not answer.
+            headers["X-SLURM-USER-TOKEN"] = await trio.to_thread.run_sync(
+                _read_token, self._rest.token_file, abandon_on_cancel=True
+            )
         return headers
 
 

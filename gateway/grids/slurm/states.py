@@ -40,6 +40,13 @@ STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
 BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 
+# How a pilot ends by itself: see NO_GATEWAY and REFUSED of gateway.worker.agent.
+EXITS: Final = {
+    69: "it found no gateway, and gave up (code 69): can its node reach this gateway's address?",
+    77: "the gateway did not let it in, and it gave up (code 77)",
+}
+
+
 class Wait(StrEnum):
     """What a reason to wait means."""
 
@@ -72,6 +79,8 @@ REASONS: Final = {
     "NodeDown": (Wait.HELD, "nodes that it needs are down"),
     "ReqNodeNotAvail": (Wait.TURN, "nodes that it needs are not there"),
 }
+# Limits that one job is over, or below, by itself: a pilot is one job on one node.
+ALONE: Final = re.compile(r"PerJob|PerNode|NotSatisfied|^QOSMin|^MaxMemPerLimit$")
 NOT_KNOWN: Final = "account not known"  # how 22.05 puts AccountNotAllowed
 PARTITION_BARRED: Final = "can't use this partition"
 
@@ -193,7 +202,8 @@ def meaning(reason: str) -> tuple[Wait, str]:
         return REASONS["AccountNotAllowed"]
     # Limits of accounts and qualities of service: QOSMaxCpuPerUserLimit, AssocGrpJobsLimit, ...
     if reason.startswith(("QOS", "Assoc", "Max")):
-        if "PerJob" in reason or ("WallDuration" in reason and "Grp" not in reason):
+        is_of_one = ALONE.search(reason) is not None
+        if is_of_one or ("WallDuration" in reason and "Grp" not in reason):
             return Wait.NEVER, "a pilot alone is over a limit of the account or quality of service"
         return Wait.QUOTA, "a limit of the account or quality of service is reached"
     if reason.startswith("ReqNodeNotAvail"):
@@ -208,6 +218,8 @@ def _why_ended(job: Job) -> str:
         return ""
     if job.preempted_s and "PREEMPTED" not in states:
         said = f"preempted; {said}"
+    if "FAILED" in states and job.exit_code in EXITS:
+        return EXITS[job.exit_code]
     if "FAILED" in states and job.exit_code in (126, 127):
         return f"{said} with code {job.exit_code}: is `python` there, on the nodes?"
     if "FAILED" in states and job.exit_code:

@@ -92,6 +92,13 @@ def test_an_order_that_is_not_wanted_any_more_is_not_made_again():
     assert (fleet.pilots, fleet.orders, fleet.failures) == ({}, {}, 0)
 
 
+def test_a_grid_that_is_full_is_no_failure():
+    fleet = Fleet(5.0)
+    fleet.ordered(order(pilots=3), 0.0)
+    fleet.refused(order(pilots=3), "no more for now", 3.0, is_full=True)
+    assert (fleet.failures, fleet.why, fleet.pilots, fleet.orders) == (0, "no more for now", {}, {})
+
+
 def test_what_is_shown_of_a_refused_order_stays():
     fleet = ordered(order(pilots=3))
     fleet.see([shown("a.1")], {}, 1.0)

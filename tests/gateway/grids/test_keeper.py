@@ -210,6 +210,31 @@ async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clo
     assert scene.keeper.view()["failed"] == "full"
 
 
+async def test_a_grid_that_is_full_is_asked_again_and_nothing_has_failed(make, autojump_clock):
+    scene = make()
+    scene.grid.faults["start"] = GridFault(Blame.ELSEWHERE, "a limit is reached", is_full=True)
+    await trio.sleep(5 * FACTS_S)
+    started_s = scene.grid.asked_s("start")
+    assert [b - a for a, b in pairwise(started_s)] == pytest.approx([FACTS_S] * 4, abs=1.5)
+    view = scene.keeper.view()
+    assert (view["failures"], view["failed"]) == (0, "a limit is reached")
+    assert "its grid takes 0 pilots more now" in view["why"]
+    assert len([each for each in scene.said if "a limit is reached" in each]) == 1, "said once"
+    scene.grid.faults.clear()
+    await trio.sleep(2 * FACTS_S)
+    assert scene.grid.shown
+
+
+async def test_no_more_is_ordered_than_the_grid_says_it_takes(make, autojump_clock):
+    scene = make(slots_max=50, slots_min=30)
+    scene.grid.bounds = Limits(pilots_max=4, pilots_left=6)
+    await trio.sleep(FACTS_S / 2)
+    assert sorted(each.pilots for each in scene.grid.asked("start")) == [2, 4]
+    scene.grid.bounds = Limits(pilots_max=4, pilots_left=0)
+    await trio.sleep(2 * FACTS_S)
+    assert len(scene.grid.asked("start")) == 2
+
+
 async def test_a_slow_grid_does_not_slow_the_rounds(make, autojump_clock):
     """A call takes seconds, and that is no time that the gateway has spent on it."""
     scene = make()

@@ -38,7 +38,9 @@ def cluster():
 class Pool:
     """What a keeper has of a pool: a grid, and the gateway that its pilots dial."""
 
-    def __init__(self, cluster, folder, address, *, mark="test-pool", rest=False, **table):
+    def __init__(
+        self, cluster, folder, address, *, mark="test-pool", rest=False, dial_s=30.0, **table
+    ):
         self.cluster = cluster
         folder.mkdir(exist_ok=True)
         self.said = []
@@ -50,7 +52,7 @@ class Pool:
             environment={},
             folder=folder,
             say=self.said.append,
-            dial_s=30.0,
+            dial_s=dial_s,
         )
         settings = (cluster.rest_table if rest else cluster.table) | table
         self.grid = KIND.open(KIND.read(settings), self.launch)
@@ -163,6 +165,18 @@ def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_pat
     assert "cancelled" in pool.until("cancelled.0", Stand.ENDED).fault
 
 
+@pytest.mark.thorough
+def test_a_pilot_that_finds_no_gateway_gives_up_and_says_so(cluster, tmp_path):
+    """Its job has failed, by a code that tells it from what a node does to jobs."""
+    pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=0.5)
+    pool.start("lonely", shape=Shape(1, 256 << 20))
+    found = pool.until("lonely.0", Stand.ENDED)
+    assert "it found no gateway, and gave up" in found.fault
+    told = cluster.run("scontrol", "--oneliner", "show", "job", found.grid_id)
+    assert "JobState=FAILED" in told
+    assert "ExitCode=69:0" in told
+
+
 def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool):
     pool = make_pool(cluster, partition="low", walltime="5h")
     pool.start("hopeless", 3)
@@ -225,6 +239,40 @@ def test_limits_are_those_of_the_cluster(cluster, tmp_path):
 # --- what takes longer ---------------------------------------------------------------------------
 
 
+MEMORIES = [
+    # Counted, no default: a pilot asks for its share of a node, and does not have it alone.
+    ("CR_Core_Memory", "", {}, 2, "2000M", 8),
+    ("CR_CPU_Memory", "", {"cpus_per_slot": 3}, 1, "3000M", 2),
+    ("CR_Core_Memory", "DefMemPerCPU=1500", {}, 2, "3000M", 4),
+    ("CR_Core_Memory", "DefMemPerNode=1900", {}, 1, "1900M", 4),
+    ("CR_Core_Memory", "MaxMemPerCPU=500", {}, 2, "1000M", 8),
+    ("CR_Core_Memory", "", {"options": {"mem-per-cpu": "2G"}}, 1, "2G", 2),
+    ("CR_Core", "", {}, 2, "", 8),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("counts", "extra", "table", "slots", "memory", "capacity"), MEMORIES)
+def test_memory_that_nobody_named(tmp_path, counts, extra, table, slots, memory, capacity):
+    """What a pilot is charged, and how many there can be: as Slurm has it once they are there."""
+    with running(name="gm", counts=counts, extra=extra) as cluster:
+        pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=60.0, **table)
+        shape = Shape(slots)
+        assert trio.run(pool.grid.capacity, shape).slots_now == capacity
+        pool.start("many", capacity // slots + 1, shape)
+
+        def running_now():
+            return [each for each in pool.shown().values() if each.stand is Stand.RUNNING]
+
+        wait_until(lambda: len(running_now()) == capacity // slots, "as many as foreseen", 20)
+        told = cluster.run("scontrol", "--oneliner", "show", "job", running_now()[0].grid_id)
+        assert not memory or f"mem={memory}," in told
+        found = trio.run(pool.grid.capacity, shape)
+        assert found.slots_now == 0
+        assert len(running_now()) == capacity // slots, "there was room for more"
+        pool.stop_all()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("rest", [False, True], ids=["commands", "slurmrestd"])
 @pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
@@ -259,8 +307,9 @@ def _cluster_of(sleep_s):
 
 
 @pytest.mark.thorough
-def test_a_task_whose_node_dies_runs_again(make_pool, tmp_path):
-    with running(name="gd", nodes=2, cpus=2) as cluster:
+@pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
+def test_a_task_whose_node_dies_runs_again(make_pool, tmp_path, other):
+    with running(name="gd", nodes=2, cpus=2, other=other) as cluster:
         pool = make_pool(cluster)
         pool.start("doomed", shape=Shape(1, 256 << 20))
         pool.until("doomed.0", Stand.RUNNING)
@@ -280,9 +329,10 @@ def test_a_task_whose_node_dies_runs_again(make_pool, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path):
+@pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
+def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path, other):
     """Slurm tells a batch job nothing when its time of grace begins: its list does."""
-    with running(name="gr", nodes=1) as cluster:
+    with running(name="gr", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, partition="low")
         pool.start("weak", shape=Shape(4, 256 << 20))
         pool.until("weak.0", Stand.RUNNING)
@@ -295,8 +345,9 @@ def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_pilot_winds_up_before_its_time_is_over(make_pool):
-    with running(name="gw", nodes=1) as cluster:
+@pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
+def test_a_pilot_winds_up_before_its_time_is_over(make_pool, other):
+    with running(name="gw", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, warn="30s")
         pool.start("short", shape=Shape(1, 256 << 20), limit_s=60.0)
         found = pool.until("short.0", Stand.RUNNING)
@@ -307,9 +358,10 @@ def test_a_pilot_winds_up_before_its_time_is_over(make_pool):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("requeue", [False, True])
-def test_what_is_requeued(make_pool, requeue):
+@pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
+def test_what_is_requeued(make_pool, requeue, other):
     """By default nothing: who lost a pilot orders another, by another name."""
-    with running(name="ge", nodes=1) as cluster:
+    with running(name="ge", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, requeue=requeue)
         pool.start("again", shape=Shape(1, 256 << 20))
         job = pool.until("again.0", Stand.RUNNING).grid_id
@@ -324,9 +376,10 @@ def test_what_is_requeued(make_pool, requeue):
 
 
 @pytest.mark.thorough
-def test_an_order_whose_submission_nobody_heard_of_is_there_once(make_pool, tmp_path):
+@pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
+def test_an_order_whose_submission_nobody_heard_of_is_there_once(make_pool, tmp_path, other):
     """sbatch is killed as it waits for an answer; the same order is made again."""
-    with running(name="gu", nodes=1) as cluster:
+    with running(name="gu", nodes=1, other=other) as cluster:
         pool = make_pool(cluster)
         pool.start("lost", 2)
         again = Pool(cluster, tmp_path / "other", make_pool.address)

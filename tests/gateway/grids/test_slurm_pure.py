@@ -23,6 +23,8 @@ from gateway.grids.slurm.listing import (
     read_tasks,
     release,
 )
+from gateway.grids.slurm.memory import memory_of, read_amount_mb, read_memory
+from gateway.grids.slurm.quotas import Quotas, read_quotas
 from gateway.grids.slurm.settings import read_settings
 from gateway.grids.slurm.states import FORESEEN_S, Wait, job_start, look, meaning
 from gateway.knobs import KnobError
@@ -193,7 +195,11 @@ REASONS = [
     ("AssocGrpCPURunMinutesLimit", Wait.QUOTA),
     ("MaxJobsPerAccount", Wait.QUOTA),
     ("QOSMaxCpuPerJobLimit", Wait.NEVER),
+    ("QOSGrpSubmitJobsLimit", Wait.QUOTA),
     ("AssocMaxWallDurationPerJobLimit", Wait.NEVER),
+    ("QOSMaxCpuPerNode", Wait.NEVER),
+    ("QOSMinCpuNotSatisfied", Wait.NEVER),
+    ("MaxMemPerLimit", Wait.NEVER),
     ("QOSMaxWallDurationPerJobLimit", Wait.NEVER),
     ("PartitionTimeLimit", Wait.NEVER),
     ("PartitionNodeLimit", Wait.NEVER),
@@ -331,8 +337,83 @@ def test_any_text_is_a_fault_of_one_line(text):
     read_partition_lines(text)
 
 
+# --- limits of accounts and qualities of service -------------------------------------------------
+
+QUOTAS = [  # as they were when the real clusters had three jobs of "risk" and four of "small"
+    ("small", [], {"jobs": (2, 2), "submits": (4, 4), "cpu": (6, 4)}, {}, None, (0, 2)),
+    ("risk", ["cpus"], {"cpu": (3, 2)}, {}, None, (0, 1)),  # the QOS goes before the account
+    ("risk", ["grpsub"], {"cpu": (6, 4), "submits": (5, 0)}, {}, None, (1, 3)),
+    ("risk", ["tiny", "cpus"], {"cpu": (3, 2)}, {}, 60, (0, 1)),
+    ("risk", ["denyp"], {"cpu": (6, 4)}, {"cpu": 2}, None, (1, 3)),
+    ("none", [], {"submits": (0, 0)}, {}, None, (0, 0)),
+    ("", [], {}, {}, None, (None, None)),  # root's own account has none
+    ("nobody-s", ["none-such"], {}, {}, None, (None, None)),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("account", "qos", "shared", "each", "limit_s", "pilots"), QUOTAS)
+def test_limits_that_hold_for_us(version, account, qos, shared, each, limit_s, pilots):
+    text = (DATA / f"assoc-{version}.txt").read_text()
+    found = read_quotas(text, 0, account, qos)
+    assert {quota.what: (quota.most, quota.used) for quota in found.shared} == shared
+    assert (found.each, found.limit_s) == (each, limit_s)
+    assert found.pilots({"cpu": 2, "mem": 100}) == pilots
+    assert not each or found.pilots({"cpu": 3}) == (0, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_limits_of_each_user_of_a_qos(version):
+    text = (DATA / f"assoc-{version}.txt").read_text()
+    text = text.replace("MaxSubmitJobsPU=N(3)", "MaxSubmitJobsPU=5(3)")
+    (found,) = (each for each in read_quotas(text, 0, "risk", ["cpus"]).shared if each.most == 5)
+    assert (found.what, found.used, found.said) == ("submits", 3, "qos cpus MaxSubmitJobsPU 5")
+
+
+def test_limits_of_somebody_else_are_not_ours():
+    text = (DATA / "assoc-22.05.8.txt").read_text()
+    assert read_quotas(text, 1001, "small", []) == Quotas()
+
+
+@given(st.text(max_size=300), st.text(max_size=20))
+def test_any_text_of_limits_is_read(text, account):
+    text = f"ClusterName=c Account={account} UserName=u(7) {text}\nQOS={account}(3)\n{text}"
+    read_quotas(text, 7, account, [account]).pilots({"cpu": 1})
+
+
+MEMORY = [
+    # (what the cluster says, what the partitions say, nodes as (CPUs, MB), (asked, charged))
+    ("", [""], [(4, 4000), (8, 4000)], (1000, 1000)),  # of 2 CPUs, on the node that has least
+    ("", [""], [(1, 100), (4, 4000)], (2000, 2000)),  # one is too small for them
+    ("", [""], [], (0, 0)),
+    ("DefMemPerCPU = 300", [""], [(4, 4000)], (0, 600)),
+    ("DefMemPerCPU = 300", ["DefMemPerNode=900"], [(4, 4000)], (0, 900)),
+    ("", ["DefMemPerCPU=300", ""], [(4, 4000)], (2000, 2000)),  # it may run in the second
+    ("MaxMemPerCPU = 700", [""], [(4, 4000)], (1400, 1400)),
+    ("MaxMemPerNode = 1500", [""], [(4, 4000)], (1500, 1500)),
+    ("DefMemPerNode = UNLIMITED\nMaxMemPerNode = UNLIMITED", [""], [(4, 4000)], (2000, 2000)),
+]
+
+
+@pytest.mark.parametrize(("cluster", "partitions", "nodes", "expected"), MEMORY)
+def test_memory_that_nobody_named(cluster, partitions, nodes, expected):
+    said = [read_memory(each) for each in partitions]
+    assert memory_of(2, read_memory(cluster), said, nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "mb"), [("2G", 2048), ("500", 500), ("1K", 1), ("1t", 1 << 20), ("x", 0), ("", 0)]
+)
+def test_amounts_of_memory(text, mb):
+    assert read_amount_mb(text) == mb
+
+
 # --- faults --------------------------------------------------------------------------------------
 
+REFUSED = (
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit "
+    "limit, user's size and/or time limits)"
+)
 FAULTS = [
     ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed:"
      " Invalid partition name specified", Blame.NEVER, "sinfo"),
@@ -351,15 +432,18 @@ FAULTS = [
     ("sbatch: error: Batch job submission failed: Invalid qos specification", Blame.NEVER, "qos"),
     ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job "
      "violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-     Blame.ELSEWHERE, "limit"),
+     Blame.ELSEWHERE, "as many jobs as it may submit"),
+    (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{REFUSED}", Blame.NEVER, "MaxWall"),
+    (f"sbatch: error: QOSMaxCpuPerJobLimit\n{REFUSED}", Blame.NEVER, "a pilot alone"),
+    (REFUSED, Blame.ELSEWHERE, "or a pilot alone"),
     ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Blame.AGAIN,
      "slurmctld"),
     ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
      Blame.AGAIN, "overloaded"),
     ("Slurmctld(primary) at vm is DOWN\n** RESTORE SLURMCTLD DAEMON TO SERVICE **", Blame.AGAIN,
      "down"),
-    ("Authentication failure", Blame.NEVER, "token"),
-    ("Protocol authentication error: Unable to query jobs", Blame.NEVER, "token"),
+    ("Authentication failure", Blame.AGAIN, "token"),
+    ("Protocol authentication error: Unable to query jobs", Blame.AGAIN, "token"),
     ("squeue: fatal: Unable to process configuration file", Blame.NEVER, "conf"),
     ("what nobody has ever seen", Blame.ELSEWHERE, "failed"),
     ("", Blame.ELSEWHERE, "nothing"),
@@ -371,6 +455,7 @@ def test_what_slurm_says_is_classified(text, blame, word):
     fault = fault_of("sbatch", text)
     assert fault.blame is blame
     assert word in str(fault)
+    assert fault.is_full == ("policy" in text and blame is Blame.ELSEWHERE)
 
 
 def test_each_known_text_is_found_by_itself():
@@ -448,7 +533,7 @@ def test_options_of_sbatch():
         "--time=240",
         "--signal=B:TERM@60",
         "--output=/var/log/pilots/%x.%a.log",
-        "--export=GRIDFED_SECRET,PATH,PYTHONUNBUFFERED",
+        "--export=ALL",
         "--no-requeue",
         "--exclusive",
         "--nice=10",

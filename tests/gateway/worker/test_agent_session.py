@@ -11,6 +11,7 @@ import pytest
 
 from federation.errors import SessionRefused
 from federation.messages import Bye, Drain, Report
+from gateway.worker.agent import NO_GATEWAY, REFUSED
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -123,7 +124,7 @@ def test_the_wrong_secret_is_a_clear_end(open_gateway, start_agent, secret):
     gateway = open_gateway(secret="right")
     agent = start_agent(gateway, 1, GRIDFED_SECRET=secret)
     gateway.wait_for(lambda: not agent.is_alive)
-    assert agent.process.returncode == 1
+    assert agent.process.returncode == REFUSED
     assert "GRIDFED_SECRET" in agent.text()
 
 
@@ -136,7 +137,7 @@ def test_the_right_secret_lets_it_in(open_gateway, start_agent):
 def test_it_gives_up_when_told_to(gateway, start_agent):
     gateway.address += "-not-there"
     agent = start_agent(gateway, 1, "--give-up-s", "0.5")
-    assert agent.process.wait(20) == 1
+    assert agent.process.wait(20) == NO_GATEWAY
     assert "no gateway answered" in agent.text()
     gateway.address = gateway.address.removesuffix("-not-there")
 
@@ -145,7 +146,7 @@ def test_it_gives_up_a_gateway_that_never_lets_it_in(gateway, start_agent):
     gateway.refusal = SessionRefused("there is no pool of that name any more", "worker")
     agent = start_agent(gateway, 1, "--give-up-s", "0.5")
     gateway.wait_for(lambda: not agent.is_alive)
-    assert agent.process.returncode == 1
+    assert agent.process.returncode == REFUSED
     assert "gives up: there is no pool of that name any more" in agent.text()
 
 

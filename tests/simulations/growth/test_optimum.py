@@ -1,6 +1,5 @@
 """What nobody pays less than: small cases by hand, and all there are of tiny ones tried out."""
 
-from itertools import combinations_with_replacement
 from math import ceil
 
 import pytest
@@ -22,6 +21,10 @@ from simulations.growth.optimum import Terms, least_for_curve, levels, steps_nee
         pytest.param([(0, 3600, 2)], Terms(0, 3600), 7200, id="no hour that nothing is done in"),
         pytest.param([(0, 100, 1), (3000, 3100, 1)], Terms(10, 3600), 3600, id="in the same hour"),
         pytest.param([(0, 100, 1), (7300, 7400, 1)], Terms(9, 3600), 7200, id="two hours, not 3"),
+        pytest.param([(0, 3595, 2)], Terms(9, 3600), 14400, id="a start, and then no whole hour"),
+        pytest.param(
+            [(0, 3595, 1), (3600, 7190, 1)], Terms(9, 3600), 7200, id="one start for two tasks"
+        ),
         pytest.param([(0, 4000, 1), (100, 4100, 1)], Terms(9, 3600), 14400, id="two each"),
         pytest.param(
             [(0, 100, 1), (3000, 3700, 1)], Terms(9, 3600), 7200, id="goes on in another hour"
@@ -47,18 +50,33 @@ def curve(spans):
     return [sum(n for begin, end, n in spans if begin <= at < end) for at in range(15)]
 
 
-@given(tiny(4), st.integers(1, 5))
-@example([(0, 1, 1), (3, 4, 1)], 4)
-def test_no_fewer_steps_cover_a_curve(spans, step):
-    """All sets of one block less are tried."""
+def runs_of(steps, begins):
+    """All lots of runs that have so many steps together; of each its begin, and its steps."""
+    if not steps:
+        yield []
+    for at, begin in enumerate(begins):
+        for length in range(1, steps + 1):
+            for others in runs_of(steps - length, begins[at:]):
+                yield [(begin, length), *others]
+
+
+@given(tiny(3), st.integers(1, 6), st.integers(0, 4))
+@example([(0, 1, 1), (3, 4, 1)], 4, 0)
+@example([(0, 4, 1), (4, 8, 1)], 4, 1)
+def test_no_fewer_steps_serve_a_curve(spans, step, start):
+    """All lots of runs of one step less are tried, and one of as many serves it."""
     busy = curve(spans)
-    found = steps_needed(spans, step)
+    found = steps_needed(spans, Terms(start, step))
     assert found >= max(busy)
-    if not 1 <= found <= 6:
+    if not 1 <= found <= 3:
         return
-    for begins in combinations_with_replacement(range(1 - step, 15), found - 1):
-        there = (sum(begin <= at < begin + step for begin in begins) for at in range(15))
-        assert any(n < wanted for n, wanted in zip(there, busy, strict=True)), begins
+
+    def serves(runs):
+        there = (sum(at < b + n * step - start for b, n in runs if b <= at) for at in range(15))
+        return all(n >= wanted for n, wanted in zip(there, busy, strict=True))
+
+    assert not any(serves(runs) for runs in runs_of(found - 1, range(15)))
+    assert any(serves(runs) for runs in runs_of(found, range(15)))
 
 
 def least_by_trying(spans, bill):

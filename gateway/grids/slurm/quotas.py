@@ -1,0 +1,217 @@
+"""What limits of accounts and qualities of service leave us. Pure.
+
+`scontrol show assoc_mgr` says, from slurmctld's memory, each limit and how much of it is used, as
+in `GrpSubmitJobs=100(37)`; N and nothing stand for no limit. Of one kind of limit Slurm heeds the
+first place that has any: the partition's QOS, the job's QOS, then the user's association with all
+accounts above it (https://slurm.schedmd.com/resource_limits.html).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+_SPLIT: Final = re.compile(r"^(?=ClusterName=|QOS=)", re.MULTILINE)
+_PAIR: Final = re.compile(r"(\w+)=(\S*)", re.ASCII)
+_AMOUNT: Final = re.compile(r"(?:([\w/:]+)=)?(\d{1,15}|N)(?:\((\d{1,15})\))?", re.ASCII)
+_SECTION: Final = re.compile(r"^    (Account|User) Limits *$", re.MULTILINE)
+LEVELS_MAX: Final = 100  # of accounts above each other
+
+SUBMITS, JOBS = "submits", "jobs"
+# How Slurm names limits that many jobs share; the first word of ours is its kind.
+_SHARED: Final = {
+    "GrpJobs": ("group", JOBS),
+    "GrpSubmitJobs": ("group", SUBMITS),
+    "GrpTRES": ("group", ""),
+    "MaxJobs": ("own", JOBS),
+    "MaxSubmitJobs": ("own", SUBMITS),
+    "MaxJobsPU": ("own", JOBS),
+    "MaxSubmitJobsPU": ("own", SUBMITS),
+    "MaxTRESPU": ("user", ""),
+    "MaxJobsPA": ("own", JOBS),
+    "MaxSubmitJobsPA": ("own", SUBMITS),
+    "MaxTRESPA": ("account", ""),
+}
+_EACH: Final = ("MaxTRESPJ", "MaxTRESPN")  # a pilot is one job on one node
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit that jobs share.
+
+    Attributes:
+        what: SUBMITS, JOBS, or what they take: "cpu", "mem" (MB), "node", "gres/gpu".
+        most: in all; `used`: of it, by whomever.
+        said: where it stands, in Slurm's words.
+    """
+
+    what: str
+    most: int
+    used: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The limits of our jobs.
+
+    Attributes:
+        shared: by all of them, and those of others.
+        each: what one may take, at most.
+        limit_s: that one may run.
+    """
+
+    shared: tuple[Quota, ...] = ()
+    each: Mapping[str, int] = field(default_factory=dict)
+    limit_s: float | None = None
+
+    def submits(self) -> tuple[int, Quota] | None:
+        """How many jobs more may be submitted, and the limit that says it; None: no limit does."""
+        found = [(max(0, each.most - each.used), each) for each in self.shared]
+        return min(
+            (pair for pair in found if pair[1].what == SUBMITS),
+            key=lambda pair: pair[0],
+            default=None,
+        )
+
+    def submits_max(self) -> int | None:
+        """How many there may be, once there are no others."""
+        return min((each.most for each in self.shared if each.what == SUBMITS), default=None)
+
+    def pilots(self, needs: Mapping[str, int]) -> tuple[int | None, int | None]:
+        """How many pilots may begin now, and how many were nobody else there; None: any number.
+
+        Args:
+            needs: what one takes, by `Quota.what`.
+        """
+        if any(needs.get(what, 0) > most for what, most in self.each.items()):
+            return 0, 0
+        each_needs = {SUBMITS: 1, JOBS: 1, "node": 1} | {k: v for k, v in needs.items() if v}
+        now, most = [], []
+        for quota in self.shared:
+            if need := each_needs.get(quota.what):
+                now.append(max(0, quota.most - quota.used) // need)
+                most.append(quota.most // need)
+        return min(now, default=None), min(most, default=None)
+
+
+def read_quotas(
+    text: str, uid: int, account: str, qos: Sequence[str], partitions: Iterable[str] = ()
+) -> Quotas:
+    """The limits of a user's jobs, from `scontrol show assoc_mgr`. What is not shown is no limit.
+
+    Args:
+        account: the jobs' own; empty: the user's default.
+        qos: those that hold for the jobs, the first before the next.
+        partitions: the jobs'.
+    """
+    records = [_Record(each) for each in _SPLIT.split(text)]
+    accounts = [each for each in records if "ClusterName" in each.pairs]
+    ours = _association(accounts, uid, account, frozenset(partitions))
+    named = {each.pairs["QOS"].partition("(")[0]: each for each in records if "QOS" in each.pairs}
+    own_account = ours.pairs.get("Account", "") if ours is not None else account
+    levels = [[named[each]] for each in qos if each in named]
+    levels += [list(_chain(accounts, ours))] if ours is not None else []
+    shared: dict[tuple[str, str], list[Quota]] = {}
+    each_most: dict[str, int] = {}
+    limits_min: list[int] = []
+    for level in levels:
+        found: dict[tuple[str, str], list[Quota]] = {}
+        each_found: dict[str, int] = {}
+        for record in level:
+            for kind, quota in record.shared(uid, own_account, is_ours=record is level[0]):
+                found.setdefault((kind, quota.what), []).append(quota)
+            if record is level[0]:
+                for what, most in record.each():
+                    each_found[what] = min(most, each_found.get(what, most))
+                limits_min += record.limit_min()
+        shared = found | shared
+        each_most = each_found | each_most
+    return Quotas(
+        tuple(quota for quotas in shared.values() for quota in quotas),
+        each_most,
+        limits_min[0] * 60.0 if limits_min else None,
+    )
+
+
+class _Record:
+    """One association, or one QOS, as it is printed."""
+
+    def __init__(self, text: str) -> None:
+        head, *sections = _SECTION.split(text)
+        self.pairs = dict(_PAIR.findall(head))
+        self._sections = dict(zip(sections[::2], sections[1::2], strict=False))
+
+    def shared(self, uid: int, account: str, *, is_ours: bool) -> Iterator[tuple[str, Quota]]:
+        """Its limits that jobs share; those of an account above ours are for the whole group."""
+        of_ours = dict(_PAIR.findall(_part(self._sections.get("User", ""), str(uid))))
+        of_ours |= _PAIR.findall(_part(self._sections.get("Account", ""), account))
+        for key, value in (self.pairs | of_ours).items():
+            kind, what = _SHARED.get(key, ("", ""))
+            if not kind or (kind == "own" and not is_ours):
+                continue
+            for named, most, used in _amounts(value):
+                yield kind, Quota(what or named, most, used, f"{self.name} {key} {most}")
+
+    def each(self) -> Iterator[tuple[str, int]]:
+        """What one job may take."""
+        for key in _EACH:
+            for what, most, _ in _amounts(self.pairs.get(key, "")):
+                yield what, most
+
+    def limit_min(self) -> list[int]:
+        """How long one job may run."""
+        return [most for _, most, _ in _amounts(self.pairs.get("MaxWallPJ", ""))]
+
+    @property
+    def name(self) -> str:
+        if "QOS" in self.pairs:
+            return f"qos {self.pairs['QOS'].partition('(')[0]}"
+        return f"account {self.pairs.get('Account', '')}"
+
+
+def _part(section: str, name: str) -> str:
+    """What a section has of one name, which stands alone in its line: "risk", "0", "bob(1001)"."""
+    found = re.split(r"^      (\S+) *$", section, flags=re.MULTILINE)
+    for at in range(1, len(found) - 1, 2):
+        if found[at] == name or found[at].endswith(f"({name})"):
+            return found[at + 1]
+    return ""
+
+
+def _amounts(value: str) -> Iterator[tuple[str, int, int]]:
+    """Of "cpu=6(5),mem=N(40)" or "4(2)" what is limited: its name, the limit, what is used."""
+    for part in value.split(","):
+        match = _AMOUNT.fullmatch(part)
+        if match is not None and match[2] != "N":
+            yield match[1] or "", int(match[2]), int(match[3] or 0)
+
+
+def _association(
+    records: Iterable[_Record], uid: int, account: str, partitions: frozenset[str]
+) -> _Record | None:
+    """The user's own: for one of the partitions, if there is any such."""
+    found: _Record | None = None
+    for each in records:
+        pairs = each.pairs
+        is_meant = pairs.get("Account") == account if account else pairs.get("DefAssoc") == "Yes"
+        if not is_meant or not pairs.get("UserName", "").endswith(f"({uid})"):
+            continue
+        if pairs.get("Partition") in partitions:
+            return each
+        found = found if pairs.get("Partition") else each
+    return found
+
+
+def _chain(records: Iterable[_Record], own: _Record) -> Iterator[_Record]:
+    """An association, its account, and those above."""
+    accounts = {
+        each.pairs.get("Account", ""): each for each in records if not each.pairs.get("UserName")
+    }
+    yield own
+    name = own.pairs.get("Account", "")
+    for _ in range(LEVELS_MAX):
+        if name not in accounts:
+            return
+        yield accounts[name]
+        name = accounts[name].pairs.get("ParentAccount", "").partition("(")[0]
