@@ -1,9 +1,9 @@
 """Compares our books with other sites', day by day and period by period, and settles disputes.
 
-What is found, and what follows, is federation.reconciliation's to say; here it is read, written and
-sent. The buyer asks: every verdict is its own, so it can mend what differs in that alone. One task
-does one thing at a time, for one site after the other (gateway.turns); whatever is lost is asked
-again.
+What is found, and what follows, is federation.reconciliation's to say, and what may be said of it
+gateway.comparing's; here it is read, written and sent. The buyer asks: every verdict is its own, so
+it can mend what differs in that alone. One task does one thing at a time, for one site after the
+other (gateway.turns); whatever is lost is asked again.
 
 A day is compared when it has been over for a while; what agrees is not asked for again. A period is
 closed when all of its days agree. Nobody waits for the books: work goes on while they differ.
@@ -12,7 +12,7 @@ closed when all of its days agree. Nobody waits for the books: work goes on whil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -23,11 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from federation.contracts import Verdict
 from federation.deals import Settle
 from federation.errors import ProtocolError
-from federation.money import format_money
 from federation.payments import Match, Payments
 from federation.reconciliation import (
     CONTRACTS_MAX,
-    DAY_MS,
     ENTRIES_MAX,
     AskEntries,
     Dispute,
@@ -36,16 +34,25 @@ from federation.reconciliation import (
     Entry,
     Reconcile,
     Reconciled,
-    Sums,
     Tally,
     by_contract,
     compare,
-    sums_of,
     tally_of,
 )
 from federation.wire import pack
-from gateway import payments
-from gateway.books_rules import PERIODS, period_of
+from gateway.books_rules import period_of
+from gateway.comparing import (
+    DETAILS_CHARS_MAX,
+    Window,
+    check,
+    difference,
+    named,
+    question_of,
+    state_of,
+    subject_of,
+    told_sums,
+    window_of,
+)
 from gateway.disputes import Disputes
 from gateway.effects import Side
 from gateway.faults import describe_fault
@@ -53,7 +60,7 @@ from gateway.ledger import owed
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import ContractSide, StatementKept, settled
 from gateway.ledger.settlement import settled_until, void_share
-from gateway.office import AHEAD_MAX_MS, Office
+from gateway.office import Office
 from gateway.payments import PaymentsDesk
 from gateway.turns import OURS, Job, Turns
 
@@ -68,30 +75,9 @@ TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
 TRY_AGAIN_LOOKS: Final = 36
 WATCHED_DAYS: Final = 7  # in which a buyer's verdicts are looked at
 VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
-SKEW_MS: Final = 60_000
-ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
-DETAILS_CHARS_MAX: Final = 2_000
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A time in which books are compared: [first_ms, stop_ms)."""
-
-    first_ms: int
-    stop_ms: int
-    is_final: bool = False
-
-    def is_kept(self, day_ms: int = DAY_MS) -> bool:
-        """Whether what is found out about it is remembered: of whole days alone."""
-        return self.first_ms % day_ms == 0 and self.stop_ms % day_ms == 0
-
-    def is_period(self, day_ms: int) -> bool:
-        """Whether it is a day, a week or a month."""
-        whole = (self.first_ms, self.stop_ms)
-        return any(period_of(self.first_ms, each, day_ms) == whole for each in PERIODS)
 
 
 @dataclass(slots=True)
@@ -197,8 +183,8 @@ class Bookkeeper:
 
         What answers no question of ours is left at that.
         """
-        self._check(message, envelope)
-        later = partial(self._later, site, about=_about(message))
+        check(message, envelope, self._office.now_ms, self._day_ms)
+        later = partial(self._later, site, about=subject_of(message))
         match message:
             case Reconcile():
                 later(lambda: self._compare_for(site, message, envelope))
@@ -206,7 +192,7 @@ class Bookkeeper:
                 later(lambda: self._compared(site, message, envelope))
             case AskEntries():
                 later(lambda: self._tell_entries(site, message))
-            case Entries() if _question(site, message) in self._entries_asked:
+            case Entries() if question_of(site, message) in self._entries_asked:
                 later(lambda: self._mend(site, message))
             case Dispute():
                 later(lambda: self.disputes.disputed(site, message))
@@ -215,38 +201,10 @@ class Bookkeeper:
             case Payments():
                 later(lambda: self.payments.heard(site, message, envelope))
 
-    def _check(self, message: Any, envelope: bytes) -> None:
-        """Raise ProtocolError for what nobody may say of the books."""
-        match message:
-            case Reconcile():
-                sums_of(message.sums)
-                self._check_window(_window(message))
-                if len(envelope) > ENVELOPE_BYTES_MAX:
-                    raise ProtocolError("a comparison that is too long")
-            case Reconciled():
-                sums_of(message.sums)
-                # Only what agrees is kept, and says no more than the question.
-                if message.state == "agreed" and len(envelope) > ENVELOPE_BYTES_MAX:
-                    raise ProtocolError("a comparison that is too long")
-            case AskEntries():
-                self._check_window(_window(message))
-            case Payments():
-                payments.check(message, envelope)
-            case _:
-                _check_rows(message)
-
     def _is_open(self, site: str, message: Reconciled) -> bool:
         """Whether that was asked, and not answered yet."""
-        asked = self._asked.get((site, _window(message)))
+        asked = self._asked.get((site, window_of(message)))
         return asked is not None and not asked.answered.is_set()
-
-    def _check_window(self, window: Window) -> None:
-        if window.first_ms >= window.stop_ms or window.stop_ms > self._office.now_ms + AHEAD_MAX_MS:
-            raise ProtocolError("a comparison of a time that is none, or has not been yet")
-        if window.is_final and (
-            not window.is_kept(self._day_ms) or window.stop_ms > self._office.now_ms + SKEW_MS
-        ):
-            raise ProtocolError("only whole days that are over can be closed")
 
     async def look(self) -> None:
         """Compare what is due, and ask again what was not answered."""
@@ -380,11 +338,11 @@ class Bookkeeper:
         return self._office.tell(seller, Side.SELLER, message)
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
-        window = _window(message)
+        window = window_of(message)
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
-        states = {_state(asked.tally, message), message.state}
+        states = {state_of(asked.tally, message), message.state}
         is_agreed = states == {"agreed"}
         if is_agreed and window.is_kept(self._day_ms):
             # From here on nothing goes into it; but something may have since we asked.
@@ -394,7 +352,7 @@ class Bookkeeper:
                 asked.tally, asked.envelope = tally, self._tell_ours(seller, window, tally)
                 return
         state = "agreed" if is_agreed else "pending" if "differs" not in states else "differs"
-        details = "" if is_agreed else _difference(asked.tally, message)
+        details = "" if is_agreed else difference(asked.tally, message)
         proof = envelope if is_agreed else b""
         found = _Found(asked.tally, state, details, asked.envelope, proof)
         await self._keep("buy", seller, window, found)
@@ -402,11 +360,11 @@ class Bookkeeper:
         asked.answered.set()
         if is_agreed:
             del self._asked[seller, window]
-            told = _told(asked.tally)
-            self._office.say(f"books: {_named(window)} agrees with {seller}: {told}")
+            told = told_sums(asked.tally)
+            self._office.say(f"books: {named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
-        self._office.say(f"books: {_named(window)} {state} with {seller}: {details[:300]}")
+        self._office.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
         for name in [
@@ -426,9 +384,9 @@ class Bookkeeper:
     async def _mend(self, seller: str, message: Entries) -> None:
         """Give each delivery the same verdict on both sides, where that is all that differs."""
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
-        if _question(seller, message) not in self._entries_asked:
+        if question_of(seller, message) not in self._entries_asked:
             return  # a second answer
-        self._entries_asked.remove(_question(seller, message))
+        self._entries_asked.remove(question_of(seller, message))
         row = await self._office.contract("buy", contract, seller)
         if row is None or self._office.is_live(contract):
             return
@@ -476,21 +434,19 @@ class Bookkeeper:
     # --- as a seller ---------------------------------------------------------------------------
 
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
-        window = _window(message)
+        window = window_of(message)
         if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
             # More may be booked into it, whatever we say now. It will be asked again.
             if buyer not in self._early:
                 self._early.add(buyer)
-                self._office.say(
-                    f"books: {buyer} asks for {_named(window)}, which is not over here"
-                )
+                self._office.say(f"books: {buyer} asks for {named(window)}, which is not over here")
             return
         if window.is_kept(self._day_ms):
             # Not even should our clock be set back while we look.
             self._office.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
         contracts: dict[str, bytes] = {}
-        state = _state(tally, message)
+        state = state_of(tally, message)
         if state != "agreed":
             contracts = await self._read(self._digests, buyer, window, "sell")
         answer = Reconciled(
@@ -499,7 +455,7 @@ class Bookkeeper:
             dict(list(contracts.items())[:CONTRACTS_MAX]),
         )
         ours = self._office.post.seal(buyer, answer)
-        details = "" if state == "agreed" else _difference(tally, message)
+        details = "" if state == "agreed" else difference(tally, message)
         # Others are not kept, or a buyer could fill our disk with comparisons of nothing.
         if tally.sums and window.is_period(self._day_ms):
             # Before it is said: else a power cut could take of what we have agreed to.
@@ -567,87 +523,3 @@ class Bookkeeper:
             )
             if found.state == "agreed":
                 self._office.note_settled(side, site, window.stop_ms)
-
-
-def _check_rows(message: Any) -> None:
-    """Raise ProtocolError for too many rows, or such as there are none."""
-    match message:
-        case Entries():
-            if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
-                raise ProtocolError("more entries than one message holds, or none at all")
-        case Dispute():
-            if not 0 < len(message.deliveries) <= ENTRIES_MAX:
-                raise ProtocolError("a dispute about nothing, or about too much")
-        case DisputeAnswer():
-            is_short = len(message.answers) <= ENTRIES_MAX
-            if not is_short or any(len(row) != 4 for row in message.answers):
-                raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
-        case _:
-            raise AssertionError(f"{message.kind!r} is not about the books")
-
-
-def _window(message: Reconcile | Reconciled | AskEntries) -> Window:
-    is_final = not isinstance(message, AskEntries) and message.is_final
-    return Window(message.first_ms, message.stop_ms, is_final)
-
-
-def _about(message: Any) -> Hashable:
-    """What another message about the same takes the place of, while it waits; None if nothing."""
-    match message:
-        case Reconcile() | Reconciled():
-            return message.kind, message.first_ms, message.stop_ms, message.is_final
-        case AskEntries() | Entries():
-            return message.kind, message.contract, message.first_ms, message.stop_ms
-        case Payments():
-            return message.kind
-        case _:
-            return None  # disputes: of other deliveries each
-
-
-def _question(site: str, message: Entries) -> tuple[str, str, int, int]:
-    return site, message.contract, message.first_ms, message.stop_ms
-
-
-def _named(window: Window) -> str:
-    """A window as people write it: a day, or a span."""
-    first, stop = (
-        datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)
-    )
-    if not window.is_kept():
-        return f"{first:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S}"
-    last = stop - timedelta(days=1)
-    return f"{first:%Y-%m-%d}" if first == last else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
-
-
-def _told(tally: Tally) -> str:
-    return ", ".join(
-        f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
-        + _taken_back(each.reversed_nanos, currency)
-        for currency, each in sorted(tally.sums.items())
-    )
-
-
-def _taken_back(nanos: int, currency: str) -> str:
-    return f" ({format_money(nanos, currency)} of them taken back)" if nanos else ""
-
-
-def _state(tally: Tally, message: Reconcile | Reconciled) -> str:
-    """How our books and another's stand: both what is said and what is signed for must be ours."""
-    if message.digest != tally.digest or message.sums != tally.plain:
-        return "differs"
-    return "pending" if tally.is_pending else "agreed"
-
-
-def _difference(tally: Tally, message: Reconcile | Reconciled) -> str:
-    """Where the sums differ, in words."""
-    ours, theirs = tally.sums, sums_of(message.sums)
-    told = []
-    for currency in sorted(ours.keys() | theirs.keys()):
-        mine, yours = ours.get(currency, Sums()), theirs.get(currency, Sums())
-        for name in Sums.__dataclass_fields__:
-            here, there = getattr(mine, name), getattr(yours, name)
-            if here != there:
-                told.append(f"{currency} {name}: {here} here, {there} there")
-    if not told and tally.is_pending:
-        told.append("there are deliveries without a verdict")
-    return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, the entries do not"

@@ -9,57 +9,50 @@ It opens and ends jobs, takes what workers say of their tasks, and keeps these p
 
 `settle` is called once after each batch of events and hands out work. `now_s` is UTC.
 
-Its parts: Handout (who has which tasks), Accounts (what clients have unfinished), Withdrawals
-(cancels that wait for workers), History (jobs that have ended). They know nothing of the broker,
-and what they decide joins its effects in order.
+Its parts: Handout (who has which tasks), Endings (how tasks end, or wait once more), Roster (who is
+here, and what is offered), Admission (what may come in), Charging (what it costs), Accounts (what
+clients have unfinished), Withdrawals (cancels that wait for workers), History (jobs that have
+ended). They know nothing of the broker, and what they decide joins its effects in order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import replace
-from math import inf
+from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
-from federation.messages import Drain, Dropped, Kept, RejectJob
+from federation.messages import Drain, Kept, RejectJob
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
 from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
+from gateway.admission import Admission
 from gateway.budgets.purses import Purses
 from gateway.budgets.reserved import Reserved
 from gateway.budgets.spending import Ending, Spending
+from gateway.charging import Charging
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
+from gateway.elsewhere import Elsewhere
+from gateway.endings import Endings
 from gateway.events import Event, JobSpec
 from gateway.fair_shares import Shares
 from gateway.handout import Handout
 from gateway.history import History
-from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
+from gateway.jobs import Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import (
     charged_for,
     footprint_of,
-    is_nothing,
     is_sound,
-    judge_report,
-    usage_records,
 )
 from gateway.preemption import Preemption
+from gateway.roster import Roster
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
-from policies.carbon import Emissions
-from policies.claims import Seats
 from policies.offers import Unmet
-from policies.placement import Offer, Refusal, counted, judge, judge_all
-from policies.pricelist import PriceNow
-from policies.tariffs import Tariff, Wanted
-from policies.volumes import Buyer, Volumes
+from policies.placement import Offer, Refusal, counted
+from policies.tariffs import Tariff
 
-# A task whose worker vanished under it so often is given up; the time before, it goes alone.
-LOSSES_MAX: Final = 3
-OFFERS_MAX: Final = 10_000
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
-NO_CHARGE: Final = Charge(0, 0, 0, 0)
 
 
 class Broker:
@@ -81,30 +74,15 @@ class Broker:
         boot: int = 0,
         purses: Purses | None = None,
     ) -> None:
-        self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
-        self.tariffs = dict(tariffs)
-        self.prices: dict[str, PriceNow] = {}  # of pools with a price list
-        self._volumes = Volumes()
+        self.charging = Charging(tariffs)
+        self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
+        self.emissions = self.charging.emissions
         self._now_s = 0.0
         self.limits = limits or Limits()
-        self.offers = dict(offers or {})
-        self._promised = dict(self.offers)  # of pools whose workers are yet to be started
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        # Whether another site may be able to run what none of our own pools can.
-        self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
-        # Whether a known one offers what a job is to run in that workers here could not make.
-        self.made_elsewhere: Callable[[Job], bool] = lambda _: False
-        # Why none of the sites that a job's user allows may ever run it; empty when one may.
-        self.nowhere: Callable[[JobSpec], str] = lambda _: ""
-        # Why a job of so many tasks can't keep its limits, as far as is known; None when it can.
-        self.unmet: Callable[[str, JobSpec, int, float], Unmet | None] = lambda *_: None
-        # The currencies that other sites' pools charge in, as far as they are known.
-        self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
-        # What other sites charge that are known, and may be able to run a job.
-        self.offered: Callable[[JobSpec], Iterable[Tariff]] = lambda _: ()
+        self.elsewhere = Elsewhere()  # whoever knows other sites answers there
         self.trouble = ""  # why the store takes nothing now; empty when all is well
-        self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
@@ -120,6 +98,12 @@ class Broker:
         self.occupancy = self._handout.occupancy
         self.growth = self.occupancy.growth  # of our pools that are grown for work
         self.entitling = self._handout.entitling
+        self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
+        self.offers = self.roster.offers
+        self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
+        self._endings = Endings(
+            self._accounts, self._handout, self.roster, self.elsewhere, self._effects
+        )
         self._preemption = Preemption(
             self.workers,
             self._handout.ready,
@@ -132,10 +116,11 @@ class Broker:
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
         self.spending = Spending(
-            *(self.purses, self.reserved, self.jobs, self._own_tariffs, self.durations.of),
-            lambda spec: self.offered(spec),
+            *(self.purses, self.reserved, self.jobs),
+            lambda spec: self.charging.own_tariffs(spec, self._now_s),
+            self.durations.of,
+            lambda spec: self.elsewhere.tariffs(spec),
         )
-        self._awaited: dict[str, Mapping[str, tuple[str, float | None]]] = {}  # by pool: pilots
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
 
@@ -157,10 +142,10 @@ class Broker:
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
-                    self._ask_again(self.jobs[event.job])
+                    self._endings.ask_again(self.jobs[event.job])
             case events.MoneySpent():
                 if event.job in self.jobs:
-                    self._drop_waiting(self.jobs[event.job], "budget", event.reason)
+                    self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], now_s)
             case events.LimitsUnmet():
                 if event.job in self.jobs:
@@ -185,7 +170,7 @@ class Broker:
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
-                self._worker_joined(event)
+                self.roster.joined(event)
                 self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
@@ -194,24 +179,19 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
-                promised = self._promised.get(f"pool {event.pool}")
-                if promised is not None:
-                    tags = promised.tags if event.tags is None else event.tags
-                    self.offers[promised.name] = replace(promised, tags=tags)
+                self.roster.grows(event)
                 self.occupancy.resize()
             case events.PilotSeen():
-                if event.worker in self.workers:
-                    worker = self.workers[event.worker]
-                    worker.grid_id, worker.ends_s = event.grid_id, event.ends_s
+                self.roster.seen(event)
             case events.DrainAsked():
                 self._drain_asked(event)
                 self.occupancy.resize()
             case events.PilotsAwaited():
-                self._awaited[event.pool] = event.pilots
+                self.roster.awaited(event)
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
-                self._prices_changed(event)
+                self.charging.changed(event)
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
                 self.entitling.turned()
@@ -220,7 +200,7 @@ class Broker:
                 if event.job in self.jobs:
                     self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
-                self._volumes.take_up(event.had_ns, now_s)
+                self.charging.volumes.take_up(event.had_ns, now_s)
             case events.SpendingKnown():
                 self.purses.take_up(event.spent, event.owed, now_s)
             case events.SharesKnown():
@@ -244,6 +224,11 @@ class Broker:
         self._handout.settle(now_s)
         self._preemption.settle(now_s)
         return self._take_effects()
+
+    @property
+    def tasks_done(self) -> int:
+        """How many tasks ended with a result in this life of the site."""
+        return self._endings.done
 
     @property
     def waiting_jobs(self) -> list[Job]:
@@ -280,16 +265,7 @@ class Broker:
         if client in self.clients:
             self._effects.append(Tell(client, message))
 
-    # --- prices --------------------------------------------------------------------------------
-
-    def tariff_for(self, pool: str, spec: JobSpec, site: str, utc_s: float) -> Tariff:
-        """What a pool of ours charges now for such a job of a site's, or of a user of ours."""
-        prices = self.prices.get(pool)
-        if prices is None:
-            return replace(self.tariffs[pool], price_class=spec.price_class)
-        buyer = Buyer(pool, site, "" if site else spec.user)
-        had_ns = self._volumes.had_ns(buyer, utc_s) if prices.prices.volume else 0
-        return prices.tariff_for(Wanted(site, spec.price_class, spec.tags, had_ns))
+    # --- what is charged, and shared out -------------------------------------------------------
 
     def tariff_at(self, job: Job, worker: Worker) -> Tariff:
         """What a job is charged by for what is handed out now, at a worker."""
@@ -302,32 +278,8 @@ class Broker:
             task_s = self.durations.of(job.spec.function)
             seats = self.occupancy.seats(pool, job, task_s, self._now_s)
             if seats is not None:
-                return self.tariff_in(pool, seats, job.spec)
-        return self.tariff_for(pool, job.spec, "", self._now_s)
-
-    def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
-        """What such a job is charged in a reservation: as it was booked, and what tags add."""
-        nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
-        if prices is None:
-            return seats.tariff
-        extras, wanted = prices.prices.extras, Wanted("", spec.price_class, spec.tags)
-        public = replace(seats.tariff, step_ns=extras.step_ns)
-        return extras.tariff(public, nanos, nanos, wanted)
-
-    def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
-        """What our own pools charge now for a job of our users."""
-        return [self.tariff_for(pool, spec, "", self._now_s) for pool in self.tariffs]
-
-    def _prices_changed(self, event: events.PricesChanged) -> None:
-        self.prices |= event.prices
-        self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
-
-    def _count_volume(self, record: records.UsageRecord, now_s: float) -> None:
-        """Count what a buyer had of a pool whose price depends on that."""
-        prices = self.prices.get(record.pool)
-        if prices is not None and prices.prices.volume and record.state != "repeat":
-            buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
-            self._volumes.add(buyer, record.wall_ns, now_s)
+                return self.charging.tariff_in(pool, seats, job.spec)
+        return self.charging.tariff_for(pool, job.spec, "", self._now_s)
 
     def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
         self.shares = None if event.rules is None else Shares(event.rules)
@@ -358,7 +310,9 @@ class Broker:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
         # Of a job that is opened again some is done; and it was judged when it was new.
-        unmet = None if event.again else self.unmet(event.job, spec, spec.tasks or 1, now_s)
+        unmet = (
+            None if event.again else self.elsewhere.unmet(event.job, spec, spec.tasks or 1, now_s)
+        )
         if unmet is not None:
             self._tell(event.client, _rejection(event.job, unmet))
             return
@@ -411,13 +365,8 @@ class Broker:
             for assignment in job.assignments.values():
                 assignment.recalled = True
                 self._handout.recall_all(assignment, kill=False)
-        self._end_given_up(job)
+        self._endings.end_given_up(job)
         self._finish(job, now_s)
-
-    def _end_given_up(self, job: Job) -> None:
-        """End what waits of a job that is of use only as a whole, and can't be done as one."""
-        if job.given_up and job.waiting:
-            self._drop_waiting(job, job.given_up, job.unmet)
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -425,29 +374,7 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
-        barred = self.entitling.objection(spec, self.elsewhere)
-        if barred is not None:
-            return barred
-        nowhere = self.nowhere(spec)
-        if nowhere:
-            return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
-        refusals = judge_all(spec.need, self.entitling.may_use(spec, self.offers.values()))
-        if refusals is None or self.elsewhere(spec):
-            return None  # somebody can run it
-        if not refusals:  # nobody has joined yet; what they will charge in is known
-            unpayable = self.unpayable(spec)
-            return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
-        # What there is to run in its workers know; until one has come, nobody else does.
-        known = {f"pool {each.offer.pool}" for each in self.workers.values()}
-        lines = [
-            f"{name} {refusal.text}"
-            for name, refusal in sorted(refusals.items())
-            if refusal.reason is not Reason.ENVIRONMENT_MISSING or name not in known
-        ]
-        more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
-        reasons = {refusal.reason for refusal in refusals.values()}
-        code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
-        return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+        return self.admission.refusal(spec)
 
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
         """Why a worker can't take a task of a job now, its room aside, or None."""
@@ -458,16 +385,6 @@ class Broker:
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )
-
-    def unpayable(self, spec: JobSpec) -> str:
-        """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
-        charged = {each.currency for each in self.tariffs.values()} | self.charged_elsewhere()
-        wanted = spec.need.currency
-        if wanted is None or wanted in charged:
-            return ""
-        known = f"; known pools charge in {', '.join(sorted(charged))}" if charged else ""
-        what = "budget" if spec.max_cost_nanos is None else "cost limit"
-        return f"no known pool charges in {wanted}, the currency of its {what}{known}"
 
     def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
         self._numbers += 1
@@ -521,11 +438,11 @@ class Broker:
                 body = pack(run.arguments)
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
-        self._check_cost(job)
-        self._end_given_up(job)
+        self._endings.check_cost(job)
+        self._endings.end_given_up(job)
         self.entitling.note_queue(job)
         if refused:
-            self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._endings.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
             self._finish(job, self._now_s)
         if client is None:
             return
@@ -553,7 +470,9 @@ class Broker:
         if job.client != event.client:
             return
         if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
-            unmet = self.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            unmet = (
+                self.elsewhere.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            )
             if unmet is not None:
                 self._reject(job, _rejection(job.id, unmet), now_s)
                 return
@@ -595,7 +514,7 @@ class Broker:
             self._finish(job, now_s)
 
     def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
-        self._drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
+        self._endings.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
 
     # --- what workers say ----------------------------------------------------------------------
 
@@ -625,13 +544,8 @@ class Broker:
             job.note(now_s, text)
         else:
             self.durations.learn(job.spec.function, stop - first, wall_ns, site)
-        # Of what was stopped before it did anything the owner may want another, and pays that one.
-        is_void = assignment.is_stopped and is_nothing(event)
-        emissions = self.emissions.get(worker.offer.pool)
-        used = [] if is_void else usage_records(job, assignment, event, now_s, emissions)
+        used = self.charging.used(assignment, event, now_s)
         for record in used:
-            job.charge(record)
-            self._count_volume(record, now_s)
             if self.shares is not None:
                 self.shares.charge(assignment, record, now_s)
             self._write(record)
@@ -641,117 +555,19 @@ class Broker:
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
         )
-        again = self._deliver(job, assignment, event, charge)
+        again = self._endings.deliver(assignment, event, charge)
         for low, high in charged_for(used, [] if assignment.is_stopped else again):
             job.charged.add(low, high)
-        self._check_cost(job)
+        self._endings.check_cost(job)
         self._finish(job, now_s)
-
-    def _deliver(
-        self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
-    ) -> list[int]:
-        """Tell results, queue again what is tried again; return the latter."""
-        has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
-        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
-        for retry in reversed(verdict.again):
-            run = assignment.run.cut(retry.task, retry.task + 1)
-            run.attempt += 1
-            run.alone = retry.alone
-            job.interrupted += job.leaving == "abandoned"
-            self._requeue(job, run)
-        job.done += verdict.done
-        job.failed += verdict.failed
-        job.cancelled += verdict.cancelled
-        self.tasks_done += verdict.done
-        self._accounts.credit(job, verdict.done + verdict.failed + verdict.cancelled)
-        for results in verdict.results:
-            count = len(results.values)
-            job.ended.add(results.first, results.first + count)
-            for failure in results.failures:
-                task = results.first + int(failure[0])
-                job.failures.add(task, task + 1)
-            if job.spec.detached:
-                body = pack([results.values, results.failures, results.prints, results.sites])
-                self._write(records.OutcomeKept(job.id, results.first, count, body))
-            elif job.client in self.clients:
-                self._effects.append(Tell(job.client, results, charge))
-                charge = NO_CHARGE  # it is asked for once
-        return [retry.task for retry in verdict.again]
-
-    def _is_unfit(self, job: Job, worker: Worker, event: events.Reported) -> bool:
-        """Note a worker that can't make what a job is to run in; whether another may."""
-        if job.spec.price is not None or all(
-            kind != "environment" for _, kind, *_ in event.failures
-        ):
-            return False  # of a job that was sold to us the buyer decides
-        job.unfit.add(worker.place)
-        return self.has_fit(job) or self.made_elsewhere(job)
-
-    def has_fit(self, job: Job, *, here: bool = False) -> bool:
-        """Whether a worker has not failed yet to make what a job is to run in; `here`: of ours."""
-        return any(
-            judge(job.need, each.offer) is None and each.place not in job.unfit
-            for each in self.workers.values()
-            if not each.draining and each.job in (("",) if here else ("", job.id))
-        )
-
-    def _ask_again(self, job: Job) -> None:
-        """Where nobody is left to ask, those who could not make it are: to say why it fails."""
-        if job.unfit and not (job.in_flight or self.has_fit(job) or self.made_elsewhere(job)):
-            job.unfit.clear()
-
-    def _check_cost(self, job: Job) -> None:
-        limit = job.spec.max_cost_nanos
-        if limit is None or job.limited_nanos < limit:
-            return
-        if job.waiting:
-            self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
-        if not job.is_spent:  # what workers have and have not begun is to wait, and so to end
-            job.is_spent = True
-            for assignment in job.assignments.values():
-                assignment.recalled = True
-                self._handout.recall_all(assignment, kill=False)
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End what waits, and must not begin any more."""
         for job in list(self._handout.dated.values()):
             deadline_s = job.spec.wishes.deadline_s
             if deadline_s is not None and now_s >= deadline_s:
-                self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+                self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
                 self._finish(job, now_s)
-
-    def _drop_waiting(self, job: Job, failure: str, reason: str) -> None:
-        """End everything that waits with a failure."""
-        dropped = RangeSet()
-        while job.queue:
-            run = job.take(len(job.queue[0].arguments), ALL_TASKS)
-            dropped.add(run.first, run.stop)
-        self._drop(job, list(dropped), failure, reason)
-        self._handout.mark_ready(job)
-
-    def _drop(
-        self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True
-    ) -> None:
-        """End tasks that will not run, with a failure that their owner is told."""
-        for first, stop in ranges:
-            count = stop - first
-            job.ended.add(first, stop)
-            if failure == "cancelled":
-                job.cancelled += count
-                job.cancels.add(first, stop)
-            else:
-                job.failed += count
-                job.failures.add(first, stop)
-            self._accounts.credit(job, count)
-            if job.spec.detached:
-                failures = [[at, failure, reason, b""] for at in range(count)]
-                body = pack([[b""] * count, failures, [], []])
-                # Who cancels is told so: no power cut may bring the tasks back after that.
-                kept = records.OutcomeKept(job.id, first, count, body)
-                self._write(kept, durable=failure == "cancelled")
-        if tell and ranges and not job.spec.detached:
-            pairs = [list(pair) for pair in ranges]
-            self._tell(job.client, Dropped(job.id, pairs, failure, reason))
 
     def _handed_back(self, event: events.HandedBack, now_s: float) -> None:
         worker = self.workers.get(event.worker)
@@ -775,7 +591,7 @@ class Broker:
         for first, stop in returned:
             self._handout.release(assignment, first, stop)
         for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
-            self._requeue(job, assignment.run.cut(first, stop))
+            self._endings.requeue(job, assignment.run.cut(first, stop))
         self._finish(job, now_s)
 
     def _resumed(self, event: events.Resumed, now_s: float) -> None:
@@ -784,54 +600,12 @@ class Broker:
         if worker is not None and job is not None:
             self._handout.resume(event, worker, job, now_s)
 
-    def _requeue(self, job: Job, run: Run) -> None:
-        """Queue again what did not end, except for what was cancelled meanwhile."""
-        for low, high in reversed(job.ended.missing(run.first, run.stop)):
-            if job.leaving == "cancelled":
-                self._drop(job, [(low, high)], "cancelled", job.reason)
-            elif job.leaving:
-                job.known.remove(low, high)  # should its client come back, it sends them again
-            else:
-                job.enqueue(run.cut(low, high), ahead=True)
-        self._handout.mark_ready(job)
-        self._check_cost(job)
-        self._end_given_up(job)
-
     # --- who comes and goes --------------------------------------------------------------------
 
-    def _worker_joined(self, event: events.WorkerJoined) -> None:
-        currency = (event.tariff or self.tariffs[event.pool]).currency
-        name = f"worker {event.name}"
-        if not event.job and any(each.offer.name == name for each in self.workers.values()):
-            name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
-        offer = Offer(name, event.pool, event.tags, event.python, currency)
-        free = dict(counted(event.tags))
-        if event.job:
-            free = dict.fromkeys(free, inf)  # the seller counts them
-        self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, event.tariff, free
-        )
-        self.workers[event.worker].round_trip_s = event.round_trip_s
-        seen = self._awaited.get(event.pool, {}).get(event.name)
-        if seen is not None:
-            self.workers[event.worker].grid_id, self.workers[event.worker].ends_s = seen
-        if event.job:
-            self.workers[event.worker].job = event.job
-            self.workers[event.worker].is_funded = event.is_funded
-            return
-        # Remembered after it has left: a job that only it could run waits for its return.
-        self.offers.pop(offer.name, None)
-        self.offers[offer.name] = offer
-        while len(self.offers) > OFFERS_MAX:
-            del self.offers[next(each for each in self.offers if each not in self._promised)]
-
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
-        worker = self.workers.pop(event.worker, None)
+        worker = self.roster.left(event.worker)
         if worker is None:
             return
-        if worker.offer.name != f"worker {worker.name}" or worker.offer.pool in self.growth:
-            # It could not be told from others when back; or others like it can be started.
-            self.offers.pop(worker.offer.name, None)
         for assignment in reversed(list(worker.assignments.values())):
             job, run = assignment.job, assignment.run
             left = list(assignment.left)
@@ -839,21 +613,10 @@ class Broker:
                 self._handout.release(assignment, first, stop)
             for first, stop in reversed(self._withdrawals.came_back(assignment, left)):
                 if event.is_orderly:
-                    self._requeue(job, run.cut(first, stop))
+                    self._endings.requeue(job, run.cut(first, stop))
                 else:
-                    self._survive_loss(job, run.cut(first, stop), worker.name)
+                    self._endings.survive_loss(job, run.cut(first, stop), worker.name)
             self._finish(job, now_s)
-
-    def _survive_loss(self, job: Job, run: Run, worker: str) -> None:
-        """Queue again what a lost worker had, until it has been lost too often."""
-        run.losses += 1
-        run.attempt += 1
-        if run.losses < LOSSES_MAX:
-            run.alone = run.losses == LOSSES_MAX - 1
-            self._requeue(job, run)
-            return
-        text = f"its worker was lost {run.losses} times, the last was {worker}"
-        self._drop(job, job.ended.missing(run.first, run.stop), "lost", text)
 
     def _client_gone(self, event: events.ClientGone, now_s: float) -> None:
         client = self._accounts.leave(event.client)
@@ -904,10 +667,10 @@ class Broker:
         for assignment in ending.assignments:
             running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
             if running:  # else they are being stopped already
-                self._drop(job, running, "budget", ending.reason)
+                self._endings.drop(job, running, "budget", ending.reason)
                 self._handout.recall_all(assignment, kill=True)
         if ending.is_waiting:
-            self._drop_waiting(job, "budget", ending.reason)
+            self._endings.drop_waiting(job, "budget", ending.reason)
         self._finish(job, now_s)
 
     def _ticked(self, now_s: float) -> None:

@@ -178,7 +178,7 @@ class Circle:
 
         Of sites that are up, and trusted with our users' work and with what they open.
         """
-        trusted = self._exchange.trusted()
+        trusted = self._exchange.reach.trusted()
         up = [site for site in self.known if site in trusted and self.state(site) is State.ALIVE]
         adverts = map(self._exchange.market.advert, up)
         doors = [advert.doors for advert in adverts if advert is not None]

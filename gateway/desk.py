@@ -236,7 +236,7 @@ class Desk:
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
-        if job.waiting and (job.unmet or broker.unpayable(job.spec)):
+        if job.waiting and (job.unmet or broker.admission.unpayable(job.spec)):
             view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 

@@ -8,18 +8,17 @@
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import inf, isinf
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from federation import deals
 from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
-from federation.reasons import NEVER, Reason
+from federation.reasons import Reason
 from federation.slices import AskSlice, Slice
-from federation.wishes import USUAL_PROJECT
 from gateway import events
 from gateway.broker import Broker
 from gateway.budgets.borrowing import Borrowing
@@ -35,27 +34,22 @@ from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
 from gateway.looks import JUDGED_PLANS, Looks
 from gateway.offering import Offering
-from gateway.purchase import Purchase
+from gateway.places import Places
 from gateway.purchases import Purchases
+from gateway.reach import Reach
 from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import Aside, PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import Rest, place
-from policies.decisions import Decision, Why
+from policies.decisions import Decision
 from policies.deferral import Deferral
 from policies.entitlements import Work
-from policies.estimates import affords
-from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
-from policies.market import Key, Market
+from policies.market import Market
 from policies.offers import Unmet, falls_short, judge
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
-from policies.placement import Offer
 from policies.ranking import lots
-from policies.tariffs import Tariff
 
-# So many contracts may one job have with one pool at a time, as its work grows.
-CONTRACTS_PER_POOL_MAX: Final = 8
 NO_WISHES: Final = Wishes()
 
 
@@ -97,16 +91,17 @@ class Exchange:
         self.rules = rules
         self.house = house
         self._broker = broker
-        self._permits = permits
         self._facts = facts
         self._outcome = Outcome()
         self.market = Market(site)
+        self.reach = Reach(site, broker, house, permits, facts, self.market)
         sales: dict[tuple[str, str], Sale] = {}  # what is sold is not offered again
         self.offering = Offering(
-            site, broker, rules, permits, notary, sales, self.decide, self._suits
+            site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)
         self.limits = LimitWatch(self._judge_planned, self._outcome)
@@ -114,12 +109,12 @@ class Exchange:
         self._planned: dict[str, Planned] = {}
         self._looks = Looks(rules.plan_s)
         self._now_s = 0.0
-        broker.unmet = self._unmet
-        broker.elsewhere = self._may_run_elsewhere
-        broker.made_elsewhere = self._may_be_made_elsewhere
-        broker.nowhere = self._why_nowhere
-        broker.charged_elsewhere = self._charged_elsewhere
-        broker.offered = self._offered
+        broker.elsewhere.unmet = self._unmet
+        broker.elsewhere.may_run = self.reach.may_run
+        broker.elsewhere.may_be_made = self.reach.may_be_made
+        broker.elsewhere.why_nowhere = self.reach.why_nowhere
+        broker.elsewhere.currencies = self.reach.currencies
+        broker.elsewhere.tariffs = self.reach.tariffs
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -133,7 +128,7 @@ class Exchange:
             decided: list[Effect] = []
             for event in pending:
                 decided += broker.handle(event, utc_s)
-            self.purchases.acted()
+            self.purchases.deliveries.acted()
             self._plan_all(now_s, utc_s)
             for event in self._take_events():
                 decided += broker.handle(event, utc_s)
@@ -230,13 +225,15 @@ class Exchange:
 
         `side` is "sell" for what we deliver. Nothing is ever taken back.
         """
-        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
+        settled_ms = self._settled(side)
         settled_ms[site] = max(until_ms, settled_ms.get(site, 0))
 
     def settled_ms(self, side: str, site: str) -> int:
         """Up to when that is; milliseconds since 1970."""
-        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
-        return settled_ms.get(site, 0)
+        return self._settled(side).get(site, 0)
+
+    def _settled(self, side: str) -> dict[str, int]:
+        return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A seller can't be reached now."""
@@ -355,7 +352,8 @@ class Exchange:
             return False  # it was sold for this pool, and no other
         if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
             return True
-        return bool(self.trusted(job.spec.project))  # who shows nothing may be asked all the same
+        # Who shows nothing may be asked all the same.
+        return bool(self.reach.trusted(job.spec.project))
 
     def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> float:
         """Choose the places of one job; in how many seconds that is to be done again."""
@@ -367,21 +365,21 @@ class Exchange:
         short = self._broker.spending.short(job.spec)
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
-        if self._is_too_dear(decision) and not job.ended and not job.in_flight:
+        if self._places.is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        wanted = self._to_ask(job, decision) if short.may_leave and not is_asking else []
+        wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
-        if not is_left and not job.spec.path and self._is_too_dear(decision):
+        if not is_left and not job.spec.path and self._places.is_too_dear(decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
             return plan_s
-        places = self._places(job, decision)
+        places = self._places.of(job, decision)
         if wanted:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
-            self._note_sent(decision, asked, utc_s)
+            self._places.note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
         waiting_jobs = len(self._broker.waiting_jobs)
         return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
@@ -422,7 +420,7 @@ class Exchange:
             ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
-        is_unfit = bool(job.unfit) and not self._broker.has_fit(job, here=True)
+        is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
         decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
@@ -471,7 +469,7 @@ class Exchange:
             task_s = durations.of(spec.function)
             at = durations.by_site(spec.function)
         return Ask(
-            terms=self.terms(spec),
+            terms=self.reach.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
             task_s=task_s,
@@ -533,208 +531,6 @@ class Exchange:
             return None
         unmet = self._judge(spec, decision.ask, decision.made_s, chance)
         return None if unmet is None else unmet.to_plain()
-
-    def terms(self, spec: JobSpec) -> Terms:
-        """What a job demands of where it runs."""
-        wishes = spec.wishes
-        may_leave = self._broker.entitling.may_leave(spec.work)
-        return Terms(
-            need=spec.need,
-            project=spec.project,
-            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
-            may_leave=may_leave,
-            allowed_sites=wishes.allowed_sites,
-            forbidden_sites=wishes.forbidden_sites,
-            jurisdictions=wishes.jurisdictions,
-            path=spec.path,
-            hops_left=spec.hops_left,
-            barred=frozenset(self._permits.barred(spec.project)),
-            readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
-        )
-
-    def _suits(self, spec: JobSpec, pool: str) -> bool:
-        """Whether a pool of ours lies where a job's user lets it run."""
-        terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
-        offer = Offer(f"{self.site}/{pool}", pool, facts.tags, "", "")
-        here = Profile(self.site, True, offer, (), facts.jurisdiction, "", None, True)
-        return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
-
-    def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
-        """The sites that may run our users' work of a project, and whose results they open."""
-        return self._permits.readable() & self._permits.runners(project)
-
-    def _may_run_elsewhere(self, spec: JobSpec) -> bool:
-        """Whether some other site may be able to run this, now or later."""
-        terms = self.terms(spec)
-        verdicts = self.market.verdicts(terms)
-        is_known = any(
-            not each.is_own and verdicts[each.number] is None for each in self.market.candidates
-        )
-        return is_known or bool(self._relays(spec, terms)) or self._is_unheard(spec, terms)
-
-    def _may_be_made_elsewhere(self, job: Job) -> bool:
-        """Whether another site's pool that is known offers what workers could not make."""
-        if isinf(self.house.prefer_own_s):
-            return False
-        terms = self.terms(job.spec)
-        verdicts = self.market.verdicts(replace(terms, barred=terms.barred | job.unfit))
-        return any(
-            not each.is_own and verdicts[each.number] is None for each in self.market.candidates
-        )
-
-    def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
-        """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
-        if spec.hops_left < 1:
-            return False
-        sites = {name.partition("/")[0] for name in terms.trusted} - {self.site}
-        sites -= terms.forbidden_sites | set(spec.path)
-        for only in (terms.readable, terms.allowed_sites):
-            if only is not None:
-                sites &= only
-        return any(self.market.advert(site) is None for site in sites)
-
-    def _why_nowhere(self, spec: JobSpec) -> str:
-        """Why none of the sites that a job's user allows may ever run it; empty when one may."""
-        allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
-        if spec.path or (allowed is None and jurisdictions is None):
-            return ""
-        others = self._permits.readable() - spec.wishes.forbidden_sites - {self.site}
-        why = "results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
-        if allowed is not None:
-            others &= allowed
-        if not self._broker.entitling.may_leave(spec.work):
-            others, why = frozenset(), "its user may use no other site's (`gridfed can`)"
-        if others or any(self._suits(spec, pool) for pool in self._broker.tariffs):
-            return ""
-        where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
-        return (
-            f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self.site} lies "
-            f"there, and {why}"
-        )
-
-    def _charged_elsewhere(self) -> frozenset[str]:
-        """The currencies that other sites' pools charge in."""
-        found = (each.advert.currency for each in self.market.candidates if not each.is_own)
-        return frozenset(found)
-
-    def _offered(self, spec: JobSpec) -> list[Tariff]:
-        """What other sites' pools charge that may be able to run a job, now or later."""
-        if isinf(self.house.prefer_own_s):
-            return []
-        verdicts = self.market.verdicts(self.terms(spec))
-        return [
-            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
-            for each in self.market.candidates
-            if not each.is_own and verdicts[each.number] is None
-        ]
-
-    def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
-        """Sites that may know somebody whom we don't, by name."""
-        if spec.hops_left < 1 or terms.allowed_sites is not None:
-            return []
-        sites = {name for name in terms.trusted if "/" not in name}  # no single pool relays
-        near = sites - terms.forbidden_sites - set(spec.path)
-        if terms.readable is not None:
-            near &= terms.readable
-        return sorted(near)
-
-    def _places(self, job: Job, decision: Decision) -> dict[str, float]:
-        """How many of the waiting tasks each pool may take: the plan, as far as contracts are open.
-
-        The largest share is without end: work that comes before the next plan goes there.
-        """
-        if decision.plan is None:
-            # Nobody whom we see can run it, but who has a contract may know somebody.
-            is_hopeful = decision.why is Why.NOBODY and not self._is_too_dear(decision)
-            live = self.purchases.live(job.id) if is_hopeful else []
-            return {each.place: inf for each in live}
-        shares = decision.plan.shares
-        limited = (
-            decision.ask.task_s is None
-            or decision.ask.budget_nanos is not None
-            or decision.puts_off
-        )
-        most = max((n for _, n in shares), default=0)
-        open_now = {each.place for each in self.purchases.live(job.id)}
-        places: dict[str, float] = {}
-        for lane, tasks in shares:
-            site, pool = lane.key
-            name = pool if site == self.site else f"{site}/{pool}"
-            if site == self.site or name in open_now:
-                places[name] = inf if tasks == most and not limited else tasks
-        return places
-
-    def _to_ask(self, job: Job, decision: Decision) -> list[Key]:
-        """Whom to ask for a quote: those of the plan whose contracts with us are not enough."""
-        if decision.why is Why.NOBODY:
-            terms = decision.ask.terms
-            live = {each.site for each in self.purchases.live(job.id)}
-            resting, chance = self.purchases.resting, lots(job.id)
-            near = [
-                site
-                for site in self._relays(job.spec, terms)
-                if site not in live
-                and site not in resting.sites
-                and not resting.is_useless(job.id, site, decision.made_s)
-            ]
-            # Each job begins with others; those that are of no use make way for the next.
-            near.sort(key=lambda site: chance((site, "")))
-            return [(site, "") for site in near[: self.house.quotes_max]]
-        enough = self._enough(job, decision)
-        shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
-        if len(shares) == 1 and shares[0] in enough:
-            return []
-        return [key for key in decision.quotes_from if key not in enough]
-
-    def _enough(self, job: Job, decision: Decision) -> Set[Key]:
-        """The pools that a job has a contract with, and needs no further one with.
-
-        A contract has the slots that its pool quoted for the work that there was. If they are all
-        taken, more work waits, and the pool shows free ones, another contract buys some of them.
-        """
-        live: dict[Key, list[Purchase]] = {}
-        for each in self.purchases.live(job.id):
-            live.setdefault((each.site, each.pool), []).append(each)
-        more = {
-            one.key
-            for one in decision.preferred
-            if one.candidate.slots_free
-            and 0 < len(live.get(one.key, ())) < CONTRACTS_PER_POOL_MAX
-            and all(map(self._is_taken, live[one.key]))
-        }
-        return live.keys() - more
-
-    def _is_taken(self, purchase: Purchase) -> bool:
-        """Whether each slot of a contract has a task."""
-        worker = self._broker.workers.get(purchase.handle)
-        return worker is not None and worker.in_flight >= worker.slots
-
-    def _is_too_dear(self, decision: Decision) -> bool:
-        """Whether a job could run, were it not for its cost limit.
-
-        A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
-        it opens; nor is one whose site has said that it will not have our work.
-        """
-        if decision.why is not Why.NOBODY:
-            return False  # before anything else: there may be thousands that refused
-        hopes = [each for each in decision.refused if each[1].reason not in NEVER]
-        is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
-        return is_dear and not any(
-            refusal.reason is not Reason.COST_LIMIT
-            and affords(decision.ask, candidate)
-            and not self.purchases.resting.was_refused(candidate.key[0])
-            for candidate, refusal in hopes
-        )
-
-    def _note_sent(self, decision: Decision, asked: list[Key], utc_s: float) -> None:
-        for lane, tasks in decision.plan.shares if decision.plan else ():
-            if lane.key in asked:
-                self.market.sent(lane.key, tasks, tasks * lane.task_s, utc_s)
-
-
-def _may_hop(spec: JobSpec) -> frozenset[str] | None:
-    """The sites that another site's job may go on to: those whose results its origin takes."""
-    return spec.given.errand.sites if spec.given is not None else frozenset()
 
 
 def _money_text(job: Job, decision: Decision) -> str:

@@ -61,7 +61,7 @@ def read_length(text: str) -> float:
 def length_s(key: str, value: Any, low: str, high: str) -> float:
     """A length of time from `low` to `high`, in seconds."""
     if not isinstance(value, str):
-        raise KnobError(f'{key} must be a length of time, as in "7d"')
+        raise KnobError(f'{key} must be a length of time, as in "30s" or "7d"')
     try:
         found = read_length(value)
     except ValueError as error:

@@ -159,7 +159,7 @@ class Offering:
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec
     ) -> deals.Decline | None:
         """Why our entitlements give it nothing, whenever; what they say is our own affair."""
-        objection = self._broker.entitling.objection(spec, self._broker.elsewhere)
+        objection = self._broker.entitling.objection(spec, self._broker.elsewhere.may_run)
         if objection is None:
             return None
         whole = objection[0] == Reason.NOT_ENTITLED  # else it has as much as it may for now
@@ -214,9 +214,9 @@ class Offering:
         """Our pools that were asked for, with what they charge this buyer for this job."""
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
-                yield pool, self._broker.tariff_for(pool, spec, ask.path[-1], utc_s)
+                yield pool, self._broker.charging.tariff_for(pool, spec, ask.path[-1], utc_s)
                 for seats in self._broker.occupancy.reserved_for(pool, spec.whose):
-                    yield pool, self._broker.tariff_in(pool, seats, spec)
+                    yield pool, self._broker.charging.tariff_in(pool, seats, spec)
 
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float

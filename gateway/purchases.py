@@ -9,7 +9,8 @@ delivered. So credit, recall, retries and fencing are the same as for our own wo
     Deliver   → Reported           GivenBack → HandedBack    the lease runs out → WorkerGone
 
 Up to Hold it is for `gateway.enquiries`; here is the life of a contract from Held on. What a seller
-may say of one is checked in `gateway.purchase`, who is left alone is kept in `gateway.resting`.
+may say of one is checked in `gateway.purchase`, what comes back is counted and booked in
+`gateway.deliveries`, who is left alone is kept in `gateway.resting`.
 """
 
 from typing import Any, Final
@@ -23,35 +24,27 @@ from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules, Outcome, Permits
+from gateway.deliveries import Deliveries
 from gateway.dispatch import BUNDLE_TASKS_MAX
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.enquiries import Enquiries
 from gateway.errands import Notary
 from gateway.events import JobSpec
-from gateway.handout import EPOCH_BITS
 from gateway.intake import check_ranges
-from gateway.jobs import Assignment, Job
+from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.purchase import (
     Purchase,
-    check_delivery,
-    check_moment,
-    check_time,
-    check_way,
-    footprint_of,
     from_books,
     held_by_epoch,
-    is_owed,
     shown,
-    without_results,
 )
 from gateway.quotations import booked_terms
 from gateway.resting import Resting
 from policies import environments
 from policies.budgets import earmark, money_room
 
-VERDICTS_MAX: Final = 100_000  # remembered of one contract
 # Of a contract that came to its end: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
@@ -64,7 +57,8 @@ ABOUT_JOBS: Final = frozenset(
 class Purchases:
     """The contracts that we buy, by name in `purchases`.
 
-    `enquiries` asks for quotes, and puts what it asks for among them; `resting` has who is spared.
+    `enquiries` asks for quotes, and puts what it asks for among them; `deliveries` counts what
+    comes back; `resting` has who is spared.
 
     Args:
         site: who we are.
@@ -87,21 +81,17 @@ class Purchases:
         outcome: Outcome,
     ) -> None:
         self._site = site
-        self._boot = boot
         self._broker = broker
         self._rules = rules
-        self._permits = permits
         self._outcome = outcome
-        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before
         self.purchases: dict[str, Purchase] = {}
         self.resting = Resting(rules)
+        self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
         self.enquiries = Enquiries(
             site, boot, rules, permits, notary, self.purchases, self.resting, outcome
         )
         self._handles = -(1 << 40)  # apart from those of sales
         self._by_handle: dict[int, Purchase] = {}
-        # What was given back or delivered, by contract and epoch, and the broker has not heard of.
-        self._taken: dict[tuple[str, int], RangeSet] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
 
     @property
@@ -156,11 +146,11 @@ class Purchases:
             case deals.Committed():
                 self._committed(purchase, now_s)
             case deals.Deliver():
-                self._delivered(purchase, message, now_s, utc_s)
+                self.deliveries.delivered(purchase, message, now_s, utc_s)
             case deals.GivenBack():
                 self._given_back(purchase, message)
             case deals.Bill():
-                self._billed(purchase, message, utc_s)
+                self.deliveries.billed(purchase, message, utc_s)
             case deals.Holding():
                 self._reconcile(purchase, message)
             case deals.Closed():
@@ -289,100 +279,10 @@ class Purchases:
             )
         )
 
-    # --- what comes back, and is owed ----------------------------------------------------------
-
-    def _delivered(
-        self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
-    ) -> None:
-        first, stop = message.first, message.first + len(message.values)
-        delivery = message.delivery
-        if not purchase.is_live or purchase.tab.has(delivery):
-            return  # too late, when it will be void, or said again in a new session
-        check_delivery(purchase, message)
-        footprint = footprint_of(message, purchase.site)
-        check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
-        self._check_time(purchase, message, utc_s)
-        message = self._screened(purchase, message)
-        if not self._take(purchase, message.epoch, first, stop):
-            return  # too late, or a second time: it will be void when it is billed
-        purchase.tab.deliver(delivery)
-        purchase.busy_s = now_s
-        if any(kind == "preempted" for _, kind, *_ in message.failures):
-            # Who stops all that he is given, at no charge, must not be the cheapest for ever.
-            self.resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
-        purchase.spent_nanos += message.cost_nanos
-        if purchase.earmark is not None:
-            purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent
-        self._outcome.write(
-            records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
-        )
-        self._outcome.happened(
-            events.Reported(
-                purchase.handle,
-                message.epoch,
-                first,
-                message.values,
-                message.failures,
-                message.prints,
-                message.wall_ns,
-                message.cpu_ns,
-                message.peak_memory_bytes,
-                message.cost_nanos,
-                (purchase.site, *message.sites),
-                footprint,
-            )
-        )
-
-    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
-        """A task can't have run for longer than since it was forwarded."""
-        assignment = self._assignment(purchase, message.epoch)
-        if assignment is None:
-            return
-        is_older = self._is_older(message.epoch)
-        since_s = purchase.opened_at_s if is_older else assignment.given_s
-        check_time(message, max(0.0, utc_s - since_s))
-
-    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
-        """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
-
-        Nobody sends work where this is known before; but trust can be withdrawn, and a seller may
-        have passed it on to whom it should not. What we relay is for its origin to judge.
-        """
-        check_way(message, self._site)
-        job = self._broker.jobs.get(purchase.job)
-        strangers = {purchase.site, *message.sites} - self._permits.readable()
-        if not strangers or (job is not None and job.spec.path):
-            return message
-        return without_results(message, strangers, self._site)
-
-    def _assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
-        """What is out under a contract by this number, as the broker has it."""
-        worker = self._broker.workers.get(purchase.handle)
-        return worker.assignments.get(epoch) if worker else None
-
-    def _is_older(self, epoch: int) -> bool:
-        """Whether it was given out in a former life of ours."""
-        return 0 < epoch < self._boot << EPOCH_BITS
-
-    def _take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
-        """Count tasks as back; False when they are not out, or came back a moment ago."""
-        assignment = self._assignment(purchase, epoch)
-        if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
-            return False
-        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
-        if taken.within(first, stop):
-            return False
-        taken.add(first, stop)
-        return True
-
-    def acted(self) -> None:
-        """The broker has heard of all that came back."""
-        self._taken.clear()
-
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
         purchase.asked_back_s = None
         if purchase.is_live:
-            assignment = self._assignment(purchase, message.epoch)
+            assignment = self.deliveries.assignment(purchase, message.epoch)
             if message.ranges and assignment is not None and not assignment.recalls:
                 # Of its own accord: it is ending the contract, and would give back all else too.
                 self._retire(purchase)
@@ -390,49 +290,9 @@ class Purchases:
             back = tuple(
                 each
                 for each in check_ranges(message.ranges)
-                if self._take(purchase, message.epoch, *each)
+                if self.deliveries.take(purchase, message.epoch, *each)
             )
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
-
-    def _billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
-        if purchase.is_recovered:
-            # What a power cut took from our books will be delivered again, and billed again: void
-            # must not be said before that.
-            return
-        verdicts: list[list[int]] = []
-        tab = purchase.tab
-        worker = self._broker.workers.get(purchase.handle)
-        for row in bill.deliveries:
-            is_posted = is_owed(tab, row)
-            epoch, first = row[:2]
-            out = worker.assignments.get(epoch) if worker is not None else None
-            if not is_posted and out is not None and first in out.left:
-                continue  # it may be on its way still, and is billed again after that
-            if (epoch, first) in tab.pending:
-                self._settle(purchase, (epoch, first), Verdict.POST, utc_s)
-            verdicts.append([epoch, first, int(is_posted)])
-        while len(tab.verdicts) > VERDICTS_MAX:
-            del tab.verdicts[next(iter(tab.verdicts))]
-        self._say(purchase, deals.Settle(purchase.contract, verdicts))
-
-    def _settle(
-        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: float
-    ) -> None:
-        """Book the verdict on a delivery, by its epoch and first task."""
-        delivery = purchase.tab.pending[key]
-        purchase.tab.settle(*key, verdict)
-        self._outcome.write(
-            records.settled(
-                purchase.contract,
-                "buy",
-                purchase.site,
-                delivery,
-                verdict,
-                purchase.currency,
-                utc_s,
-            ),
-            durable=True,
-        )
 
     # --- how it goes on, and ends --------------------------------------------------------------
 
@@ -454,8 +314,7 @@ class Purchases:
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
-            for first, stop in missing:  # what says otherwise in this very frame comes too late
-                self._taken.setdefault((purchase.contract, epoch), RangeSet()).add(first, stop)
+            self.deliveries.lost(purchase, epoch, missing)
             if missing or assignment.recalls:
                 back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
                 self._outcome.happened(back)
@@ -464,7 +323,7 @@ class Purchases:
         """A contract of our former life: what its seller has of it is out again."""
         found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
         spans = (each[-1][1] - each[0][0] for each in found.values() if each)
-        is_older = len(found) <= FORWARDS_MAX and all(map(self._is_older, found))
+        is_older = len(found) <= FORWARDS_MAX and all(map(self.deliveries.is_older, found))
         if not is_older or max(spans, default=0) > BUNDLE_TASKS_MAX:
             raise ProtocolError("holds what was never forwarded, or never in one bundle")
         purchase.is_recovered = False
@@ -540,7 +399,7 @@ class Purchases:
             return
         # Its seller will bill nothing more: what it lost with its power is not held for ever.
         for key in list(purchase.tab.pending):
-            self._settle(purchase, key, Verdict.VOID, utc_s)
+            self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
         state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
         self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
         if purchase.is_live:

@@ -1,7 +1,8 @@
 """What we sell: the life of contracts under which we run other sites' tasks. Pure.
 
-What we would offer is gateway.offering's to say, and what one contract holds is gateway.sale's.
-Here is what happens to contracts: what their buyers say, what the broker says, and what time does.
+What we would offer is gateway.offering's to say, what one contract holds gateway.sale's, whether it
+may go on gateway.renewals' and gateway.stopping's. Here is what happens to contracts: what their
+buyers say, what the broker says, and what time does.
 
 To the broker a contract is a client with one job. Its tasks are numbered anew, in the order in
 which they came, so that a task may come back under a later epoch and is another one. What the
@@ -13,7 +14,7 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from federation import deals
@@ -28,7 +29,6 @@ from gateway.dealing import (
     CONTRACT_CHARS_MAX,
     LEASE_MAX_S,
     NO_BACKOFF,
-    RELAY,
     Backoff,
     DealRules,
     Outcome,
@@ -39,24 +39,15 @@ from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.offering import Offered, Offering
 from gateway.quotations import allowed_nanos, booked_terms
+from gateway.renewals import Renewals
 from gateway.sale import Sale, former_sale, number_of
+from gateway.stopping import Stopping
 from gateway.unsettled import Unsettled
 
 BILL_ROWS_MAX: Final = 10_000
 TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
-EXPIRED: Final = "expired"
 LAPSED: Final = "lapsed"
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """A question whether contracts may go on. At `until_s` all their leases are over."""
-
-    buyer: str
-    asked_s: float
-    until_s: float
-    contracts: list[str]
 
 
 class Sales:
@@ -91,8 +82,8 @@ class Sales:
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
         self._requests = 0
-        self._stamps = 0
-        self._renewals: dict[int, Renewal] = {}  # that were asked for, by stamp
+        self.renewals = Renewals(outcome)
+        self._stopping = Stopping(site, broker, rules)
         self._billed_s = self._now_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._wasted: dict[str, Backoff] = {}  # buyers of holds that came to nothing
@@ -115,7 +106,8 @@ class Sales:
             case deals.Reclaim():
                 self._reclaim(buyer, message)
             case deals.Granted():
-                self._granted(buyer, message, now_s)
+                for sale in self.renewals.granted(buyer, message, self.sales, now_s):
+                    self._lapse(sale)
             case deals.Settle():
                 self._settle(buyer, message, utc_s)
             case deals.Resume() | deals.Abandon() | deals.CloseContract():
@@ -304,19 +296,6 @@ class Sales:
             self._outcome.happened(
                 events.CancelAsked(sale.handle, self._requests, sale.job, found, kill)
             )
-
-    def _granted(self, buyer: str, message: deals.Granted, now_s: float) -> None:
-        asked = self._renewals.get(message.stamp)
-        if asked is None or asked.buyer != buyer:
-            return
-        del self._renewals[message.stamp]
-        granted = set(message.contracts)
-        for contract in asked.contracts:
-            sale = self.sales.get((buyer, contract))
-            if sale is None or not sale.is_live:
-                continue
-            if contract not in granted or not sale.lease.renewed(asked.asked_s, now_s):
-                self._lapse(sale)
 
     def _settle(self, buyer: str, message: deals.Settle, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
@@ -511,7 +490,7 @@ class Sales:
             sale.is_awaited = sale.is_awaited and now_s < sale.until_s
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
-            elif sale.is_live and (over := self._why_over(sale, utc_s)):
+            elif sale.is_live and (over := self._stopping.why_over(sale, utc_s)):
                 self._end_early(sale, *over)
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
@@ -521,29 +500,8 @@ class Sales:
                 self._bill(sale)
             self._end(sale, utc_s)
         for buyer, sales in renew.items():
-            self._ask_renewal(buyer, sales, now_s)
-        for stamp in [each for each, asked in self._renewals.items() if now_s >= asked.until_s]:
-            del self._renewals[stamp]
-
-    def _why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
-        if sale.is_over(utc_s):
-            return EXPIRED, "its grant has expired"
-        job = self._broker.jobs.get(sale.job)
-        if job is not None and job.purses and job.waiting:
-            unpaid = self._broker.spending.given_up(job.purses, job.spec)
-            if unpaid is not None:
-                return unpaid
-        if sale.spec is None or sale.pool == RELAY:
-            return None
-        task_s = self._broker.durations.of(sale.spec.function)
-        shut = self._broker.occupancy.shut(sale.pool, sale.spec, task_s, utc_s)
-        if shut is not None:
-            return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
-        barred = self._broker.entitling.barred(sale.spec, sale.pool)
-        if barred is None:
-            return None
-        return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+            self.renewals.ask(buyer, sales, now_s)
+        self.renewals.tidy(now_s)
 
     def _release(self, sale: Sale, now_s: float) -> None:
         """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.
@@ -563,48 +521,11 @@ class Sales:
         self._drop(sale)
 
     def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
-        """Give back what nobody takes any more: who sent it may know better.
-
-        That is what we relay, and what we were to do in a pool that has no slots and can't start
-        any now.
-
-        Args:
-            now_s: monotonic.
-            is_served: whether there is a contract for a job of ours.
-        """
+        """Give back what nobody takes any more; see `Stopping.why_stuck`."""
         for sale in self.sales.values():
-            if not sale.is_live or sale.ending is not None:
-                continue
-            job = self._broker.jobs.get(sale.job)
-            is_idle = job is not None and job.waiting > 0 and not job.in_flight
-            if not is_idle or self._is_served(sale, is_served):
-                sale.stuck_s = None
-            elif sale.stuck_s is None:
-                sale.stuck_s = now_s
-            elif now_s - sale.stuck_s >= self._rules.hold_s:
-                reason = f"nobody whom {self._site} knows takes it any more"
-                if sale.pool != RELAY:
-                    reason = f"pool {sale.pool} of {self._site} can start no slots now"
-                self._end_early(sale, Reason.NO_SLOTS, reason)
-
-    def _is_served(self, sale: Sale, is_served: Callable[[str], bool]) -> bool:
-        """Whether somebody takes a contract's tasks, or will."""
-        if sale.pool == RELAY:
-            return is_served(sale.job)
-        growth = self._broker.growth.get(sale.pool)
-        if growth is None or growth.slots:
-            return True
-        return self._broker.occupancy.slots(sale.pool) > 0
-
-    def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
-        self._stamps += 1
-        contracts = [sale.contract for sale in sales]
-        for sale in sales:
-            sale.asked_s = now_s
-        until_s = max(sale.lease.until_s for sale in sales)
-        self._renewals[self._stamps] = Renewal(buyer, now_s, until_s, contracts)
-        renew = deals.Renew(self._stamps, contracts)
-        self._outcome.say(buyer, Side.BUYER, renew, urgent=True)
+            stuck = self._stopping.why_stuck(sale, now_s, is_served)
+            if stuck is not None:
+                self._end_early(sale, *stuck)
 
     def _bill(self, sale: Sale) -> None:
         if sale.unbilled:

@@ -170,7 +170,7 @@ def notes(job: Job) -> list[dict[str, Any]]:
 
 def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
     """Why a job's tasks wait: that nobody could be paid, or how many workers refuse, by reason."""
-    unpayable = broker.unpayable(job.spec)
+    unpayable = broker.admission.unpayable(job.spec)
     if unpayable:
         return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
     if job.unmet:

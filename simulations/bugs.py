@@ -24,6 +24,7 @@ from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
 from gateway.budgets.lending import Lending
 from gateway.dealing import Outcome
+from gateway.deliveries import Deliveries
 from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
 from gateway.entitling import Entitling
@@ -38,7 +39,6 @@ from gateway.occupancy import Occupancy
 from gateway.outbox import Outbox
 from gateway.payments import PaymentsDesk
 from gateway.purchase import Purchase
-from gateway.purchases import Purchases
 from gateway.sales import Sales
 from policies.budgets import Earmark, Purse, payers
 from policies.parties import Whose
@@ -108,30 +108,30 @@ def endless_lease() -> Iterator[None]:
 def no_epoch() -> Iterator[None]:
     """A delivery counts whenever it comes, under whichever assignment: also after the lease."""
     # Both by name here: in the middle of a message a wrong name would only look like a find.
-    delivered, fence = Purchases._delivered, Purchases._take
+    delivered, fence = Deliveries.delivered, Deliveries.take
 
     def unfenced(
-        self: Purchases, purchase: Purchase, message: Deliver, now_s: float, utc_s: float
+        self: Deliveries, purchase: Purchase, message: Deliver, now_s: float, utc_s: float
     ) -> None:
         with (
             patch.object(Purchase, "is_live", True),
-            patch.object(Purchases, fence.__name__, lambda *_: True),
+            patch.object(Deliveries, fence.__name__, lambda *_: True),
         ):
             delivered(self, purchase, message, now_s, utc_s)
 
-    with patch.object(Purchases, "_delivered", unfenced):
+    with patch.object(Deliveries, "delivered", unfenced):
         yield
 
 
 @contextmanager
 def paid_after_failover() -> Iterator[None]:
     """A bill is paid unread: also for what came too late, and has run elsewhere since."""
-    billed = Purchases._billed
+    billed = Deliveries.billed
 
     def pay(bill: Bill) -> Settle:
         return Settle(bill.contract, [[row[0], row[1], 1] for row in bill.deliveries])
 
-    def unread(self: Purchases, purchase: Purchase, bill: Bill, utc_s: float) -> None:
+    def unread(self: Deliveries, purchase: Purchase, bill: Bill, utc_s: float) -> None:
         billed(self, purchase, bill, utc_s)
         said = self._outcome.effects.pop()
         assert isinstance(said, Say)
@@ -141,7 +141,7 @@ def paid_after_failover() -> Iterator[None]:
         self.perform([Say(answer.site, Side.SELLER, pay(answer.bill))])
 
     with (
-        patch.object(Purchases, "_billed", unread),
+        patch.object(Deliveries, "billed", unread),
         patch.object(Outbox, "_answer_bill", unread_late),
     ):
         yield

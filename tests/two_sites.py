@@ -194,7 +194,7 @@ class Site:
         self.write(records, True, lambda: None)
 
     def _settled_ms(self, side):
-        return self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
+        return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
     def _note_settled(self, side, site, until_ms):
         found = self._settled_ms(side)
@@ -220,7 +220,7 @@ class Site:
             self._happened(event)
         effects, self.outcome.effects = self.outcome.effects, []
         self.outcome.events.clear()
-        self.purchases.acted()
+        self.purchases.deliveries.acted()
         self.outbox.perform([each for each in effects if isinstance(each, (Write, Harden, Say))])
         for each in effects:
             if not isinstance(each, (Write, Harden, Say)):

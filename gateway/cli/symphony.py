@@ -1,5 +1,6 @@
 """IBM Symphony: what its hosts need, and its plans as windows: gridfed symphony."""
 
+import shlex
 import zoneinfo
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gateway.grids.symphony.plan import read_plan, show_windows
 from gateway.knobs import KnobError
 from policies.parties import read_party
 
-PLAN_BYTES_MAX = 4 << 20
+PLAN_CHARS_MAX = 4 << 20
 
 
 @click.group()
@@ -26,7 +27,13 @@ def symphony() -> None:
 @click.option("--resource-group", default="ComputeHosts", show_default=True)
 @click.option("--python", default="python3", show_default=True, help="Of the calls, on the hosts.")
 @click.option("--soam-python", default="python3", show_default=True, help="Of soamapi, there.")
-@click.option("--memory-bytes", default=0, show_default=True, help="Of a slot; 0: no limit.")
+@click.option(
+    "--memory-bytes",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Of a slot; 0: no limit.",
+)
 @click.option(
     "--keep-sessions/--abort-sessions",
     default=True,
@@ -65,8 +72,8 @@ def package(
         beside.write_text(profile(wanted))
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
-    click.echo(f"soamdeploy add {application} -p {out} -c {consumer}")
-    click.echo(f"soamreg {beside}")
+    click.echo(shlex.join(["soamdeploy", "add", application, "-p", str(out), "-c", consumer]))
+    click.echo(shlex.join(["soamreg", str(beside)]))
 
 
 @symphony.command("windows")
@@ -97,8 +104,10 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
         who[consumer] = party
     try:
         with file.open(encoding="utf-8") as plan:
-            text = plan.read(PLAN_BYTES_MAX)
-        found = read_plan(text)
+            text = plan.read(PLAN_CHARS_MAX + 1)
+        if len(text) > PLAN_CHARS_MAX:
+            raise KnobError(f"it is larger than {PLAN_CHARS_MAX:,} characters")
+        shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
-    click.echo(show_windows(found, who, zone=zone, grace_s=grace_s), nl=False)
+    click.echo(shown, nl=False)

@@ -28,7 +28,7 @@ class Estate:
 
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}
-        self._of_job: dict[str, list[str]] = {}
+        self._at: dict[tuple[str, int], list[str]] = {}  # by job and first task
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
@@ -40,7 +40,7 @@ class Estate:
         """A parcel is still at the engine."""
         if name not in self._left:
             self._left[name] = _Left(label, now_s)
-            self._of_job.setdefault(label.job, []).append(name)
+            self._at.setdefault((label.job, label.first), []).append(name)
 
     def keep(self, done: Done) -> None:
         """A parcel is done before anybody has claimed it."""
@@ -49,10 +49,10 @@ class Estate:
     def drop(self, name: str) -> Done | None:
         """A parcel is none of what is left any more; its outcome, where it is there already."""
         left = self._left.pop(name)
-        names = self._of_job[left.label.job]
-        names.remove(name)
-        if not names:
-            del self._of_job[left.label.job]
+        where = (left.label.job, left.label.first)
+        self._at[where].remove(name)
+        if not self._at[where]:
+            del self._at[where]
         return left.outcome
 
     def find(
@@ -65,18 +65,18 @@ class Estate:
         """
         found: list[tuple[str, int, int]] = []
         at, stop = first, first + len(arguments)
-        names = self._of_job.get(terms.job, [])
-        for name in sorted(names, key=lambda each: self._left[each].label.first):
-            label = self._left[name].label
-            low, high = label.first, label.first + label.count
-            if low < at or high > stop:
-                continue
-            calls = arguments[low - first : high - first]
-            if label == Label.of(
-                *(terms.job, low, terms.function, calls, terms.timeout_s, terms.prints)
-            ):
-                found.append((name, low, high))
-                at = high
+        while at < stop:
+            low, at = at, at + 1
+            for name in self._at.get((terms.job, low), ()):
+                label = self._left[name].label
+                high = low + label.count
+                calls = arguments[low - first : high - first]
+                if high <= stop and label == Label.of(
+                    *(terms.job, low, terms.function, calls, terms.timeout_s, terms.prints)
+                ):
+                    found.append((name, low, high))
+                    at = high
+                    break
         return found
 
     def stale(self, before_s: float) -> list[str]:

@@ -34,7 +34,11 @@ def find_kind(name: str) -> GridKind | DelegatingKind:
         whose = f", and {_owners(found)} must not have one of that name" if found else ""
         raise KnobError(f"kind {name!r} is gridfed's own and no grid that starts pilots{whose}")
     if not found:
-        raise KnobError(f"kind is {name[:60]!r}: it must be one of {', '.join(kind_names())}")
+        known = ", ".join(kind_names())
+        raise KnobError(
+            f"kind is {name[:60]!r}: it must be one of {known}; any other must be installed where "
+            "the gateway runs (docs/write_a_grid.md)"
+        )
     if len(found) > 1:
         raise KnobError(f"kind {name!r} is there twice: of {_owners(found)}; uninstall one")
     kind = _load(found[0])

@@ -161,8 +161,9 @@ class Book:
         sent = self.sent.get(done.parcel)
         if sent is None:
             return []
-        if not _is_sound(done, len(sent.piece.arguments)):
-            return self.broken(done.parcel, "the engine's answer makes no sense", now_s)
+        wrong = _wrong_with(done, len(sent.piece.arguments), self.result_bytes_max)
+        if wrong:
+            return self.broken(done.parcel, wrong, now_s)
         del self.sent[done.parcel]
         piece, count = sent.piece, len(done.values)
         reports = list(_reports(piece, done))
@@ -367,11 +368,7 @@ def _reports(piece: Piece, done: Done) -> Iterator[Report]:
 
     A result alone may be nearly as large as a message; a parcel has up to a thousand of them.
     """
-    sizes = [len(value) for value in done.values]
-    for at, _, text, payload in done.failures:
-        sizes[at] += len(text) + len(payload)
-    for at, text in done.prints:
-        sizes[at] += len(text)
+    sizes = _sizes(done)
     first = size = 0
     count, used = len(sizes), (done.wall_ns, done.cpu_ns)
     for stop, more in enumerate(sizes, 1):
@@ -392,15 +389,37 @@ def _reports(piece: Piece, done: Done) -> Iterator[Report]:
         first, size = stop, 0
 
 
-def _is_sound(done: Done, tasks: int) -> bool:
-    """Whether what an engine says could go into a report: a gateway throws out nonsense."""
-    if len(done.values) > tasks:
-        return False
-    if any(len(each) < 2 or each[1] not in FAILURE_KINDS for each in done.failures):
-        return False
+def _sizes(done: Done) -> list[int]:
+    """How much is told of each call, about, in bytes."""
+    sizes = [len(value) for value in done.values]
+    for at, _, text, payload in done.failures:
+        sizes[at] += len(text) + len(payload)
+    for at, text in done.prints:
+        sizes[at] += len(text)
+    return sizes
+
+
+def _wrong_with(done: Done, tasks: int, bytes_max: int) -> str:
+    """Why what an engine says can't go into a report, as a gateway throws out nonsense; or "".
+
+    A host's words come to here unread: any field may be of any type.
+    """
+    nonsense = "the engine's answer makes no sense"
+    if type(done.failures) is not list:
+        return nonsense
+    for each in done.failures:
+        if type(each) is not list or len(each) < 2:
+            return nonsense
+        if type(each[1]) is not str or each[1] not in FAILURE_KINDS:
+            return nonsense
     plain = [[each[0], "error", *each[2:]] for each in done.failures]
     used = (done.wall_ns, done.cpu_ns, done.peak_memory_bytes)
-    return is_part([done.values, plain, done.prints, *used, True])
+    if not is_part([done.values, plain, done.prints, *used, True]) or len(done.values) > tasks:
+        return nonsense
+    # What a slot adds to a result, its prints say, has room in the message beside the largest.
+    if max(_sizes(done), default=0) > bytes_max + min(REPORT_BYTES, bytes_max // 2):
+        return f"a result is larger than {bytes_max:,} bytes, which is all that a message holds"
+    return ""
 
 
 def regroup(lots: Iterable[tuple[int, int]], slots: int, lots_max: int) -> tuple[list[int], int]:

@@ -70,7 +70,7 @@ class ProcessGrid:
     async def check(self) -> str:
         """Whether notes can be kept here; old ones are removed."""
         await _in_thread(self._sweep)
-        return f"processes of {os.uname().nodename}, {self._slots_max} slots at most"
+        return f"processes of {os.uname().nodename}, {self._slots_max} slots at most (slots_max)"
 
     async def limits(self) -> Limits:
         """As many pilots as slots, if each has one."""
@@ -116,8 +116,9 @@ class ProcessGrid:
                 return
             free = self._slots_max - self._used()
             if order.pilots * order.shape.slots > free:
-                text = f"{free} of {self._slots_max} slots are free: too few for"
-                raise GridFault(Blame.ELSEWHERE, f"{text} {order.pilots} of {order.shape.slots}")
+                wanted = order.pilots * order.shape.slots
+                text = f"{free} of {self._slots_max} (slots_max) are free, {wanted} are wanted"
+                raise GridFault(Blame.ELSEWHERE, text)
             note.touch()
             try:
                 for name in order.names():

@@ -138,6 +138,7 @@ def members(tmp_path):
 @pytest.mark.slow
 def test_two_gateways_spend_one_budget_at_once_and_never_more(members):
     london, paris = members(london=(2, own(18, "paris")), paris=(2, SLICE))
+    assert spend(paris, 5) == 5, "it has a slice before all is spent"
     with ThreadPoolExecutor(2) as both:
         counts = list(both.map(lambda site: spend(site, 900), (london, paris)))
     costs = [spent(london), spent(paris)]

@@ -147,7 +147,7 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
             refused = subprocess.run(
                 [sys.executable, "-m", "gateway", *command], capture_output=True, timeout=60
             )
-            assert refused.returncode == 1
+            assert refused.returncode == 77
             assert b"takes tokens only" in refused.stderr
             file = tmp_path / "worker.token"
             file.write_text(token(site, "--user", "host-1", "--scopes", "work") + "\n")

@@ -316,7 +316,7 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
 
             def occupy(view, site):
                 """Fill the slot that a site has there."""
-                job = view.options(task_s=30.0).submit(sleep_until, tmp_path / "over")
+                job = view.options(task_s=60.0).submit(sleep_until, tmp_path / "over")
                 wait_until(lambda: client.explain(job)["in_flight"], "it has a slot")
                 wait_until(lambda: is_busy(site), f"{site} shows that it is busy")
 

@@ -1071,7 +1071,7 @@ def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
 
 def test_what_a_pool_offers_outlasts_workers_of_other_pools(monkeypatch) -> None:
     """A pool that grows has no worker to tell what it offers; who shows it asked in vain."""
-    monkeypatch.setattr("gateway.broker.OFFERS_MAX", 3)
+    monkeypatch.setattr("gateway.roster.OFFERS_MAX", 3)
     own = Offer("pool cloud", "cloud", {}, "3.11", "USD")
     world = World(slots=0)
     world.broker = Broker({"local": PRICE, "cloud": PRICE}, {own.name: own})
@@ -1115,15 +1115,15 @@ def test_a_cost_limit_in_a_currency_that_nobody_charges_in_is_refused() -> None:
 def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> None:
     world = World()
     # A neighbour may know such a site.
-    world.broker.elsewhere = lambda _: True
-    world.broker.charged_elsewhere = lambda: {"EUR"}
+    world.broker.elsewhere.may_run = lambda _: True
+    world.broker.elsewhere.currencies = lambda: {"EUR"}
     assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
     job = world.broker.jobs["j"]
     [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "currency-differs"
     assert why["text"].endswith("the currency of its cost limit; known pools charge in EUR, USD")
-    world.broker.charged_elsewhere = lambda: {"GBP"}
-    assert world.broker.unpayable(job.spec) == ""
+    world.broker.elsewhere.currencies = lambda: {"GBP"}
+    assert world.broker.admission.unpayable(job.spec) == ""
     [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["workers"] == 1
 
@@ -1181,7 +1181,7 @@ def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_besi
 
 def test_what_a_pool_could_start_is_not_forgotten_for_all_the_workers_that_came(monkeypatch):
     """Of ten thousand pilots the offers are kept; that of their pool is what plans look at."""
-    monkeypatch.setattr("gateway.broker.OFFERS_MAX", 2)
+    monkeypatch.setattr("gateway.roster.OFFERS_MAX", 2)
     pool = Offer("pool cloud", "cloud", {}, "3.11", "USD")
     broker = Broker({"cloud": PRICE}, {pool.name: pool})
     for at in range(1, 5):

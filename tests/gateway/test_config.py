@@ -205,7 +205,7 @@ OF_RISK = "share 'risk'"
     ("table", "line", "complaint"),
     [
         ("", 1, " share is missing: write [[fair_share.share]] tables, or each"),
-        ("half_life = 7", 1, ': half_life must be a length of time, as in "7d"'),
+        ("half_life = 7", 1, ': half_life must be a length of time, as in "30s" or "7d"'),
         (
             'half_life = "7w"',
             1,

@@ -246,7 +246,7 @@ def test_renewals_that_nobody_answers_are_forgotten(town):
     london.submit(20_000, wishes=ABROAD)
     town.deliver()
     town.pass_time(100.0)
-    assert len(paris.exchange.sales._renewals) < 10
+    assert len(paris.exchange.sales.renewals.asked) < 10
 
 
 def test_nobody_answers_for_another_buyers_renewals(town):

@@ -132,7 +132,7 @@ def test_without_another_it_fails_at_once_and_costs_nothing():
 
 def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is_one():
     world = World()
-    world.broker.made_elsewhere = lambda job: bool(job.unfit) and bool(others)
+    world.broker.elsewhere.may_be_made = lambda job: bool(job.unfit) and bool(others)
     others = ["rome"]
     world.join(2, OFFERS)
     [order] = orders(world.submit())
@@ -147,7 +147,7 @@ def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is
 
 def test_what_nobody_is_left_for_is_tried_here_once_more_and_fails_with_its_reason():
     world = World()
-    world.broker.made_elsewhere = lambda job: bool(others)
+    world.broker.elsewhere.may_be_made = lambda job: bool(others)
     others = ["rome"]
     world.join(2, OFFERS)
     [order] = orders(world.submit())

@@ -305,7 +305,7 @@ def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_
     town = Town()
     town.house = House(rates={"EUR": 1.1, "GBP": 1.3})
     london, paris = town.build("london", DEAR, workers), town.build("paris", CHEAP, 0)
-    paris.broker.tariffs = {"local": Tariff(CHEAP, "EUR", "test")}
+    paris.broker.tariffs["local"] = Tariff(CHEAP, "EUR", "test")
     paris.join(4)
     limit = {"max_cost_nanos": DEAR, "currency": currency}
     abroad = Wishes(allowed_sites=frozenset({"paris"}))

@@ -194,8 +194,7 @@ class SymphonyEngine:
             if session is None or not session.sent:
                 self._left.pop(id_, None)
                 self._home.say(f"closes session {id_}, which a former life has left")
-                await self._way.close(id_)
-                self._journal.closed(id_)
+                await self._close(_Session(b"", is_old=True, id=id_))  # or not: the rest goes on
                 continue
             self._by_id[id_] = session  # what has ended there may be told at once
             if not await self._way.reopen(id_, list(session.tasks)):
@@ -326,7 +325,12 @@ class SymphonyEngine:
             raise
         self._by_id[session.id] = session
         assert self._journal is not None
-        self._journal.opened(session.id)
+        try:
+            self._journal.opened(session.id)
+        except GridFault:
+            await self._close(session)  # nobody would know of it after our death
+            self._way.leave()
+            raise
 
     async def _go_on(self, session: _Session) -> bool:
         """Do the next thing for a session; False when it has been idle for long."""
@@ -365,7 +369,7 @@ class SymphonyEngine:
         for parcel, task in zip(batch, tasks, strict=True):
             if parcel.name not in session.sent:
                 continue  # the session was dropped meanwhile
-            if task is None:
+            if task is None or task in session.tasks:  # of two with one id nobody could tell
                 del session.sent[parcel.name]
                 self._end(Lost(parcel.name, "Symphony did not take it"))
                 continue

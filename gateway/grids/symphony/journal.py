@@ -12,13 +12,16 @@ those are synced.
     {"closed": "17"}
 """
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
+from gateway.grids.contract import Blame, GridFault
 from gateway.grids.delegating import Label
 
 FILE: Final = "sessions.jsonl"
@@ -37,7 +40,7 @@ class Journal:
 
     Args:
         application: of which the sessions are; those of another are none of ours.
-        say: is told when the file can't be read.
+        say: is told of lines that can't be read, and once when none can be written.
     """
 
     def __init__(self, folder: Path, application: str, say: Callable[[str], None]) -> None:
@@ -46,38 +49,53 @@ class Journal:
         self._path = folder / FILE
         self._application = application
         self._say = say
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
         self._lines = 0
+        self._is_torn = False  # the last line could not be written, or half of it alone
 
     def load(self) -> None:
-        """Read what a former life has written, and begin a fresh file with what is left of it."""
+        """Read what a former life has written, and begin a fresh file with what is left of it.
+
+        Raises GridFault when the file can't be read or written.
+        """
         try:
-            lines = self._path.read_text().split("\n")
+            lines = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
             lines = []
-        except (OSError, UnicodeDecodeError) as error:
-            self._say(f"{self._path} can't be read, and is left out: {error}")
-            lines = []
+        except OSError as error:
+            # Not left out: the next line written would be the end of all that is in it.
+            text = f"{self._path} can't be read: {error.strerror}"
+            raise GridFault(Blame.NEVER, text) from None
         is_ours = True
         for number, line in enumerate(lines, 1):
             if not line:
                 continue
             try:
-                said = json.loads(line)
+                said = json.loads(line.decode())
                 if not isinstance(said, dict):
                     raise ValueError("no object")
                 if "application" in said:
                     is_ours = said["application"] == self._application
                 elif is_ours:
+                    _check_tasks(said.get("tasks", []))
                     self._take(said)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 if number < len(lines):  # the last may be half a line
                     self._say(f"line {number} of {self._path} can't be read, and is left out")
-        self._write_whole()
+        try:
+            self._write_whole()
+        except OSError as error:
+            text = f"{self._path} can't be written: {error.strerror}"
+            raise GridFault(Blame.AGAIN, text) from None
 
     def opened(self, session: str) -> None:
-        """A session is open; on the disk before anything is sent to it."""
-        self._note({"open": session}, sync=True)
+        """A session is open; on the disk before anything is sent to it.
+
+        Raises GridFault when it can't be: it must be closed then, for no later life knows of it.
+        """
+        if not self._note({"open": session}, sync=True):
+            del self.sessions[session]
+            raise GridFault(Blame.AGAIN, f"{self._path} can't be written, and no session is kept")
 
     def sent(self, session: str, tasks: Iterable[tuple[str, str, Label]]) -> None:
         """Parcels have become tasks: (task, parcel, label) each."""
@@ -125,16 +143,33 @@ class Journal:
             case _:
                 raise ValueError("no such line")
 
-    def _note(self, said: dict[str, Any], *, sync: bool = False) -> None:
+    def _note(self, said: dict[str, Any], *, sync: bool = False) -> bool:
+        """Take a line, and write it; whether that went well.
+
+        A full disk costs what a later life would have found, and not the work that is at hand: the
+        next line tries to write the whole anew.
+        """
         self._take(said)
-        if self._lines >= LINES_MAX + 2 * len(self._where):
-            self._write_whole()
-            return
+        try:
+            if self._is_torn or self._lines >= LINES_MAX + 2 * len(self._where):
+                self._write_whole()
+            else:
+                self._append(json.dumps(said) + "\n", sync=sync)
+        except OSError as error:
+            if not self._is_torn:
+                self._say(f"{self._path} can't be written: {error.strerror}")
+            self._is_torn = True
+            return False
+        self._is_torn = False
+        return True
+
+    def _append(self, line: str, *, sync: bool) -> None:
         self._lines += 1
         if self._file is None:
-            self._file = self._path.open("a")
-        self._file.write(json.dumps(said) + "\n")
-        self._file.flush()
+            self._file = self._path.open("ab", buffering=0)
+        data = line.encode()
+        if self._file.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if sync:
             os.fsync(self._file.fileno())
 
@@ -159,3 +194,12 @@ class Journal:
             os.fsync(file.fileno())
         fresh.replace(self._path)
         self._lines = len(lines)
+
+
+def _check_tasks(tasks: Any) -> None:
+    """Whether tasks are as they were written. Raises ValueError: none of them is taken, then."""
+    for task, name, job, first, count, digest in tasks:
+        if any(type(each) is not str for each in (task, name, job, digest)):
+            raise ValueError("text is no text")
+        if any(type(each) is not int or each < 0 for each in (first, count)):
+            raise ValueError("a count is no count")

@@ -17,11 +17,12 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.knobs import KnobError
+from policies.parties import read_party
 
 COLUMNS: Final = ("consumer", "from", "to", "owned", "lends", "borrows")
 LINES_MAX: Final = 10_000
@@ -46,9 +47,20 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
     Where consumers change at different hours, an interval ends when any of them does. Raises
     KnobError with the line that is wrong.
     """
-    rows = list(csv.DictReader(io.StringIO(text.lstrip("\ufeff"))))
-    if not rows or any(column not in rows[0] for column in COLUMNS[:4]):
+    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")))
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise KnobError(f"line {reader.line_num + 1}: {error}") from None
+    columns = reader.fieldnames or []
+    if not rows or any(column not in columns for column in COLUMNS[:4]):
         raise KnobError(f"its first line must name the columns: {','.join(COLUMNS)}")
+    for column in columns:  # `lend` for `lends` would be read as: all
+        if column not in COLUMNS or columns.count(column) > 1:
+            raise KnobError(
+                f"its first line names {column[:40]!r}: the columns are {','.join(COLUMNS)},"
+                " each once"
+            )
     if len(rows) > LINES_MAX:
         raise KnobError(f"it has {len(rows)} lines: there may be {LINES_MAX}")
     days: dict[str, list[Share | None]] = {}
@@ -117,7 +129,8 @@ def _slots(row: Mapping[str, str | None], key: str) -> int | None:
     text = (row.get(key) or "").strip()
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) > SLOTS_MAX:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(SLOTS_MAX))
+    if not is_number or int(text) > SLOTS_MAX:
         raise KnobError(f"{key} is {text[:20]!r}: it must be a number of slots up to {SLOTS_MAX}")
     return int(text)
 
@@ -136,7 +149,10 @@ def show_windows(
             last part of their path, in small letters.
         zone: of the plan's hours.
         grace_s: how long what is over its claim may still run when an interval begins.
+
+    Raises KnobError where two consumers would be one party here, or one can be none.
     """
+    _check_parties({share.consumer for shares in intervals.values() for share in shares}, who)
     lines = ["# A Symphony resource plan as windows: put this below the [[pool]] that it is for."]
     for (first, last), shares in intervals.items():
         lines += ["", "[[pool.window]]", f'name = "symphony {first:02}:00"', 'days = "daily"']
@@ -148,9 +164,30 @@ def show_windows(
     return "\n".join(lines) + "\n"
 
 
+def _party(consumer: str, who: Mapping[str, str]) -> str:
+    return who.get(consumer) or f"project:{consumer.rsplit('/', 1)[-1].lower()}"
+
+
+def _check_parties(consumers: Collection[str], who: Mapping[str, str]) -> None:
+    whose: dict[str, str] = {}
+    for consumer in sorted(consumers):
+        party = _party(consumer, who)
+        try:
+            read_party(party)
+        except ValueError as error:
+            raise KnobError(f"{consumer}: {error}; say --who '{consumer}=PARTY'") from None
+        if party in whose:
+            raise KnobError(
+                f"{whose[party]} and {consumer} are both {party}: say --who for one of them"
+            )
+        whose[party] = consumer
+    for consumer in who:
+        if consumer not in consumers:
+            raise KnobError(f"--who names {consumer[:60]!r}, and the plan does not")
+
+
 def _claim(share: Share, who: Mapping[str, str]) -> str:
-    party = who.get(share.consumer) or f"project:{share.consumer.rsplit('/', 1)[-1].lower()}"
-    quoted = json.dumps(party, ensure_ascii=False)  # which is TOML, too
+    quoted = json.dumps(_party(share.consumer, who), ensure_ascii=False)  # which is TOML, too
     parts = [f"who = {quoted}", f"guaranteed = {share.owned}"]
     parts += [f"lends = {share.lends}"] if share.lends is not None else []
     parts += [f"borrows = {share.borrows}"] if share.borrows is not None else []

@@ -13,9 +13,11 @@ cookies) that last eight hours; they are renewed long before, and asked for anew
 
 import base64
 import binascii
+import json
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +26,8 @@ import httpx2
 import trio
 
 from gateway.grids.contract import Blame, GridFault
-from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome
+from gateway.grids.symphony.settings import SLOTS_MAX, SymphonySettings
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
 
 SYMREST: Final = "/platform/rest/symrest/v1"
 EGO: Final = "/platform/rest/ego/v1"
@@ -38,6 +40,7 @@ POLL_MAX_S: Final = 1.0
 RESULTS_MAX: Final = 100  # of one answer
 NAMED_MAX: Final = 100  # tasks asked for by their ids at a time
 ANSWER_BYTES_MAX: Final = 512 << 20
+TOKEN_CHARS_MAX: Final = 4096
 Query = Mapping[str, str | int]
 NO_QUERY: Final[Query] = {}
 FAULTS_MAX: Final = 5  # in a row of one session's polls
@@ -61,7 +64,7 @@ class RestClient:
                 return  # another has just done so
             user, password = self._settings.login()
             answer = await self._send("GET", "/auth/login", auth=(user, password))
-            self._csrf = str(answer.get("csrftoken", ""))
+            self._csrf = _token(answer, "")
 
     async def keep_on(self) -> None:
         """Renew the token for as long as this runs."""
@@ -69,7 +72,7 @@ class RestClient:
             await trio.sleep(RENEW_S)
             try:
                 answer = await self._send("GET", "/auth/renew")
-                self._csrf = str(answer.get("csrftoken", self._csrf))
+                self._csrf = _token(answer, self._csrf)
             except GridFault:
                 await self.log_on()
 
@@ -105,12 +108,13 @@ class RestClient:
         what = f"{method} {path}"
         try:
             with trio.fail_after(REQUEST_S):
-                response = await client.request(
+                async with client.stream(
                     method, self._base + path, params=given, json=body, **_auth(auth)
-                )
+                ) as response:
+                    content = await _take(what, response)
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
             raise Cut(Blame.AGAIN, f"{what}: {_words(error)}") from None
-        return _read(what, response)
+        return _read(what, response.status_code, content)
 
     def _open(self) -> httpx2.AsyncClient:
         """A client. Raises GridFault when the authorities can't be read."""
@@ -127,7 +131,7 @@ class RestClient:
         )
 
 
-class _LoggedOff(GridFault):
+class _LoggedOff(Cut):
     """The token is not good any more."""
 
 
@@ -145,26 +149,42 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _read(what: str, response: httpx2.Response) -> dict[str, Any]:
+def _token(answer: Mapping[str, Any], before: str) -> str:
+    """The token that an answer gives us, or the one that there was. Raises GridFault."""
+    token = answer.get("csrftoken", before)
+    if not isinstance(token, str) or len(token) > TOKEN_CHARS_MAX or not token.isprintable():
+        raise GridFault(Blame.AGAIN, "SYMREST's csrftoken is no text")
+    return token
+
+
+async def _take(what: str, response: httpx2.Response) -> bytes:
+    """An answer's bytes. Raises Cut before all memory is full of them."""
+    content = bytearray()
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            content += part
+            if len(content) > ANSWER_BYTES_MAX:
+                raise Cut(Blame.AGAIN, f"{what}: an answer that is too large")
+    return bytes(content)
+
+
+def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
     """An answer's fields. Raises GridFault, by whose fault it is."""
-    status = response.status_code
-    if len(response.content) > ANSWER_BYTES_MAX:
-        raise GridFault(Blame.AGAIN, f"{what}: an answer of {len(response.content):,} bytes")
     if status == 401:
         raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
-    if status >= 500:
-        raise Cut(Blame.AGAIN, f"{what}: status {status}: {response.text[:500]}")
-    if status >= 300:
-        blame = Blame.AGAIN if status in (408, 429) else Blame.NEVER
-        raise GridFault(blame, f"{what}: status {status}: {response.text[:500]}")
-    if not response.content:
-        return {}
+    text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
+    if status >= 500 or 300 <= status < 400:  # who sends us elsewhere is not SYMREST itself
+        raise Cut(Blame.AGAIN, text)
     try:
-        answer = response.json()
-    except ValueError:
+        answer = json.loads(content) if content else {}
+    except (ValueError, RecursionError):
+        if status >= 400:  # a server that starts, or a proxy: SYMREST itself writes JSON
+            raise Cut(Blame.AGAIN, text) from None
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
         raise GridFault(Blame.AGAIN, f"{what}: the answer is no object")
+    if status >= 400:
+        raise GridFault(Blame.AGAIN if status in (408, 429) else Blame.NEVER, text)
     return answer
 
 
@@ -180,6 +200,7 @@ class RestWay:
             "clusterId": settings.cluster,
         }
         self._polls: dict[str, trio.CancelScope] = {}
+        self._failing: dict[str, float] = {}  # sessions of which nothing is heard, since when
         self._nursery: trio.Nursery | None = None
         self._hear: Callable[[Heard], None] = lambda _heard: None
         self._leaves = False
@@ -234,9 +255,9 @@ class RestWay:
         }
         wanted |= {key: value for key, value in more.items() if value}
         answer = await self._rest.ask("POST", "/clientapi/session", self._where, wanted)
-        session = str(answer.get("sessionId", ""))
-        if not session:
-            text = str(answer.get("errorMessage", "the answer names no session"))[:500]
+        session = _id(answer.get("sessionId"))
+        if session is None:
+            text = words(answer.get("errorMessage", "the answer names no session"), 500)
             raise GridFault(Blame.AGAIN, f"a session can't be opened: {text}")
         self._listen(session)
         return session
@@ -265,12 +286,11 @@ class RestWay:
             {"taskInputList": tasks},
         )
         found: list[str | None] = [None] * len(inputs)
-        for at, each in enumerate(answer.get("taskIds", [])):
-            if isinstance(each, dict) and at < len(found):
-                if not each.get("errorMessage") and each.get("taskId"):
-                    found[at] = str(each["taskId"])
-                else:
-                    self._say(f"SYMREST did not take a task: {str(each.get('errorMessage'))[:500]}")
+        for at, each in enumerate(_dicts(answer, "taskIds")[: len(found)]):
+            if not each.get("errorMessage"):
+                found[at] = _id(each.get("taskId"))
+            if found[at] is None:
+                self._say(f"SYMREST did not take a task: {words(each.get('errorMessage'), 500)}")
         return found
 
     async def kill(self, session: str, tasks: Sequence[str]) -> None:
@@ -293,6 +313,7 @@ class RestWay:
             if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
         self._polls.pop(session, None)
+        self._failing.pop(session, None)
 
     async def _close_at_last(self, session: str) -> None:
         """Close a session, again and again while there is time; a later life does it otherwise."""
@@ -321,10 +342,11 @@ class RestWay:
                     named = list(islice(old, NAMED_MAX))
                     outcomes = await self._fetch(session, named)
                     faults = 0
+                    self._failing.pop(session, None)
                     old.rotate(-len(named))
                 except GridFault as fault:
                     faults += 1
-                    if fault.blame is Blame.NEVER:
+                    if self._is_gone(session, fault):
                         self._polls.pop(session, None)
                         self._hear(Gone(session, str(fault)))
                         return
@@ -339,6 +361,21 @@ class RestWay:
                 wait_s = POLL_MIN_S if outcomes else min(2 * wait_s, POLL_MAX_S)
                 await trio.sleep(wait_s)
 
+    def _is_gone(self, session: str, fault: GridFault) -> bool:
+        """Whether there is a session no more, by a poll's fault.
+
+        Who is not let in learns nothing of sessions. One of which alone nothing can be heard for
+        as long as what is cut off is waited for must not end all others' connection for ever.
+        """
+        if isinstance(fault, _LoggedOff):
+            return False
+        now_s = trio.current_time()
+        since_s = self._failing.setdefault(session, now_s)
+        is_gone = fault.blame is Blame.NEVER or now_s - since_s > self._settings.take_up_s > 0
+        if is_gone:
+            del self._failing[session]
+        return is_gone
+
     async def _fetch(self, session: str, tasks: Sequence[str]) -> list[Outcome]:
         answer = await self._rest.ask(
             "PUT",
@@ -351,16 +388,27 @@ class RestWay:
             },
             {"taskOutputFormat": ["SOAM_BYTES"]},
         )
-        results = answer.get("taskResults", [])
-        if not isinstance(results, list):
-            raise GridFault(Blame.AGAIN, "SYMREST's results are no list")
-        return [_outcome(session, each) for each in results if isinstance(each, dict)]
+        return [_outcome(session, each) for each in _dicts(answer, "taskResults")]
+
+
+def _dicts(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """A list of objects in an answer; what is none there is empty. Raises GridFault."""
+    found = answer.get(key, [])
+    if not isinstance(found, list):
+        raise GridFault(Blame.AGAIN, f"the answer's {key} are no list")
+    return [each if isinstance(each, dict) else {} for each in found]
+
+
+def _id(found: Any) -> str | None:
+    """An id, if it is one: some servers write numbers."""
+    text = str(found) if type(found) is int else found
+    return text if is_id(text) else None
 
 
 def _outcome(session: str, result: dict[str, Any]) -> Outcome:
-    task = str(result.get("taskId", ""))
+    task = _id(result.get("taskId")) or ""  # which is nobody's
     if result.get("errorMessage"):
-        return Outcome(session, task, is_ok=False, text=str(result["errorMessage"])[:2000])
+        return Outcome(session, task, is_ok=False, text=words(result["errorMessage"]))
     try:
         ((_, text),) = result["taskOutput"]
         return Outcome(session, task, is_ok=True, data=base64.b64decode(text, validate=True))
@@ -385,10 +433,12 @@ class EgoRoom:
             await self._rest.log_on()
             self._is_on = True
         answer = await self._rest.ask("GET", "/consumers", {"name": self._consumer})
-        for each in answer.get("consumers", []):
-            if isinstance(each, dict) and each.get("name") == self._consumer:
+        for each in _dicts(answer, "consumers"):
+            if each.get("name") == self._consumer:
                 figures = [each.get("deservedslots", 0), each.get("allocatedslots", 0)]
-                return max(int(figure) for figure in figures if isinstance(figure, int | float))
+                if not all(type(figure) in (int, float) and figure >= 0 for figure in figures):
+                    raise GridFault(Blame.AGAIN, f"EGO's slots are {words(figures, 80)}")
+                return int(min(max(figures), SLOTS_MAX))
         raise GridFault(Blame.NEVER, f"EGO knows no consumer {self._consumer}")
 
     async def close(self) -> None:

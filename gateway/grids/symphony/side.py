@@ -20,7 +20,7 @@ import trio
 from gateway.child import wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, first_of
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, first_of, is_id, words
 
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
@@ -29,6 +29,7 @@ ANSWER_S: Final = 60.0  # no answer of the library's for so long, and the proces
 END_S: Final = 10.0  # for closing sessions
 TAIL_BYTES: Final = 4096
 SAID_BYTES_MAX: Final = 1 << 20
+DATA_BYTES_MAX: Final = 512 << 20  # of an outcome
 # What a Python says for which the library was not built, or whose environment was not set.
 UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
 UNFIT: Final = (
@@ -110,7 +111,7 @@ class SideWay:
             service=settings.service,
             tag=settings.tag,
         )
-        return str(answer["session"])
+        return _id_in(answer, "session")
 
     async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
         """See Way."""
@@ -122,7 +123,7 @@ class SideWay:
         tasks: list[str | None] = []
         for data in inputs:
             answer = await self._ask("send", data, session=session)
-            tasks.append(str(answer["task"]))
+            tasks.append(_id_in(answer, "task"))
         return tasks
 
     async def kill(self, session: str, tasks: Sequence[str]) -> None:
@@ -153,7 +154,7 @@ class SideWay:
         finally:
             self._answers.pop(number, None)
         if "error" in answer:
-            raise GridFault(Blame.AGAIN, f"soamapi did not {verb}: {str(answer['error'])[:1000]}")
+            raise GridFault(Blame.AGAIN, f"soamapi did not {verb}: {words(answer['error'], 1000)}")
         return answer
 
     # --- the process ---------------------------------------------------------------------------
@@ -196,11 +197,11 @@ class SideWay:
     def _heard(self, said: dict[str, Any], data: bytes, hear: Callable[[Heard], None]) -> None:
         match said:
             case {"on": "outcome", "session": str(session), "task": str(task), "ok": bool(is_ok)}:
-                hear(Outcome(session, task, is_ok, data, str(said.get("text", ""))))
+                hear(Outcome(session, task, is_ok, data, words(said.get("text", ""))))
             case {"on": "gone", "session": str(session), "text": str(text)}:
-                hear(Gone(session, text))
+                hear(Gone(session, words(text)))
             case {"n": int(number)} if number in self._answers:
-                self._answers[number].send_nowait((said, data))
+                self._answers.pop(number).send_nowait((said, data))
 
     async def _write(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
@@ -272,19 +273,25 @@ class SideWay:
                 await stream.send_all(HEADER.pack(len(said), 0) + said)
 
 
+def _id_in(answer: dict[str, Any], key: str) -> str:
+    if not is_id(answer.get(key)):
+        raise GridFault(Blame.AGAIN, f"soamapi names no {key}")
+    return str(answer[key])
+
+
 def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
     """The next whole message of what has come; None if there is none yet."""
     if len(buffer) < HEADER.size:
         return None
     length, size = HEADER.unpack_from(buffer)
-    if length > SAID_BYTES_MAX:
+    if length > SAID_BYTES_MAX or size > DATA_BYTES_MAX:
         raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense")
     end = HEADER.size + length + size
     if len(buffer) < end:
         return None
     try:
         said = json.loads(bytes(buffer[HEADER.size : HEADER.size + length]))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense") from None
     data = bytes(buffer[HEADER.size + length : end])
     del buffer[:end]

@@ -1,12 +1,16 @@
 """The two ways to Symphony have this in common: sessions, tasks, and what is heard of them."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from gateway.grids.contract import GridFault
+
+ID_CHARS_MAX: Final = 256
+_ID: Final = re.compile(r"[!-+\--~]+").fullmatch  # ASCII without spaces and commas
 
 
 class Cut(GridFault):
@@ -82,6 +86,16 @@ class Way(Protocol):
     async def close(self, session: str) -> None:
         """Close a session with all its tasks, ours or a former life's; what is gone is closed."""
         ...
+
+
+def words(text: object, chars_max: int = 2000) -> str:
+    """What others say, as it can be told on: JSON may name characters that there are not."""
+    return str(text)[:chars_max].encode("utf-8", "replace").decode()
+
+
+def is_id(found: object) -> bool:
+    """Whether this may be a session's or a task's id: it stands in files, addresses and lists."""
+    return isinstance(found, str) and 0 < len(found) <= ID_CHARS_MAX and _ID(found) is not None
 
 
 def first_of(group: BaseExceptionGroup[GridFault]) -> GridFault:

@@ -279,7 +279,7 @@ def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):
 def test_only_the_gateways_own_host_may_run_a_test(make_inner, ask, door):
     inner = make_inner(listen=("tcp://127.0.0.1:0",), **config(Watched(DESK, (door.url,))))
     answer = ask(inner.site.addresses[0], "test_alert", name="desk")
-    assert answer.reason == "test_alert is for the gateway's own host, by its ipc:// address"
+    assert "test_alert is for the gateway's own host, by its ipc:// address" in answer.reason
     assert door.bodies == []
     assert ask(inner.site.addresses[0], "alerts").value[0]["name"] == "desk"
 

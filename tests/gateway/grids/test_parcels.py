@@ -21,7 +21,7 @@ def opened(slots=2, tasks=4, timeout_s=None):
 
 def done(parcel, count=None, **more):
     values = [b"v"] * (len(parcel.arguments) if count is None else count)
-    return Done(parcel.name, values, wall_ns=1_000_000, **more)
+    return Done(parcel.name, **{"values": values, "wall_ns": 1_000_000, **more})
 
 
 def test_nothing_goes_out_before_its_function_is_there():
@@ -76,6 +76,13 @@ def test_what_is_lost_is_preempted_and_what_breaks_is_tried_alone():
         {"prints": [[9, "text"]]},
         {"cpu_ns": -1},
         {"count": 3},
+        {"values": 5},
+        {"values": ["text"]},
+        {"failures": 5},
+        {"failures": [5]},
+        {"failures": [[0, [], "text", b""]]},
+        {"prints": None},
+        {"wall_ns": "long"},
     ],
 )
 def test_nonsense_is_no_outcome(wrong):
@@ -83,6 +90,17 @@ def test_nonsense_is_no_outcome(wrong):
     parcel, *_ = book.feed()
     (report,) = book.done(done(parcel, **wrong), 0.0)
     assert report.failures[0][1] == "crash"
+
+
+def test_a_result_that_no_message_holds_is_a_crash_that_says_so():
+    book = opened()
+    book.result_bytes_max = 100
+    one, two, *_ = book.feed()
+    (report,) = book.done(done(one, values=[b"v" * 151]), 0.0)
+    assert report.failures[0][1] == "crash"
+    assert "larger than 100 bytes" in report.failures[0][2]
+    (report,) = book.done(done(two, values=[b"v" * 100], prints=[[0, "p" * 50]]), 0.0)
+    assert not report.failures
 
 
 def test_what_a_parcel_has_not_come_to_waits_again():

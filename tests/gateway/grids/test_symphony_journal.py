@@ -1,11 +1,13 @@
 """The file of what is open at Symphony: what is read of it is what was so when a process died."""
 
+import errno
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.grids.contract import GridFault
 from gateway.grids.delegating import Label
 from gateway.grids.symphony.journal import FILE, Journal
 
@@ -54,7 +56,20 @@ def test_half_a_line_at_the_end_is_left_out_and_one_elsewhere_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "7", '{"sent": "5", "tasks": []}', '{"ended": ["p"]}', "{}"]
+    "line",
+    [
+        "[]",
+        "7",
+        '{"sent": "5", "tasks": []}',
+        '{"ended": ["p"]}',
+        "{}",
+        '{"sent": "17", "tasks": [["1", "p-1", "job", 0, 1, "ab"], ["2", "p", "job", "0", 1, 7]]}',
+        '{"sent": "17", "tasks": [[["1"], "p-1", "job", 0, 1, "ab"]]}',
+        '{"sent": "17", "tasks": 5}',
+        "[" * 100_000,
+        "\0" * 4096,
+    ],
+    ids=lambda each: each[:20],
 )
 def test_nonsense_does_no_harm(tmp_path, line):
     (tmp_path / FILE).write_text(f'{{"application": "gridfed"}}\n{{"open": "17"}}\n{line}\n')
@@ -68,11 +83,42 @@ def test_sessions_of_another_application_are_none_of_ours(tmp_path):
     assert known(opened(tmp_path, "other")) == {}
 
 
-def test_what_can_not_be_read_is_said(tmp_path):
-    (tmp_path / FILE).write_bytes(b"\xff\xfe")
+def test_a_line_of_odd_bytes_costs_that_line_alone(tmp_path):
+    lines = [b'{"application": "gridfed"}', b'{"open": "17"}', b'{"open": "\xff\xfe"}', b""]
+    (tmp_path / FILE).write_bytes(b"\n".join(lines))
     said = []
-    assert known(opened(tmp_path, said=said)) == {}
-    assert "can't be read" in said[0]
+    assert known(opened(tmp_path, said=said)) == {"17": {}}
+    assert "line 3" in said[0]
+
+
+def test_a_file_that_can_not_be_read_stays_as_it_is(tmp_path):
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(GridFault, match=f"{FILE} can't be read: Is a directory"):
+        opened(tmp_path)
+    assert (tmp_path / FILE).is_dir()
+
+
+def test_a_full_disk_loses_no_line_for_good_and_keeps_no_session(tmp_path, monkeypatch):
+    said = []
+    journal = opened(tmp_path, said=said)
+    journal.opened("17")
+    journal.sent("17", [("1", "p-1", label(1)), ("2", "p-2", label(2))])
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        for name in ("_append", "_write_whole"):
+            patch.setattr(journal, name, full)
+        journal.ended("p-1")
+        journal.sent("17", [("3", "p-3", label(3))])
+        with pytest.raises(GridFault, match="can't be written"):
+            journal.opened("18")
+        assert len(said) == 1
+    (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes() + b'{"half')
+    journal.ended("p-2")
+    journal.close()
+    assert known(opened(tmp_path)) == {"17": {"3": ("p-3", label(3))}}
 
 
 @given(st.lists(st.tuples(st.sampled_from("osec"), st.integers(0, 3), st.integers(0, 6))))

@@ -1,6 +1,7 @@
 """Symphony's parts without a cluster: settings, what travels, scripts for old Pythons, plans."""
 
 import ast
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -205,9 +206,52 @@ def test_a_plan_that_never_changes_is_one_window():
         ("/A,00:00,24:00,many,,", "owned is 'many'"),
         ("/A,00:00,24:00,,,", "owned is missing"),
         ("/A,24:00,01:00,1,,", "from is 24:00"),
+        (f"/A,00:00,24:00,{'9' * 5000},,", "owned is '9999"),
+        (f"/A,00:00,24:00,{'9' * 200_000},,", "line 2: field larger than"),
     ],
+    ids=lambda each: each[:30],
 )
 def test_a_plan_that_is_wrong_is_refused_with_its_line(lines, text):
     with pytest.raises(KnobError) as caught:
         read_plan(f"consumer,from,to,owned,lends,borrows\n{lines}\n")
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", ["lend,borrows", "owned,lends", "lends,"])
+def test_a_column_that_nobody_knows_is_not_taken_for_all(columns):
+    with pytest.raises(KnobError, match="its first line names"):
+        read_plan(f"consumer,from,to,owned,{columns}\n/A,00:00,24:00,5,1,2\n")
+
+
+@pytest.mark.parametrize(
+    ("consumers", "who", "text"),
+    [
+        (("/A/Risk", "/B/Risk"), {}, "/A/Risk and /B/Risk are both project:risk"),
+        (("/A", "/B"), {"/A": "project:b"}, "/A and /B are both project:b"),
+        (("/A/",), {}, "/A/: 'project:' is nobody"),
+        (("/A",), {"/Desk": "group:desk"}, "names '/Desk', and the plan does not"),
+    ],
+)
+def test_consumers_are_parties_one_each(consumers, who, text):
+    lines = "".join(f"{each},00:00,24:00,5,,\n" for each in consumers)
+    found = read_plan(f"consumer,from,to,owned,lends,borrows\n{lines}")
+    with pytest.raises(KnobError) as caught:
+        show_windows(found, who, zone="UTC", grace_s=30)
+    assert text in str(caught.value)
+
+
+def test_a_plan_that_is_too_large_is_not_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.cli.symphony.PLAN_CHARS_MAX", len(PLAN) - 2)
+    (tmp_path / "plan.csv").write_text(PLAN)
+    done = CliRunner().invoke(cli, ["symphony", "windows", str(tmp_path / "plan.csv")])
+    assert done.exit_code == 2
+    assert "it is larger than" in done.output
+
+
+def test_what_is_printed_for_a_shell_is_quoted(tmp_path):
+    out = tmp_path / "a b.tar.gz"
+    done = CliRunner().invoke(cli, ["symphony", "package", str(out), "--consumer", "/A;b"])
+    assert done.exit_code == 0, done.output
+    first, second = (shlex.split(line) for line in done.output.splitlines())
+    assert first == ["soamdeploy", "add", "gridfed", "-p", str(out), "-c", "/A;b"]
+    assert second == ["soamreg", str(tmp_path / "a b.xml")]

@@ -1,0 +1,74 @@
+"""Whether work of some kind is taken here at all. Pure.
+
+What no known offer can ever run is refused at once, with the reasons of all; what must only wait
+is taken. Limits of one client are `accounts.py`'s, budgets `budgets/spending.py`'s.
+"""
+
+from collections.abc import Mapping
+
+from federation.reasons import Reason
+from gateway.elsewhere import Elsewhere
+from gateway.entitling import Entitling
+from gateway.events import JobSpec
+from gateway.roster import Roster
+from policies.placement import judge_all
+from policies.tariffs import Tariff
+
+
+class Admission:
+    """What may come in.
+
+    Args:
+        roster: what is offered here.
+        tariffs: what each pool of ours charges now.
+        entitling: who may use what.
+        elsewhere: what other sites may do for it.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        tariffs: Mapping[str, Tariff],
+        entitling: Entitling,
+        elsewhere: Elsewhere,
+    ) -> None:
+        self._roster = roster
+        self._tariffs = tariffs
+        self._entitling = entitling
+        self._elsewhere = elsewhere
+
+    def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
+        """Why nobody here or elsewhere ever takes work of this kind, as code and sentence."""
+        barred = self._entitling.objection(spec, self._elsewhere.may_run)
+        if barred is not None:
+            return barred
+        nowhere = self._elsewhere.why_nowhere(spec)
+        if nowhere:
+            return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
+        refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))
+        if refusals is None or self._elsewhere.may_run(spec):
+            return None  # somebody can run it
+        if not refusals:  # nobody has joined yet; what they will charge in is known
+            unpayable = self.unpayable(spec)
+            return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
+        # What there is to run in its workers know; until one has come, nobody else does.
+        known = {f"pool {each.offer.pool}" for each in self._roster.workers.values()}
+        lines = [
+            f"{name} {refusal.text}"
+            for name, refusal in sorted(refusals.items())
+            if refusal.reason is not Reason.ENVIRONMENT_MISSING or name not in known
+        ]
+        more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
+        reasons = {refusal.reason for refusal in refusals.values()}
+        code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
+        return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+
+    def unpayable(self, spec: JobSpec) -> str:
+        """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
+        charged = {each.currency for each in self._tariffs.values()} | self._elsewhere.currencies()
+        wanted = spec.need.currency
+        if wanted is None or wanted in charged:
+            return ""
+        known = f"; known pools charge in {', '.join(sorted(charged))}" if charged else ""
+        what = "budget" if spec.max_cost_nanos is None else "cost limit"
+        return f"no known pool charges in {wanted}, the currency of its {what}{known}"

@@ -1,0 +1,200 @@
+"""What comes back under the contracts that we buy, and what of it is owed. Pure.
+
+A delivery counts once, for tasks that are out under its epoch, and is booked as it comes; what is
+billed is owed if it was counted. What a message may say is checked in `gateway.purchase`.
+"""
+
+from typing import Final
+
+from federation import deals
+from federation.contracts import Verdict
+from federation.ranges import RangeSet
+from gateway import events
+from gateway.broker import Broker
+from gateway.dealing import Outcome, Permits
+from gateway.effects import Side
+from gateway.handout import EPOCH_BITS
+from gateway.jobs import Assignment
+from gateway.ledger import records
+from gateway.purchase import (
+    Purchase,
+    check_delivery,
+    check_moment,
+    check_time,
+    check_way,
+    footprint_of,
+    is_owed,
+    without_results,
+)
+from gateway.resting import Resting
+
+VERDICTS_MAX: Final = 100_000  # remembered of one contract
+
+
+class Deliveries:
+    """Counts what sellers send back, and books it.
+
+    Args:
+        site: who we are.
+        boot: which life of the site this is; what was given out before has smaller epochs.
+        broker: knows what is out, and is told through `outcome`.
+        permits: whose results are accepted.
+        resting: told who stops work of ours.
+        outcome: where what follows is put.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        permits: Permits,
+        resting: Resting,
+        outcome: Outcome,
+    ) -> None:
+        self._site = site
+        self._boot = boot
+        self._broker = broker
+        self._permits = permits
+        self._resting = resting
+        self._outcome = outcome
+        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before
+        # What was given back or delivered, by contract and epoch, and the broker has not heard of.
+        self._taken: dict[tuple[str, int], RangeSet] = {}
+
+    def delivered(
+        self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
+    ) -> None:
+        """Take results of a seller; ProtocolError when they break the rules."""
+        first, stop = message.first, message.first + len(message.values)
+        delivery = message.delivery
+        if not purchase.is_live or purchase.tab.has(delivery):
+            return  # too late, when it will be void, or said again in a new session
+        check_delivery(purchase, message)
+        footprint = footprint_of(message, purchase.site)
+        check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
+        self._check_time(purchase, message, utc_s)
+        message = self._screened(purchase, message)
+        if not self.take(purchase, message.epoch, first, stop):
+            return  # too late, or a second time: it will be void when it is billed
+        purchase.tab.deliver(delivery)
+        purchase.busy_s = now_s
+        if any(kind == "preempted" for _, kind, *_ in message.failures):
+            # Who stops all that he is given, at no charge, must not be the cheapest for ever.
+            self._resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
+        purchase.spent_nanos += message.cost_nanos
+        if purchase.earmark is not None:
+            purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent
+        self._outcome.write(
+            records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
+        )
+        self._outcome.happened(
+            events.Reported(
+                purchase.handle,
+                message.epoch,
+                first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+                message.cost_nanos,
+                (purchase.site, *message.sites),
+                footprint,
+            )
+        )
+
+    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+        """A task can't have run for longer than since it was forwarded."""
+        assignment = self.assignment(purchase, message.epoch)
+        if assignment is None:
+            return
+        is_older = self.is_older(message.epoch)
+        since_s = purchase.opened_at_s if is_older else assignment.given_s
+        check_time(message, max(0.0, utc_s - since_s))
+
+    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
+        """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
+
+        Nobody sends work where this is known before; but trust can be withdrawn, and a seller may
+        have passed it on to whom it should not. What we relay is for its origin to judge.
+        """
+        check_way(message, self._site)
+        job = self._broker.jobs.get(purchase.job)
+        strangers = {purchase.site, *message.sites} - self._permits.readable()
+        if not strangers or (job is not None and job.spec.path):
+            return message
+        return without_results(message, strangers, self._site)
+
+    def assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
+        """What is out under a contract by this number, as the broker has it."""
+        worker = self._broker.workers.get(purchase.handle)
+        return worker.assignments.get(epoch) if worker else None
+
+    def is_older(self, epoch: int) -> bool:
+        """Whether it was given out in a former life of ours."""
+        return 0 < epoch < self._boot << EPOCH_BITS
+
+    def take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+        """Count tasks as back; False when they are not out, or came back a moment ago."""
+        assignment = self.assignment(purchase, epoch)
+        if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
+            return False
+        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
+        if taken.within(first, stop):
+            return False
+        taken.add(first, stop)
+        return True
+
+    def lost(self, purchase: Purchase, epoch: int, missing: RangeSet) -> None:
+        """A seller does not have tasks any more: what says otherwise in this frame is too late."""
+        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
+        for first, stop in missing:
+            taken.add(first, stop)
+
+    def acted(self) -> None:
+        """The broker has heard of all that came back."""
+        self._taken.clear()
+
+    def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
+        """Say of each delivery that is billed whether it is owed, and book it."""
+        if purchase.is_recovered:
+            # What a power cut took from our books will be delivered again, and billed again: void
+            # must not be said before that.
+            return
+        verdicts: list[list[int]] = []
+        tab = purchase.tab
+        worker = self._broker.workers.get(purchase.handle)
+        for row in bill.deliveries:
+            is_posted = is_owed(tab, row)
+            epoch, first = row[:2]
+            out = worker.assignments.get(epoch) if worker is not None else None
+            if not is_posted and out is not None and first in out.left:
+                continue  # it may be on its way still, and is billed again after that
+            if (epoch, first) in tab.pending:
+                self.settle(purchase, (epoch, first), Verdict.POST, utc_s)
+            verdicts.append([epoch, first, int(is_posted)])
+        while len(tab.verdicts) > VERDICTS_MAX:
+            del tab.verdicts[next(iter(tab.verdicts))]
+        settle = deals.Settle(purchase.contract, verdicts)
+        self._outcome.say(purchase.site, Side.SELLER, settle)
+
+    def settle(
+        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: float
+    ) -> None:
+        """Book the verdict on a delivery, by its epoch and first task."""
+        delivery = purchase.tab.pending[key]
+        purchase.tab.settle(*key, verdict)
+        self._outcome.write(
+            records.settled(
+                purchase.contract,
+                "buy",
+                purchase.site,
+                delivery,
+                verdict,
+                purchase.currency,
+                utc_s,
+            ),
+            durable=True,
+        )

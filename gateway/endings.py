@@ -1,0 +1,176 @@
+"""How tasks end: with a result, with a failure, or not yet, and then they wait once more. Pure.
+
+Each ends exactly once, and only its owner is told: the client of an attached job, the store for a
+detached one. What that means for the job as a whole, and when it is over, the broker says.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from federation.messages import Dropped
+from federation.ranges import Range, RangeSet
+from federation.wire import pack
+from gateway.accounts import Accounts, Client
+from gateway.effects import Charge, Effect, Tell, Write
+from gateway.elsewhere import Elsewhere
+from gateway.events import Reported
+from gateway.handout import Handout
+from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
+from gateway.ledger import records
+from gateway.outcomes import judge_report
+from gateway.roster import Roster
+
+# A task whose worker vanished under it so often is given up; the time before, it goes alone.
+LOSSES_MAX: Final = 3
+NO_CHARGE: Final = Charge(0, 0, 0, 0)
+
+
+class Endings:
+    """Ends tasks, or queues them again; `done` counts those with a result.
+
+    Args:
+        accounts: what clients have unfinished; what ends is credited there.
+        handout: told which jobs have something that waits, and asked to take back what must not go
+            on.
+        roster: who may be able to do what another worker could not.
+        elsewhere: the same of other sites.
+        effects: where what follows is put, in order with all else that is decided.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        handout: Handout,
+        roster: Roster,
+        elsewhere: Elsewhere,
+        effects: list[Effect],
+    ) -> None:
+        self._accounts = accounts
+        self._clients: Mapping[int, Client] = accounts.clients
+        self._handout = handout
+        self._roster = roster
+        self._elsewhere = elsewhere
+        self._effects = effects
+        self.done = 0
+
+    def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
+        """Tell results, queue again what is tried again; return the latter."""
+        job = assignment.job
+        has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
+        for retry in reversed(verdict.again):
+            run = assignment.run.cut(retry.task, retry.task + 1)
+            run.attempt += 1
+            run.alone = retry.alone
+            job.interrupted += job.leaving == "abandoned"
+            self.requeue(job, run)
+        job.done += verdict.done
+        job.failed += verdict.failed
+        job.cancelled += verdict.cancelled
+        self.done += verdict.done
+        self._accounts.credit(job, verdict.done + verdict.failed + verdict.cancelled)
+        for results in verdict.results:
+            count = len(results.values)
+            job.ended.add(results.first, results.first + count)
+            for failure in results.failures:
+                task = results.first + int(failure[0])
+                job.failures.add(task, task + 1)
+            if job.spec.detached:
+                body = pack([results.values, results.failures, results.prints, results.sites])
+                self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
+            elif job.client in self._clients:
+                self._effects.append(Tell(job.client, results, charge))
+                charge = NO_CHARGE  # it is asked for once
+        return [retry.task for retry in verdict.again]
+
+    def _is_unfit(self, job: Job, worker: Worker, event: Reported) -> bool:
+        """Note a worker that can't make what a job is to run in; whether another may."""
+        if job.spec.price is not None or all(
+            kind != "environment" for _, kind, *_ in event.failures
+        ):
+            return False  # of a job that was sold to us the buyer decides
+        job.unfit.add(worker.place)
+        return self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
+
+    def ask_again(self, job: Job) -> None:
+        """Where nobody is left to ask, those who could not make it are: to say why it fails."""
+        if job.unfit and not (
+            job.in_flight or self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
+        ):
+            job.unfit.clear()
+
+    def requeue(self, job: Job, run: Run) -> None:
+        """Queue again what did not end, except for what was cancelled meanwhile."""
+        for low, high in reversed(job.ended.missing(run.first, run.stop)):
+            if job.leaving == "cancelled":
+                self.drop(job, [(low, high)], "cancelled", job.reason)
+            elif job.leaving:
+                job.known.remove(low, high)  # should its client come back, it sends them again
+            else:
+                job.enqueue(run.cut(low, high), ahead=True)
+        self._handout.mark_ready(job)
+        self.check_cost(job)
+        self.end_given_up(job)
+
+    def survive_loss(self, job: Job, run: Run, worker: str) -> None:
+        """Queue again what a lost worker had, until it has been lost too often."""
+        run.losses += 1
+        run.attempt += 1
+        if run.losses < LOSSES_MAX:
+            run.alone = run.losses == LOSSES_MAX - 1
+            self.requeue(job, run)
+            return
+        text = f"its worker was lost {run.losses} times, the last was {worker}"
+        self.drop(job, job.ended.missing(run.first, run.stop), "lost", text)
+
+    def check_cost(self, job: Job) -> None:
+        """End what has not begun of a job that has cost what it may."""
+        limit = job.spec.max_cost_nanos
+        if limit is None or job.limited_nanos < limit:
+            return
+        if job.waiting:
+            self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
+        if not job.is_spent:  # what workers have and have not begun is to wait, and so to end
+            job.is_spent = True
+            for assignment in job.assignments.values():
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
+
+    def end_given_up(self, job: Job) -> None:
+        """End what waits of a job that is of use only as a whole, and can't be done as one."""
+        if job.given_up and job.waiting:
+            self.drop_waiting(job, job.given_up, job.unmet)
+
+    def drop_waiting(self, job: Job, failure: str, reason: str) -> None:
+        """End everything that waits with a failure."""
+        dropped = RangeSet()
+        while job.queue:
+            run = job.take(len(job.queue[0].arguments), ALL_TASKS)
+            dropped.add(run.first, run.stop)
+        self.drop(job, list(dropped), failure, reason)
+        self._handout.mark_ready(job)
+
+    def drop(
+        self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True
+    ) -> None:
+        """End tasks that will not run, with a failure that their owner is told."""
+        for first, stop in ranges:
+            count = stop - first
+            job.ended.add(first, stop)
+            if failure == "cancelled":
+                job.cancelled += count
+                job.cancels.add(first, stop)
+            else:
+                job.failed += count
+                job.failures.add(first, stop)
+            self._accounts.credit(job, count)
+            if job.spec.detached:
+                failures = [[at, failure, reason, b""] for at in range(count)]
+                body = pack([[b""] * count, failures, [], []])
+                # Who cancels is told so: no power cut may bring the tasks back after that.
+                kept = records.OutcomeKept(job.id, first, count, body)
+                self._effects.append(Write(kept, durable=failure == "cancelled"))
+        if tell and ranges and not job.spec.detached:
+            pairs = [list(pair) for pair in ranges]
+            if job.client in self._clients:
+                self._effects.append(Tell(job.client, Dropped(job.id, pairs, failure, reason)))

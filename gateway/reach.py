@@ -1,0 +1,158 @@
+"""Which sites a job may ever go to, by its user's wishes, the trust book and what is known. Pure.
+
+Nothing here is about now: who is full, resting or shut is not asked.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from math import isinf
+
+from federation.wishes import USUAL_PROJECT
+from gateway.broker import Broker
+from gateway.dealing import Permits
+from gateway.events import JobSpec
+from gateway.jobs import Job
+from gateway.showing import PoolFacts
+from policies.asks import House
+from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
+from policies.market import Market
+from policies.placement import Offer
+from policies.tariffs import Tariff
+
+
+class Reach:
+    """What other sites may do for jobs of ours; most of it answers `gateway.elsewhere`.
+
+    Args:
+        site: who we are.
+        broker: whose entitlements and pools count.
+        house: the taste in placing work.
+        permits: whom we deal with.
+        facts: our pools.
+        market: what other sites have shown.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        broker: Broker,
+        house: House,
+        permits: Permits,
+        facts: Mapping[str, PoolFacts],
+        market: Market,
+    ) -> None:
+        self._site = site
+        self._broker = broker
+        self._house = house
+        self._permits = permits
+        self._facts = facts
+        self._market = market
+
+    def terms(self, spec: JobSpec) -> Terms:
+        """What a job demands of where it runs."""
+        wishes = spec.wishes
+        may_leave = self._broker.entitling.may_leave(spec.work)
+        return Terms(
+            need=spec.need,
+            project=spec.project,
+            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            may_leave=may_leave,
+            allowed_sites=wishes.allowed_sites,
+            forbidden_sites=wishes.forbidden_sites,
+            jurisdictions=wishes.jurisdictions,
+            path=spec.path,
+            hops_left=spec.hops_left,
+            barred=frozenset(self._permits.barred(spec.project)),
+            readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
+        )
+
+    def suits(self, spec: JobSpec, pool: str) -> bool:
+        """Whether a pool of ours lies where a job's user lets it run."""
+        terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
+        offer = Offer(f"{self._site}/{pool}", pool, facts.tags, "", "")
+        here = Profile(self._site, True, offer, (), facts.jurisdiction, "", None, True)
+        return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
+
+    def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
+        """The sites that may run our users' work of a project, and whose results they open."""
+        return self._permits.readable() & self._permits.runners(project)
+
+    def may_run(self, spec: JobSpec) -> bool:
+        """Whether some other site may be able to run this, now or later."""
+        terms = self.terms(spec)
+        verdicts = self._market.verdicts(terms)
+        is_known = any(
+            not each.is_own and verdicts[each.number] is None for each in self._market.candidates
+        )
+        return is_known or bool(self.relays(spec, terms)) or self._is_unheard(spec, terms)
+
+    def may_be_made(self, job: Job) -> bool:
+        """Whether another site's pool that is known offers what workers could not make."""
+        if isinf(self._house.prefer_own_s):
+            return False
+        terms = self.terms(job.spec)
+        verdicts = self._market.verdicts(replace(terms, barred=terms.barred | job.unfit))
+        return any(
+            not each.is_own and verdicts[each.number] is None for each in self._market.candidates
+        )
+
+    def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
+        """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
+        if spec.hops_left < 1:
+            return False
+        sites = {name.partition("/")[0] for name in terms.trusted} - {self._site}
+        sites -= terms.forbidden_sites | set(spec.path)
+        for only in (terms.readable, terms.allowed_sites):
+            if only is not None:
+                sites &= only
+        return any(self._market.advert(site) is None for site in sites)
+
+    def why_nowhere(self, spec: JobSpec) -> str:
+        """Why none of the sites that a job's user allows may ever run it; empty when one may."""
+        allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
+        if spec.path or (allowed is None and jurisdictions is None):
+            return ""
+        others = self._permits.readable() - spec.wishes.forbidden_sites - {self._site}
+        why = "results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
+        if allowed is not None:
+            others &= allowed
+        if not self._broker.entitling.may_leave(spec.work):
+            others, why = frozenset(), "its user may use no other site's (`gridfed can`)"
+        if others or any(self.suits(spec, pool) for pool in self._broker.tariffs):
+            return ""
+        where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
+        return (
+            f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self._site} lies "
+            f"there, and {why}"
+        )
+
+    def currencies(self) -> frozenset[str]:
+        """The currencies that other sites' pools charge in."""
+        found = (each.advert.currency for each in self._market.candidates if not each.is_own)
+        return frozenset(found)
+
+    def tariffs(self, spec: JobSpec) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later."""
+        if isinf(self._house.prefer_own_s):
+            return []
+        verdicts = self._market.verdicts(self.terms(spec))
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self._market.candidates
+            if not each.is_own and verdicts[each.number] is None
+        ]
+
+    def relays(self, spec: JobSpec, terms: Terms) -> list[str]:
+        """Sites that may know somebody whom we don't, by name."""
+        if spec.hops_left < 1 or terms.allowed_sites is not None:
+            return []
+        sites = {name for name in terms.trusted if "/" not in name}  # no single pool relays
+        near = sites - terms.forbidden_sites - set(spec.path)
+        if terms.readable is not None:
+            near &= terms.readable
+        return sorted(near)
+
+
+def _may_hop(spec: JobSpec) -> frozenset[str] | None:
+    """The sites that another site's job may go on to: those whose results its origin takes."""
+    return spec.given.errand.sites if spec.given is not None else frozenset()

@@ -1,0 +1,86 @@
+"""Why a contract that we sell ends before its buyer wants it to. Pure.
+
+What has not begun under it is the buyer's again, what runs may end; that is for `gateway.sales`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from federation.reasons import Reason
+from gateway.broker import Broker
+from gateway.dealing import RELAY, DealRules
+from gateway.sale import Sale
+
+EXPIRED: Final = "expired"
+
+
+class Stopping:
+    """Judges contracts one by one; a reason is its code and a sentence.
+
+    Args:
+        site: who we are.
+        broker: what budgets, windows and entitlements allow now, and which slots there are.
+        rules: the knobs.
+    """
+
+    def __init__(self, site: str, broker: Broker, rules: DealRules) -> None:
+        self._site = site
+        self._broker = broker
+        self._rules = rules
+
+    def why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
+        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
+        if sale.is_over(utc_s):
+            return EXPIRED, "its grant has expired"
+        job = self._broker.jobs.get(sale.job)
+        if job is not None and job.purses and job.waiting:
+            unpaid = self._broker.spending.given_up(job.purses, job.spec)
+            if unpaid is not None:
+                return unpaid
+        if sale.spec is None or sale.pool == RELAY:
+            return None
+        task_s = self._broker.durations.of(sale.spec.function)
+        shut = self._broker.occupancy.shut(sale.pool, sale.spec, task_s, utc_s)
+        if shut is not None:
+            return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
+        barred = self._broker.entitling.barred(sale.spec, sale.pool)
+        if barred is None:
+            return None
+        return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+
+    def why_stuck(
+        self, sale: Sale, now_s: float, is_served: Callable[[str], bool]
+    ) -> tuple[str, str] | None:
+        """Why nobody takes its tasks any more, if that has lasted: who sent it may know better.
+
+        That is what we relay, and what we were to do in a pool that has no slots and can't start
+        any now. Since when it lasts is noted on the sale.
+
+        Args:
+            sale: the contract.
+            now_s: monotonic.
+            is_served: whether there is a contract for a job of ours.
+        """
+        if not sale.is_live or sale.ending is not None:
+            return None
+        job = self._broker.jobs.get(sale.job)
+        is_idle = job is not None and job.waiting > 0 and not job.in_flight
+        if not is_idle or self._is_served(sale, is_served):
+            sale.stuck_s = None
+        elif sale.stuck_s is None:
+            sale.stuck_s = now_s
+        elif now_s - sale.stuck_s >= self._rules.hold_s:
+            reason = f"nobody whom {self._site} knows takes it any more"
+            if sale.pool != RELAY:
+                reason = f"pool {sale.pool} of {self._site} can start no slots now"
+            return Reason.NO_SLOTS, reason
+        return None
+
+    def _is_served(self, sale: Sale, is_served: Callable[[str], bool]) -> bool:
+        """Whether somebody takes a contract's tasks, or will."""
+        if sale.pool == RELAY:
+            return is_served(sale.job)
+        growth = self._broker.growth.get(sale.pool)
+        if growth is None or growth.slots:
+            return True
+        return self._broker.occupancy.slots(sale.pool) > 0

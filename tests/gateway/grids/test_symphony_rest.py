@@ -1,0 +1,187 @@
+"""A SYMREST or EGO that lies: whatever it answers is a fault in words, and never a crash."""
+
+import json
+
+import httpx2
+import pytest
+import trio
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.symphony import rest
+from gateway.grids.symphony.rest import EgoRoom, RestClient, RestWay
+from gateway.grids.symphony.settings import read
+from gateway.grids.symphony.ways import Cut, Gone, Outcome
+
+LIMIT_S = 10.0
+ODD = "\ud800"  # JSON can name it, and nothing can write it
+DEEP = b"[" * 200_000
+ANSWERS = [
+    b"",
+    b"null",
+    b"[]",
+    b"<html>",
+    b"\xff",
+    DEEP,
+    b"9" * 5000,
+    b'{"taskIds": null, "taskResults": 5, "consumers": {}, "sessionId": {}}',
+    b'{"taskIds": [5], "taskResults": [null], "consumers": ["c"], "sessionId": ""}',
+    b'{"taskIds": [{"taskId": []}], "taskResults": [{"taskOutput": [5]}], "sessionId": "a,b"}',
+    b'{"sessionId": "\\ud800", "taskIds": [{"taskId": "\\ud800"}],'
+    b' "taskResults": [{"taskId": "\\ud800", "errorMessage": "\\ud800"}]}',
+    b'{"sessionId": "5", "errorMessage": "\\ud800", "csrftoken": "\\ud800"}',
+]
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """A server of one function, `answer`, from requests to responses."""
+    (tmp_path / "login").write_text("user:s3cretword")
+
+    class Server:
+        table = {
+            "way": "rest",
+            "application": "a",
+            "login_file": str(tmp_path / "login"),
+            "url": "https://sym",
+            "ego_url": "https://sym",
+            "consumer": "/C",
+        }
+
+        def answer(self, request):
+            raise NotImplementedError
+
+        def settings(self, **more):
+            return read({**self.table, **more})
+
+        async def handle(self, request):
+            if request.url.path.endswith("/auth/login"):
+                return httpx2.Response(200, json={"csrftoken": "t"})
+            return self.answer(request)
+
+    made = Server()
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(made.handle))
+    monkeypatch.setattr(RestClient, "_open", lambda _self: client)
+    return made
+
+
+@pytest.mark.parametrize("content", ANSWERS, ids=lambda each: repr(each[:50]))
+async def test_whatever_is_answered_is_a_fault_or_an_answer(server, content):
+    server.answer = lambda _request: httpx2.Response(200, content=content)
+    said = []
+    way = RestWay(server.settings(), said.append)
+    for ask in (
+        lambda: way._rest.ask("GET", "/x"),
+        lambda: way.send("5", [b"a", b"b"]),
+        lambda: way._fetch("5", ["1"]),
+        lambda: way.open("name", b""),
+        EgoRoom(server.settings()),
+        way.check,
+    ):
+        try:
+            found = await ask()
+        except GridFault as fault:
+            found = str(fault)
+        except AssertionError:
+            found = ""  # a session is open: whoever listens to it needs a run
+        assert "s3cretword" not in repr(found)
+        if isinstance(found, list) and found and isinstance(found[0], Outcome):
+            (outcome,) = found
+            assert not outcome.is_ok
+            f"{outcome.task}{outcome.text}".encode()
+
+
+@pytest.mark.parametrize(
+    ("deserved", "slots"),
+    [(7, 7), (7.9, 7), (10**30, 50_000), (-1, None), ("7", None), (True, None), (None, None)],
+)
+async def test_only_a_number_is_a_number_of_slots(server, deserved, slots):
+    consumer = {"name": "/C", "deservedslots": deserved, "allocatedslots": 0}
+    server.answer = lambda _request: httpx2.Response(200, json={"consumers": [consumer]})
+    room = EgoRoom(server.settings())
+    if slots is not None:
+        assert await room() == slots
+        return
+    with pytest.raises(GridFault, match="EGO's slots are"):
+        await room()
+
+
+async def test_an_endless_answer_is_hung_up_on(server, monkeypatch):
+    monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 1000)
+    taken = 0
+
+    async def endless():
+        nonlocal taken
+        while True:
+            taken += 100
+            yield b" " * 100
+
+    server.answer = lambda _request: httpx2.Response(200, content=endless())
+    with trio.fail_after(LIMIT_S), pytest.raises(Cut, match="too large"):
+        await RestWay(server.settings(), print)._rest.ask("GET", "/x")
+    assert taken == 1100
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "blame"),
+    [
+        (302, Cut, Blame.AGAIN),
+        (400, GridFault, Blame.NEVER),
+        (401, Cut, Blame.NEVER),
+        (404, GridFault, Blame.NEVER),
+        (429, GridFault, Blame.AGAIN),
+        (503, Cut, Blame.AGAIN),
+    ],
+)
+async def test_whose_fault_a_status_is(server, status, kind, blame):
+    there = {"Location": "https://elsewhere"}
+    server.answer = lambda _request: httpx2.Response(status, headers=there)
+    with pytest.raises(GridFault) as caught:
+        await RestWay(server.settings(), print)._rest.ask("GET", "/x")
+    assert type(caught.value) is kind or issubclass(type(caught.value), Cut) is (kind is Cut)
+    assert caught.value.blame is blame
+
+
+async def test_who_speaks_for_a_server_that_starts_says_nothing_of_sessions(server):
+    """Its servlet engine answers 404 in HTML: a session that were taken for gone would run on."""
+    server.answer = lambda _request: httpx2.Response(404, text="<html>Context Root Not Found")
+    with pytest.raises(Cut, match="404"):
+        await RestWay(server.settings(), print).close("5")
+
+
+async def poll(server, monkeypatch, **more):
+    """What is heard of session 5 until its polls end, and the fault by which they ended."""
+    monkeypatch.setattr(rest, "POLL_MAX_S", 0.01)
+    way = RestWay(server.settings(**more), print)
+    heard, fault = [], None
+    way._hear = heard.append
+    with trio.fail_after(LIMIT_S):
+        try:
+            await way._poll("5", trio.CancelScope(), rest.deque())
+        except GridFault as found:
+            fault = found
+    return heard, fault, way
+
+
+async def test_a_session_is_not_gone_because_we_are_not_let_in(server, monkeypatch):
+    """As when a password was changed: what runs waits for whoever has the new one."""
+    server.answer = lambda _request: httpx2.Response(401)
+    heard, fault, way = await poll(server, monkeypatch)
+    assert not heard
+    assert isinstance(fault, Cut)
+    assert way._leaves
+
+
+async def test_a_session_that_is_refused_for_long_is_gone_and_no_other_suffers(
+    server, monkeypatch, autojump_clock
+):
+    """Else the connection would end for all of them again and again, and never for good."""
+    server.answer = lambda _request: httpx2.Response(500, content=json.dumps({"no": "way"}))
+    _, fault, way = await poll(server, monkeypatch, take_up_s=60.0)
+    assert isinstance(fault, Cut)
+    heard = []
+    way._hear = heard.append
+    await trio.sleep(61.0)
+    await way._poll("5", trio.CancelScope(), rest.deque())
+    ((gone,),) = [heard]
+    assert isinstance(gone, Gone)
+    assert gone.session == "5"
