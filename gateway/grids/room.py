@@ -96,7 +96,7 @@ class Room:
             return slots
         tariff = spec.price
         if tariff is None:
-            tariff = self._broker.tariff_for(self._pool, spec, "", self._now_s)
+            tariff = self._broker.charging.tariff_for(self._pool, spec, "", self._now_s)
         task_s = self._broker.durations.of(spec.function)
         slots = dispatch.fits_cost(job, tariff, task_s, slots)
         for purse in job.purses:
