@@ -95,6 +95,7 @@ class Pilot:
         busy: of its slots.
         lost_s: what is lost if it is stopped now: how long its tasks have run, in all.
         can_return: it drains by our wish alone, and can be given work again.
+        ends_s: when its grid will stop it; None: it won't.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Pilot:
     busy: int = 0
     lost_s: float = 0.0
     can_return: bool = False
+    ends_s: float | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -120,7 +122,8 @@ class Work:
         tasks: that wait there or run.
         slot_s: that they still need, in all; where a pilot can run fewer of them at once than it
             has slots, because of what is counted, with those that stand idle meanwhile.
-        spread: so many slots more than one each they would take for that, all at once.
+        spread: so many slots more than one each they would take for that, all at once; below zero:
+            fewer, for their owners may not have more.
         running_s: slot-seconds of it that workers have already.
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
@@ -142,6 +145,7 @@ class Work:
     stranded_why: str = ""
     stranded_jobs: tuple[str, ...] = ()
     kept: int = 0
+    least_s: float = 0.0
 
     @property
     def at_once(self) -> int:
@@ -269,21 +273,27 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
         pilots: all that the grid has of ours.
     """
     known = list(pilots)
-    active = [each for each in known if each.stage is not Stage.DRAINING]
+    spent = [each.name for each in known if _is_spent(rules, each, work, past, now_s)]
+    active = [each for each in known if each.stage is not Stage.DRAINING and each.name not in spent]
     wanted, why = _wanted(rules, active, work, past, now_s)
     said = [why]
+    if spent:
+        said.append(f"{len(spent)} end before any task that waits could: they are let go")
     if work.stranded:
         tasks = f"{work.stranded:,} tasks" if work.stranded > 1 else "1 task"
         said.append(f"nothing is started or kept for {tasks} more: {work.stranded_why}")
     there = sum(each.slots for each in active)
+    stops = _left_of(rules.stops_max, past.stops, now_s)
     if there < wanted:
         room = slots_max(rules, past) - sum(each.slots for each in known)
         undrain, back = _taken_back(known, wanted - there)
         said += [f"{len(undrain)} that were let go, and still work, are taken back"] * bool(undrain)
         start, limit = _starts(rules, wanted - there - back, room, past, now_s)
-        return Orders(wanted, start, why=(*said, *limit), undrain=tuple(undrain))
+        return Orders(
+            *(wanted, start, (), tuple(spent[:stops]), (*said, *limit)), undrain=tuple(undrain)
+        )
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
-    stops = _left_of(rules.stops_max, past.stops, now_s)
+    drain = [*spent, *drain]
     limited = len(cancel) + len(drain) > stops
     cancel = cancel[:stops]
     drain = drain[: stops - len(cancel)]
@@ -360,7 +370,8 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
         f"start ({', '.join(wasted)})"
     )
     if slots == work.at_once:
-        return slots, f"{_count(slots)}, no more than there are tasks for: {figures}"
+        bound = "there are tasks for" if work.spread >= 0 else "its owners may have, or can pay"
+        return slots, f"{_count(slots)}, no more than {bound}: {figures}"
     return slots, f"{_count(slots)}: {figures}; raise waste for more"
 
 
@@ -503,6 +514,16 @@ def _has_rested(rules: Rules, pilot: Pilot, start_s: float, now_s: float) -> boo
     if not rules.step_s or pilot.paid_s is None:
         return True
     return rules.step_s - (now_s - pilot.paid_s) % rules.step_s <= STEP_LEAD_S
+
+
+def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, now_s: float) -> bool:
+    """Whether a pilot that rests will end before any task that waits could: it only costs.
+
+    Not before it has rested, for it may be that all end so soon.
+    """
+    if pilot.ends_s is None or not work.least_s or now_s + work.least_s < pilot.ends_s:
+        return False
+    return pilot.is_idle and now_s - pilot.since_s >= _idle_s(rules, past.start_s)
 
 
 def _left_of(most: int, moments: Iterable[float], now_s: float) -> int:

@@ -61,6 +61,8 @@ def _limits(found: Any) -> Limits:
     _count("pilots_max", found.pilots_max, 1)
     _count("orders_max", found.orders_max, 0)
     _moment("limit_s", found.limit_s)
+    if found.limit_s is not None and found.limit_s <= 0:
+        raise ValueError(f"limit_s is {found.limit_s!r:.60}: pilots that may not run at all")
     if found.pilots_left is not None:
         _count("pilots_left", found.pilots_left, 0)
     return found

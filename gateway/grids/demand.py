@@ -7,15 +7,14 @@ from typing import Final
 
 from gateway import dispatch
 from gateway.broker import Broker
+from gateway.grids.room import Room
 from gateway.jobs import Job, Worker
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
 from policies.claims import Seats
 from policies.estimates import TASK_MIN_S
-from policies.parties import Whose
 from policies.placement import Need, Offer, counted, judge
-from policies.windows import allowed
 
 # Another site's word for how long a task takes counts up to here, until we know better.
 CLAIM_MAX_S: Final = 60.0
@@ -29,11 +28,13 @@ class Shape:
         offers: what they carry: of those that have come, or as the configuration promises.
         slots: of each.
         start_s: how long one takes to start.
+        limit_s: after which its grid stops it; None: it doesn't.
     """
 
     offers: Sequence[Offer]
     slots: int = 1
     start_s: float = 0.0
+    limit_s: float | None = None
 
     def at_once(self, need: Need) -> int:
         """How many tasks of a need one pilot runs at once; 0: it can't run any."""
@@ -48,8 +49,14 @@ class Shape:
         has = offer.tags[name]  # a number, or it would have been refused
         return int(has / amount + 1e-9) if amount else self.slots
 
-    def objection(self, need: Need) -> str:
+    def outlasts(self, known_s: float | None) -> bool:
+        """Whether it is there for as long as a task takes, as far as that is known."""
+        return self.limit_s is None or known_s is None or known_s < self.limit_s
+
+    def objection(self, need: Need, known_s: float | None) -> str:
         """Why it can't run any, in words."""
+        if not self.outlasts(known_s):
+            return f"is stopped by its grid after {self.limit_s:,.0f} s, and a task takes longer"
         found = (judge(need, offer) for offer in self.offers)
         return next((each.text for each in found if each is not None), "")
 
@@ -70,7 +77,9 @@ def demand(
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
     nothing is rented for anything else. What its rules let begin only later is none yet: slots
     would stand idle, and cost, until a window opens. Nor is what no pilot could do: one that was
-    started, or kept, for it would do nothing. What is reserved is there when it begins.
+    started, or kept, for it would do nothing. What its rules, or its owner's entitlements and
+    budgets, let run only after something else is work for no more slots than they let it have.
+    What is reserved is there when it begins.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
@@ -84,9 +93,10 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
+    least_s = inf
     stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
-    may_begin = _gate(broker, pool, slots_max, now_s, now_s + shape.start_s)
+    room = Room(broker, pool, slots_max, now_s, now_s + shape.start_s)
     kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
     awaited = kept
     at_once: dict[Need, int] = {}
@@ -95,42 +105,56 @@ def demand(
         if awaited and any(each.who.includes(job.whose) for each in booked):
             done = min(placed, awaited)
             placed, awaited = placed - done, awaited - done
-        if not placed or not may_begin(job):
+        if not placed or not room.may_begin(job):
             continue
         if job.need not in at_once:
             at_once[job.need] = shape.at_once(job.need)
-        seats = at_once[job.need]
+        known_s = dispatch.known_s(job, broker.durations.of(job.spec.function))
+        seats = at_once[job.need] if shape.outlasts(known_s) else 0
         if not seats:
             if not is_dry:  # else it may well be for others
-                stranded, stranded_why = stranded + placed, shape.objection(job.need)
+                stranded, stranded_why = stranded + placed, shape.objection(job.need, known_s)
                 stranded_jobs.append(job.id)
             continue
         task_s = _task_s(broker, job, task_s_unknown, now_s)
         if is_dry:
             placed -= _done_elsewhere(broker, job, pool, shape.start_s / task_s, placed)
         wide = ceil(placed * shape.slots / seats)
+        at_most = room.take(job, wide)
+        if not at_most:
+            continue
+        least_s = min(least_s, known_s or 0.0)
         tasks += placed
-        spread += wide - placed
+        spread += at_most - placed
         slot_s += wide * task_s
         weighed_s += wide * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
             due.append((job.spec.wishes.deadline_s, wide, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
-    running_s = 0.0
-    for worker in broker.workers.values():
-        if worker.offer.pool == pool and not worker.job:
-            tasks += worker.in_flight
-            spread += _kept_idle(worker, shape, at_once) if worker.free else 0
-            running_s += worker.left_s(now_s)
+    running, idle, running_s = _running(broker, pool, shape, at_once, now_s)
     return Work(
-        *(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean),
-        owed=_owed(broker, pool, shape, may_begin),
-        spread=spread,
+        *(tasks + running, slot_s + running_s, running_s, tuple(sorted(due)), mean),
+        owed=_owed(broker, pool, shape, room.may_begin),
+        spread=spread + idle,
         stranded=stranded,
         stranded_why=stranded_why,
         stranded_jobs=tuple(stranded_jobs),
         kept=kept,
+        least_s=least_s if tasks else 0.0,
     )
+
+
+def _running(
+    broker: Broker, pool: str, shape: Shape, at_once: dict[Need, int], now_s: float
+) -> tuple[int, int, float]:
+    """What a pool's workers have: tasks, slots that stand idle for them, slot-seconds left."""
+    tasks, idle, left_s = 0, 0, 0.0
+    for worker in broker.workers.values():
+        if worker.offer.pool == pool and not worker.job:
+            tasks += worker.in_flight
+            idle += _kept_idle(worker, shape, at_once) if worker.free else 0
+            left_s += worker.left_s(now_s)
+    return tasks, idle, left_s
 
 
 def _kept_idle(worker: Worker, shape: Shape, at_once: dict[Need, int]) -> int:
@@ -210,27 +234,6 @@ def _has_run_s(job: Job, now_s: float) -> float:
     """How long the first of a job's tasks that are under way have taken by now."""
     given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
     return max(0.0, now_s - given_s)
-
-
-def _gate(
-    broker: Broker, pool: str, slots_max: int, from_s: float, until_s: float
-) -> Callable[[Job], bool]:
-    """Whether a pool's rules let anything of a job begin within a time."""
-    rules = broker.occupancy.rules.get(pool)
-    known: dict[Whose, bool] = {}
-
-    def may_begin(job: Job) -> bool:
-        whose = job.spec.whose
-        if rules is None or is_reserved(job.spec):
-            return True
-        if whose not in known:
-            spans = allowed(rules.spans, whose, slots_max)
-            known[whose] = any(
-                each.slots and each.from_s <= until_s and from_s < each.until_s for each in spans
-            )
-        return known[whose]
-
-    return may_begin
 
 
 def _placed(job: Job, pool: str) -> int:

@@ -8,7 +8,9 @@ it is taken up like one of a former life.
 
 A pilot that ends, or is given up, before its worker came is a failed start, unless we stopped it.
 Many of one order are one failure: they have one cause, and the pause that follows one doubles with
-each.
+each. So is one whose worker came, and that ended by itself within PROOF_S with nothing done: else a
+host on which workers die at once would be paid for again and again. After that the next that comes
+proves nothing; one that has done a task does, or has stayed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +24,7 @@ UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is 
 TRIES_MAX: Final = 3  # … so often in all
 DIAL_S: Final = 120.0  # a worker has so long to dial once its pilot runs, …
 DIAL_STARTS: Final = 3.0  # … or so many times what a start takes
+PROOF_S: Final = 60.0  # who has been there for so long has not failed to start
 START_WEIGHT: Final = 0.2  # of the newest start in the mean of how long they take
 
 
@@ -33,12 +36,14 @@ class AtWork:
         busy: of its slots.
         idle_s: since when it has nothing to do; UTC.
         lost_s: how long its tasks have run, in all.
+        tasks_done: so far.
     """
 
     slots: int
     busy: int
     idle_s: float
     lost_s: float = 0.0
+    tasks_done: int = 0
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class Known:
         begun_s: since when it starts, as far as we saw: it was ordered or queued until then.
         since_s: it has been in its stage.
         alone_s: since when it runs without a worker of its name; None: it does not.
+        came_s: when its worker came first; None: it has not.
+        is_proven: it has done something, or stayed for long, or was found.
         is_let_go: we drained or stopped it.
     """
 
@@ -60,7 +67,8 @@ class Known:
     stage: Stage = Stage.QUEUED
     sighting: Sighting | None = None
     alone_s: float | None = None
-    has_come: bool = False
+    came_s: float | None = None
+    is_proven: bool = False
     is_let_go: bool = False
 
 
@@ -98,6 +106,7 @@ class Fleet:
     why: str = ""
     barred: str = ""
     _failed: set[str] = field(default_factory=set)  # orders that have counted, since one did not
+    _is_fleeting: bool = False  # the last failure was of one that had come
 
     # --- what is asked of the grid -------------------------------------------------------------
 
@@ -135,8 +144,8 @@ class Fleet:
 
     def forgive(self) -> None:
         """Somebody may have put right what kept starts from working: they are tried at once."""
-        self.barred, self.failures = "", 0
-        self._failed.clear()
+        self.barred = ""
+        self._works()
 
     def drained(self, names: Iterable[str], now_s: float) -> None:
         """These get nothing more."""
@@ -169,7 +178,8 @@ class Fleet:
         for name, sighting in shown.items():
             known = self.pilots.get(name)
             if known is None:  # of a former life, or given up too soon
-                known = self.pilots[name] = Known(sighting.slots, None, now_s, now_s)
+                known = Known(sighting.slots, None, now_s, now_s, is_proven=True)
+                self.pilots[name] = known
             known.sighting = sighting
         self._strike_off(shown.keys() | ended.keys() | workers.keys(), now_s)
         for name, known in list(self.pilots.items()):
@@ -184,7 +194,7 @@ class Fleet:
     def _strike_off(self, found: set[str], now_s: float) -> None:
         """Note of which orders all is there; give up what is not where the rest is, for long."""
         for name in found if self.orders else ():
-            expected = self.orders.get(_order_of(name))
+            expected = self.orders.get(order_of(name))
             if expected is not None:
                 expected.missing.discard(name)
         for name, made in list(self.orders.items()):
@@ -205,8 +215,12 @@ class Fleet:
             known.alone_s = None
         elif known.alone_s is None:
             known.alone_s = now_s
-        if worker is not None and not known.has_come:
+        if worker is not None and known.came_s is None:
             self._came(known, now_s)
+        if worker is not None and not known.is_proven and known.came_s is not None:
+            known.is_proven = worker.tasks_done > 0 or now_s - known.came_s >= PROOF_S
+            if known.is_proven:
+                self._works()
         if stand is Stand.ENDING or known.is_let_go:
             _enter(known, Stage.DRAINING, now_s)
         elif worker is not None:
@@ -219,9 +233,9 @@ class Fleet:
 
     def _came(self, known: Known, now_s: float) -> None:
         """A pilot's worker has come: so long does a start take, without the grid's queue."""
-        known.has_come = True
-        self.failures = 0
-        self._failed.clear()
+        known.came_s = now_s
+        if not self._is_fleeting:
+            self._works()
         if known.asked_s is None:
             return  # nobody knows when it began
         begun_s = known.begun_s
@@ -230,8 +244,13 @@ class Fleet:
             begun_s = paid_s
         self.start_s += START_WEIGHT * (max(0.0, now_s - begun_s) - self.start_s)
 
+    def _works(self) -> None:
+        """Starts do not fail, or not any more."""
+        self.failures, self._is_fleeting = 0, False
+        self._failed.clear()
+
     def _is_awaited(self, name: str) -> bool:
-        made = self.orders.get(_order_of(name))
+        made = self.orders.get(order_of(name))
         return made is not None and name in made.missing
 
     def _give_up(self, made: Made, text: str, now_s: float) -> None:
@@ -242,10 +261,16 @@ class Fleet:
 
     def _ended(self, name: str, text: str, now_s: float) -> None:
         known = self.pilots.pop(name)
-        if not known.has_come and not known.is_let_go:
+        if known.is_let_go:
+            return
+        if known.came_s is not None and not known.is_proven:
+            text = f"its worker came and did nothing, and then: {text}"
+            self._is_fleeting = True
+            self._note_failure(order_of(name), text, now_s)
+        elif known.came_s is None:
             if self._is_silent(known, now_s):
                 text = "its worker did not come: can it reach this gateway's address?"
-            self._note_failure(_order_of(name), text, now_s)
+            self._note_failure(order_of(name), text, now_s)
 
     def _note_failure(self, order: str, text: str, now_s: float) -> None:
         self.failures += order not in self._failed
@@ -301,7 +326,10 @@ class Fleet:
                 else:
                     since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
             paid_s = each.sighting.paid_s if each.sighting is not None else None
-            found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
+            ends_s = each.sighting.ends_s if each.sighting is not None else None
+            found.append(
+                Pilot(*(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_s=ends_s)
+            )
         return found
 
     @property
@@ -318,6 +346,7 @@ class Fleet:
             known.since_s += by_s
             known.asked_s = None if known.asked_s is None else known.asked_s + by_s
             known.alone_s = None if known.alone_s is None else known.alone_s + by_s
+            known.came_s = None if known.came_s is None else known.came_s + by_s
         for made in self.orders.values():
             made.at_s += by_s
         self.starts = [each + by_s for each in self.starts]
@@ -351,5 +380,6 @@ def _enter(known: Known, stage: Stage, now_s: float) -> None:
         known.stage, known.since_s = stage, now_s
 
 
-def _order_of(name: str) -> str:
+def order_of(name: str) -> str:
+    """The order that a pilot of this name is of."""
     return name.rpartition(PILOT_MARK)[0]

@@ -281,7 +281,9 @@ class Keeper:
             if name in pilots and not each.draining
         )
         offers = self._carried.offers(self._promised)
-        return Shape(offers, self.rules.pilot_slots, self.fleet.start_s)
+        return Shape(
+            *(offers, self.rules.pilot_slots, self.fleet.start_s), self._ordering.walltime_s
+        )
 
     def _say_what_is_stranded(self) -> None:
         """Tell the operator, and whoever asks about the job, of work that no pilot can do."""
@@ -303,8 +305,8 @@ class Keeper:
     def _past(self, now_s: float) -> Past:
         tariff = self._broker.tariffs[self.pool.name]
         nanos, currency = self._ordering.charged or (tariff.price_nanos, tariff.currency)
-        if currency != self.scale.currency:
-            nanos = 0  # `hourly_cost` says nothing of it
+        if currency != self.scale.currency:  # `hourly_cost` says nothing of that
+            nanos = tariff.price_nanos if tariff.currency == self.scale.currency else 0
         return replace(
             self.fleet.past(now_s), price_nanos=nanos, attainable=self._ordering.attainable
         )
@@ -432,6 +434,7 @@ class Keeper:
                 min(each.slots, each.in_flight),
                 idle.get(name, now_s),
                 max(0.0, each.long * now_s - each.given_s),
+                each.tasks_done,
             )
             for name, each in workers.items()
         }

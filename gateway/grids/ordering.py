@@ -25,7 +25,7 @@ from gateway.grids.contract import (
     Shape,
     Stand,
 )
-from gateway.grids.fleet import Fleet
+from gateway.grids.fleet import Fleet, order_of
 from gateway.worker.rules import gpus_tagged
 from policies.butler import MINUTE_S
 from policies.placement import Tags
@@ -71,6 +71,7 @@ class Ordering:
         self._capacity: Capacity | None = None
         self._with_ours = 0  # slots that the grid could give, those of ours that it showed included
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
+        self._starting: dict[str, int] = {}  # orders that the grid is being given: how often
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
 
@@ -172,17 +173,28 @@ class Ordering:
         return self._new(1, Shape(shape.slots, shape.memory_bytes, shape.gpus, more), now_s)
 
     def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
-        order = Order(next(self._names), pilots, shape, self._walltime_s())
+        order = Order(next(self._names), pilots, shape, self.walltime_s)
         self._fleet.ordered(order, now_s)
         return order
 
-    def _walltime_s(self) -> float | None:
+    @property
+    def walltime_s(self) -> float | None:
+        """How long a pilot may run; None: for ever."""
         assert self.pool.scale is not None
         both = self.pool.scale.walltime_s, self.limits.limit_s
         return min((each for each in both if each is not None), default=None)
 
     async def start(self, order: Order) -> str:
         """Make an order; what the grid said if it did not take it, else nothing."""
+        self._starting[order.name] = self._starting.get(order.name, 0) + 1
+        try:
+            return await self._start(order)
+        finally:
+            self._starting[order.name] -= 1
+            if not self._starting[order.name]:
+                del self._starting[order.name]
+
+    async def _start(self, order: Order) -> str:
         try:
             with trio.fail_after(CALL_S):
                 await self.grid.start(order)
@@ -209,13 +221,26 @@ class Ordering:
     # --- and their end -------------------------------------------------------------------------
 
     def to_tell(self, names: Collection[str], now_s: float) -> frozenset[str]:
-        """Of pilots that are to be stopped those that are to be told so now."""
-        over = {name for name in names if not now_s - self._told_s.get(name, -1e18) < STOP_AGAIN_S}
+        """Of pilots that are to be stopped those that are to be told so now.
+
+        Not while their order is being made: the grid would find nothing to stop, and start them.
+        """
+        over = {
+            name
+            for name in names
+            if not now_s - self._told_s.get(name, -1e18) < STOP_AGAIN_S
+            and not self._is_being_started(name)
+        }
         if over:
             self._told_s = {
                 name: at_s for name, at_s in self._told_s.items() if name in self._fleet.pilots
             } | dict.fromkeys(over, now_s)
         return frozenset(over)
+
+    def _is_being_started(self, name: str) -> bool:
+        known = self._fleet.pilots.get(name)
+        is_shown = known is not None and known.sighting is not None
+        return not is_shown and order_of(name) in self._starting
 
     def was_told(self, name: str) -> bool:
         """Whether a pilot was told to stop."""

@@ -189,6 +189,28 @@ def test_a_paid_hour_is_used_to_its_end(paid_for_s, is_released):
     assert bool(attend(rules, [pilot], Work(), PAST, NOW_S).drain) is is_released
 
 
+@pytest.mark.parametrize(
+    ("ends_in_s", "rests_s", "least_s", "start"),
+    [
+        (500.0, 60.0, 600.0, 1),
+        (500.0, 59.0, 600.0, 0),
+        (700.0, 60.0, 600.0, 0),
+        (5.0, 60.0, 0.0, 0),
+    ],
+    ids=["in the way", "it may be so with all", "in time", "nobody knows how long"],
+)
+def test_who_ends_before_what_waits_could_makes_room(ends_in_s, rests_s, least_s, start):
+    """Else work waits at pilots that it can't begin at, paid for until they end."""
+    pilot = ready("a", NOW_S - rests_s, ends_s=NOW_S + ends_in_s)
+    work = Work(1, 600.0, least_s=least_s)
+    found = attend(RULES, [pilot], work, PAST, NOW_S)
+    assert (found.start, found.drain) == (start, ("a",) * start)
+    full = attend(
+        replace(RULES, slots_max=1), [pilot], Work(1, 600.0, least_s=least_s), PAST, NOW_S
+    )
+    assert (full.start, full.drain) == (0, ("a",) * start), "once it is gone"
+
+
 def test_idle_ones_that_waiting_tasks_could_use_stay():
     pilots = [ready(f"p{at}", NOW_S - 1_000.0) for at in range(4)]
     found = attend(RULES, pilots, Work(3, 3.0), PAST, NOW_S)

@@ -120,6 +120,17 @@ def test_what_runs_keeps_its_pilots_other_slots_too():
     assert (found.tasks, found.at_once) == (20, 80)
 
 
+@pytest.mark.parametrize(("task_s", "tasks", "least_s"), [(600.0, 0, 0.0), (599.0, 20, 599.0)])
+def test_what_takes_longer_than_a_pilot_is_there_starts_none(task_s, tasks, least_s):
+    shape = Shape((offer(),), 1, start_s=60.0, limit_s=600.0)
+    broker = broker_with(20, pool="cloud", task_s=task_s)
+    found = demand(broker, "cloud", MIDNIGHT_S, 10.0, CHEAPEST, shape=shape, slots_max=9)
+    assert (found.tasks, found.stranded, found.least_s) == (tasks, 20 - tasks, least_s)
+    if not tasks:
+        words = "is stopped by its grid after 600 s, and a task takes longer"
+        assert (found.stranded_why, found.stranded_jobs) == (words, ("j",))
+
+
 def test_another_sites_word_for_how_long_its_tasks_take_is_bounded_and_then_measured():
     sold = {"pool": "cloud", "path": ("rome",), "task_s": 1e6, "slots_sold": 8}
     broker = broker_with(20, **sold)

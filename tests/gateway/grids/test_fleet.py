@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.grids.contract import Order, Shape, Sighting, Stand
-from gateway.grids.fleet import DIAL_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
+from gateway.grids.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
 from policies.butler import Stage
 
 START_S = 20.0
@@ -121,6 +121,30 @@ def test_many_failures_of_one_order_are_one():
     assert fleet.failures == 0
     fleet.see([shown("b.2"), shown("b.3", Stand.ENDED)], {"b.2": IDLE}, 5)
     assert fleet.failures == 1
+
+
+def test_who_comes_and_dies_at_once_is_a_failure_until_one_does_something():
+    """A host on which workers die is not paid for again and again: the pauses grow."""
+    fleet = ordered(order("a", 1), order("b", 1), order("c", 1))
+    for failures, name in enumerate(("a.0", "b.0"), 1):
+        fleet.see([shown(name)], {name: IDLE}, failures)
+        assert fleet.failures == failures - 1, "to have come proves nothing then"
+        fleet.see([shown(name, Stand.ENDED, fault="out of memory")], {}, failures + 0.5)
+        assert (fleet.failures, fleet.failed_s) == (failures, failures + 0.5)
+    assert fleet.why == "its worker came and did nothing, and then: out of memory"
+    fleet.see([shown("c.0")], {"c.0": AtWork(2, 1, 0.0, tasks_done=1)}, 4.0)
+    assert fleet.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("tasks_done", "stays_s", "failures"), [(1, 1.0, 0), (0, PROOF_S, 0), (0, PROOF_S - 1.0, 1)]
+)
+def test_who_has_worked_or_stayed_has_not_failed(tasks_done, stays_s, failures):
+    fleet = ordered(order("a", 1))
+    fleet.see([shown("a.0")], {"a.0": IDLE}, 1.0)
+    fleet.see([shown("a.0")], {"a.0": AtWork(2, 0, 0.0, tasks_done=tasks_done)}, 1.0 + stays_s)
+    fleet.see([shown("a.0", Stand.ENDED)], {}, 2.0 + stays_s)
+    assert fleet.failures == failures
 
 
 def test_a_start_that_ends_by_way_of_ending_failed_all_the_same():

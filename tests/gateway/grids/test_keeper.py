@@ -188,6 +188,18 @@ async def test_a_start_whose_answer_is_lost_is_made_again_by_the_same_name(make,
     assert orders[0] == orders[1]
 
 
+async def test_who_is_not_wanted_any_more_is_stopped_once_its_order_was_made(make, autojump_clock):
+    """Told before, the grid would find nothing to stop, start them, and bill them for a minute."""
+    scene = make()
+    scene.grid.slow_s["start"] = 10.0
+    await trio.sleep(2)
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    await trio.sleep(7)
+    assert scene.grid.asked("stop") == []
+    await trio.sleep(3)
+    assert {name for names in scene.grid.asked("stop") for name in names} == set(scene.grid.shown)
+
+
 async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clock):
     scene = make()
     scene.grid.faults["start"] = GridFault(Blame.ELSEWHERE, "full")

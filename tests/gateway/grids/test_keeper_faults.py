@@ -116,6 +116,7 @@ def pilot(**changes):
         ("limits", Limits(pilots_max=0)),
         ("limits", Limits(orders_max=1.5)),
         ("limits", Limits(limit_s=nan)),
+        ("limits", Limits(limit_s=-60.0)),
         ("limits", Limits(pilots_left=-1)),
         ("capacity", 7),
         ("capacity", Capacity(-1)),

@@ -95,3 +95,10 @@ async def test_what_may_be_spent_in_an_hour_is_by_what_the_grid_charges():
     kept = Kept(replace(SCALE, rules=Rules(100, hourly_nanos=200 * CENT), currency="USD"))
     await kept.look()
     assert kept.keeper._past(kept.now_s).price_nanos == 10 * CENT
+
+
+async def test_a_grid_that_charges_in_another_currency_is_no_way_past_that():
+    kept = Kept(replace(SCALE, rules=Rules(100, hourly_nanos=120 * CENT), currency="USD"))
+    kept.grid.charges = 10 * CENT, "EUR"
+    await kept.look()
+    assert kept.keeper._past(kept.now_s).price_nanos == 12 * CENT, "the pool's own price counts"
