@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -113,6 +114,7 @@ def _begin(
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    tempfile.tempdir = None  # the server's own, by its environment
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 2)
         os.dup2(file.fileno() if out is None else out.fileno(), 1)
