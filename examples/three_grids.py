@@ -132,6 +132,9 @@ def run_on(near: LocalSite) -> None:
         told = format_money(cost["cost_nanos"], cost["currency"])
         print(f"  {where:<16}{row['tasks']:>8,}{row['wall_ns'] / 1e9:>15,.2f}{told:>22}")
     print(f"\n  {bill['done']:,} tasks in {elapsed_s:.1f} s, {bill['cost']} in all: one bill")
+    idle = {"rhine/hpc", "cloud/rented"} - {row["pool"] for row in usage}
+    if idle:
+        sys.exit(f"no task ran at {' and '.join(sorted(idle))}: see its gateway's `scale --why`")
     if values[:CHECKED] != [price(seed) for seed in range(CHECKED)]:
         sys.exit("the values differ from those of a plain loop")
 

@@ -100,7 +100,9 @@ def _days(found: Figures) -> str:
     text = (
         "*To the bound*: what nobody pays less than who knows all of it and runs each task when it "
         "ran with us. The ratio to his optimum is no higher than this one, which is what is "
-        "promised. *To the work alone*: what nobody pays less than, however long things wait. *To "
+        "promised where time is billed by the second, as EC2 does. By the hour it is not: there "
+        "the bound is far below what anybody pays whose tasks fill an hour (the README says why). "
+        "*To the work alone*: what nobody pays less than, however long things wait. *To "
         "no waiting at all*: the bound for who had a slot ready for everything. *Wait* is the "
         "mean time until the first task of a job begins, *later* how much later than at once it "
         "is done."

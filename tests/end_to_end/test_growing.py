@@ -310,23 +310,25 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
                 rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
                 return {row["pool"]: row["tasks"] for row in rows}
 
-            def is_busy(site):
+            def shown(site):
                 pools = {(e["site"], e["pool"]): e for e in client.ask("pools")}
-                return pools[site, "local"]["load_slot_s"] > 20
+                return pools[site, "local"]
 
             def occupy(view, site):
                 """Fill the slot that a site has there."""
                 job = view.options(task_s=60.0).submit(sleep_until, tmp_path / "over")
                 wait_until(lambda: client.explain(job)["in_flight"], "it has a slot")
-                wait_until(lambda: is_busy(site), f"{site} shows that it is busy")
+                wait_until(lambda: shown(site)["load_slot_s"] > 20, f"{site} shows it is busy")
 
             short = client.options(task_s=0.2)
             assert short.submit(slow_square, 2).result(20) == 4
             assert tasks_by_pool() == {"local": 1}
             occupy(client, "london")
             soon = short.options(objective="fastest")
+            wait_until(lambda: shown("paris")["slots_free"], "paris shows that it is idle")
             assert soon.submit(slow_square, 3).result(20) == 9
             assert (tasks_by_pool(), pilots()) == ({"local": 1, "paris/local": 1}, 0)
+            wait_until(lambda: shown("paris")["slots_free"], "paris shows that it is idle again")
             occupy(client.options(objective="fastest"), "paris")
             assert soon.submit(slow_square, 4).result(20) == 16
             assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}

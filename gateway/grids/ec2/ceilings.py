@@ -39,7 +39,8 @@ def surplus(
 ) -> dict[str, str]:
     """Why instances are to be let go, by id.
 
-    Nothing follows from a price that is not known: then none is started, and none let go for it.
+    What has no price that is known is not let go for it, and counts for nothing beside the others;
+    then none is started.
 
     Args:
         leaving: those that are let go already.
@@ -65,6 +66,7 @@ def surplus(
     while len(rest) > config.max_instances:
         found[rest.pop().id] = f"max_instances is {config.max_instances}, and more are there"
     limit = config.max_spend_nanos
-    while limit is not None and rest and (spend_nanos(rest, book) or 0) > limit:
-        found[rest.pop().id] = "what runs costs more than max_spend_per_hour at the prices of now"
+    known = [each for each in rest if each.id in prices]
+    while limit is not None and known and (spend_nanos(known, book) or 0) > limit:
+        found[known.pop().id] = "what runs costs more than max_spend_per_hour at the prices of now"
     return found

@@ -26,6 +26,15 @@ _AGAIN: Final = frozenset(
         *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "PendingVerification"),
     }
 )
+# What we made ourselves and is not shown yet, or is gone: it is made anew.
+_LATE: Final = frozenset(
+    {
+        NOT_FOUND,
+        TEMPLATE_GONE,
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateId.VersionNotFound",
+    }
+)
 # Not here and now, and it need not be wrong.
 _ELSEWHERE: Final = frozenset(
     {
@@ -77,10 +86,12 @@ class Ec2Fault(GridFault):
 def blame_of(code: str) -> Blame:
     """What an error code means for an order.
 
+    What we have just made may not be shown everywhere yet.
+
     What is not known is tried again, ever later: a pool that stops until somebody acts is dearer
     than a call that is refused every quarter of an hour.
     """
-    if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
+    if code in _LATE or code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
         return Blame.AGAIN
     if code in _ELSEWHERE:
         return Blame.ELSEWHERE

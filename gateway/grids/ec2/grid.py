@@ -323,7 +323,8 @@ class Ec2Grid:
         numbers = {one: number for number, one in enumerate(instances_of(answer))}
         for one, number in numbers.items():
             self._started[one] = _Started(order.name, number, kinds[one], time.monotonic())
-        self._tell(numbers)
+        with contextlib.suppress(faults.Ec2Fault):
+            self._tell(numbers)  # an instance that is not shown yet is named at a later look
         if len(numbers) < room.instances:
             raise faults.unfulfilled(answer.get("Errors", []), len(numbers), order.pilots)
         if room.why:

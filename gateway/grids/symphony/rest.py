@@ -13,6 +13,7 @@ cookies) that last eight hours; they are renewed long before, and asked for anew
 
 import base64
 import binascii
+import contextlib
 import json
 import ssl
 from collections import deque
@@ -67,14 +68,18 @@ class RestClient:
             self._csrf = _token(answer, "")
 
     async def keep_on(self) -> None:
-        """Renew the token for as long as this runs."""
+        """Renew the token for as long as this runs.
+
+        A server that is away meanwhile ends nothing: who asks it next is let in, or hears why not.
+        """
         while True:
             await trio.sleep(RENEW_S)
             try:
                 answer = await self._send("GET", "/auth/renew")
                 self._csrf = _token(answer, self._csrf)
             except GridFault:
-                await self.log_on()
+                with contextlib.suppress(GridFault):
+                    await self.log_on()
 
     async def ask(
         self, method: str, path: str, query: Query = NO_QUERY, body: Any = None

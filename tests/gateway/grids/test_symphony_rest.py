@@ -121,6 +121,25 @@ async def test_an_endless_answer_is_hung_up_on(server, monkeypatch):
     assert taken == 1100
 
 
+async def test_a_server_that_is_away_when_a_token_is_renewed_ends_nothing(
+    server, monkeypatch, autojump_clock
+):
+    renewals = 0
+
+    def answer(_request):
+        nonlocal renewals
+        renewals += 1
+        return httpx2.Response(503)
+
+    server.answer = answer
+    client = RestWay(server.settings(), print)._rest
+    await client.log_on()
+    monkeypatch.setattr(client, "log_on", lambda: client.ask("GET", "/auth/again"))
+    with trio.move_on_after(2.5 * rest.RENEW_S) as scope:
+        await client.keep_on()
+    assert (scope.cancelled_caught, renewals) == (True, 4), "renewed twice, logged on twice"
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "blame"),
     [

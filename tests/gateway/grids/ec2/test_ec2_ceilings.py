@@ -46,6 +46,12 @@ def test_of_what_has_no_price_nobody_is_let_go():
     assert not surplus(config, SOME, (), SLOTS, PriceBook())
 
 
+def test_one_without_a_price_does_not_save_the_others():
+    old = instance("old", "taken out of the table")
+    config = replace(CONFIG, max_spend_nanos=15)
+    assert sorted(surplus(config, [*SOME, old], (), SLOTS, BOOK)) == ["a2", "b1"]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 9)), max_size=20),
     st.integers(0, 500),

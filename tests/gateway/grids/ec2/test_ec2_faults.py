@@ -30,6 +30,7 @@ def error(code, kind="c7i.large", text="because"):
         (["UnauthorizedOperation"], 0, Blame.NEVER),
         (["InvalidParameterValue"], 0, Blame.NEVER),
         (["ExpiredToken"], 0, Blame.AGAIN),
+        (["InvalidLaunchTemplateName.NotFoundException"], 0, Blame.AGAIN),
         (["NobodyKnowsThis"], 0, Blame.AGAIN),
         (["InvalidParameterValue"], 1, Blame.ELSEWHERE),  # some of it is right
         (["InvalidParameterValue", "InsufficientInstanceCapacity"], 0, Blame.ELSEWHERE),

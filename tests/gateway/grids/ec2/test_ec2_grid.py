@@ -94,6 +94,15 @@ def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
     assert len(ec2.alive()) == 1
 
 
+def test_who_is_not_shown_when_it_is_named_is_named_later(ec2, make_grid):
+    """EC2 does not show what it has just started everywhere at once, and takes no tags for it."""
+    ec2.failures["CreateTags"] = [("InvalidInstanceID.NotFound", "no such instance")]
+    grid = make_grid()
+    start(grid, order(pilots=2))
+    assert len(ec2.alive()) == 2
+    assert shown(make_grid()).keys() == {"o-1.0", "o-1.1"}
+
+
 @pytest.mark.thorough
 def test_more_instances_than_a_tag_can_name(ec2, make_grid):
     grid = make_grid(max_instances=30)
