@@ -379,7 +379,7 @@ class Exchange:
         places = self._places.of(job, decision)
         if wanted:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
-            self._places.note_sent(decision, asked, utc_s)
+            self._places.note_sent(job.id, decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
         waiting_jobs = len(self._broker.waiting_jobs)
         return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
@@ -421,7 +421,8 @@ class Exchange:
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
         is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
-        decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
+        with self.market.without(job.id, self._places.idle(job)):
+            decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision

@@ -139,8 +139,17 @@ class Places:
             for candidate, refusal in hopes
         )
 
-    def note_sent(self, decision: Decision, asked: list[Key], utc_s: float) -> None:
+    def idle(self, job: Job) -> list[Key]:
+        """The pools where a job has bought slots that have no task of it yet.
+
+        What was noted as sent there is its own work: it would keep the job from what it has bought,
+        and have slots of ours started instead.
+        """
+        live = self._purchases.live(job.id)
+        return [(each.site, each.pool) for each in live if not self._is_taken(each)]
+
+    def note_sent(self, job: str, decision: Decision, asked: list[Key], utc_s: float) -> None:
         """Count what goes there as load that their adverts do not show yet."""
         for lane, tasks in decision.plan.shares if decision.plan else ():
             if lane.key in asked:
-                self._market.sent(lane.key, tasks, tasks * lane.task_s, utc_s)
+                self._market.sent(lane.key, tasks, tasks * lane.task_s, utc_s, job)

@@ -7,7 +7,8 @@ then is counted here and corrects it (`Candidate.backlog_slot_s`).
 
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -55,11 +56,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Work that went to a pool at a time: tasks, and their slot-seconds."""
+    """Work that went to a pool at a time: tasks, their slot-seconds, and of which job."""
 
     at_s: float
     tasks: int
     slot_s: float
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +184,36 @@ class Market:
             self._sites[site][pool] = replace(candidate, link=link)
         self._all = None
 
-    def sent(self, key: Key, tasks: int, slot_s: float, now_s: float) -> None:
+    def sent(self, key: Key, tasks: int, slot_s: float, now_s: float, job: str = "") -> None:
         """Work was placed at a pool; negative figures take back what it returned unrun."""
         site, pool = key
         candidate = self._sites.get(site, {}).get(pool)
         if candidate is not None:
-            sent = (*candidate.sent, Sent(now_s, tasks, slot_s))
+            sent = (*candidate.sent, Sent(now_s, tasks, slot_s, job))
             if len(sent) > SENT_MAX:
                 first, second, *rest = sent
                 both = first.tasks + second.tasks, first.slot_s + second.slot_s
                 sent = (Sent(second.at_s, *both), *rest)
             self._sites[site][pool] = _with_sent(candidate, sent)
             self._all = None
+
+    @contextmanager
+    def without(self, job: str, keys: Iterable[Key]) -> Iterator[None]:
+        """What was sent to these pools for a job is left out meanwhile: it has slots there."""
+        whole = {}
+        for site, pool in keys:
+            candidate = self._sites.get(site, {}).get(pool)
+            if candidate is not None and any(each.job == job for each in candidate.sent):
+                whole[site, pool] = candidate
+                others = tuple(each for each in candidate.sent if each.job != job)
+                self._sites[site][pool] = _with_sent(candidate, others)
+                self._all = None
+        try:
+            yield
+        finally:
+            for (site, pool), candidate in whole.items():
+                self._sites[site][pool] = candidate
+                self._all = None
 
     def advert(self, site: str) -> SiteAdvert | None:
         """What a site said last of itself."""

@@ -63,6 +63,15 @@ def test_what_we_sent_adds_to_the_load_and_takes_free_slots() -> None:
     assert only(market).backlog_slot_s(NOW_S + 3) == 5.0
 
 
+def test_what_was_sent_for_a_job_is_in_the_way_of_others_alone() -> None:
+    market = make_market(a=make_pool(slots_free=30, load_slot_s=5.0))
+    market.sent(KEY, 20, 100.0, NOW_S + 1, "ours")
+    market.sent(KEY, 4, 40.0, NOW_S + 1, "another")
+    with market.without("ours", [KEY, ("nobody", "none")]):
+        assert (only(market).slots_free, only(market).backlog_slot_s(NOW_S + 1)) == (26, 45.0)
+    assert (only(market).slots_free, only(market).backlog_slot_s(NOW_S + 1)) == (6, 145.0)
+
+
 def test_what_an_advert_has_seen_is_no_longer_added() -> None:
     market = make_market(a=make_pool(), link=Link(0.5, 1e9))
     market.sent(KEY, 1, 10.0, NOW_S + 1.0)
