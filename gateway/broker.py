@@ -654,8 +654,9 @@ class Broker:
         worker = self.workers.get(event.worker)
         if worker is None:
             return
-        worker.draining = event.on
-        if event.by_itself:
+        (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
+        worker.draining = bool(worker.drained_by)
+        if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
         self._effects.append(Order(worker.handle, Drain(event.on)))
         for assignment in worker.assignments.values() if event.on else ():

@@ -6,6 +6,7 @@ and `worker` are session handles, numbers that are never used twice.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from federation.ranges import Range
@@ -295,16 +296,24 @@ class HandedBack:
     of_all: bool = False
 
 
+class Drainer(StrEnum):
+    """Who asks that a worker gets no new work."""
+
+    OPERATOR = "operator"
+    KEEPER = "keeper"  # of its pool, which lets it go
+    ITSELF = "itself"  # it stops, and hands back of its own accord
+
+
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
     """Give a worker (or, with 0, the whole site) no new work; or let it work again.
 
-    A worker that stops asks for it itself, and hands back of its own accord.
+    It works again when nobody asks for it any more: who takes back his word takes back no other's.
     """
 
     worker: int
     on: bool
-    by_itself: bool = False
+    by: Drainer = Drainer.OPERATOR
 
 
 @dataclass(frozen=True, slots=True)

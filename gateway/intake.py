@@ -248,7 +248,7 @@ def worker_event(message: Any, worker: int) -> Event | None:
         case messages.Preparing():
             return events.EnvironmentsPrepared(worker, frozenset(message.functions))
         case messages.Drain():
-            return events.DrainAsked(worker, message.on, by_itself=True)
+            return events.DrainAsked(worker, message.on, by=events.Drainer.ITSELF)
         case messages.Unknown():
             return None
         case _:

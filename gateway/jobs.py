@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range, RangeSet
-from gateway.events import JobRecovered, JobSpec
+from gateway.events import Drainer, JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
 from policies.entitlements import Work
@@ -103,7 +103,8 @@ class Worker:
     long: int = 0  # the other tasks: one in a slot
     given_s: float = 0.0  # when they were given to it, added up; UTC
     held_bytes: int = 0  # of arguments, until the last of an assignment is done
-    draining: bool = False
+    draining: bool = False  # somebody has asked for it, …
+    drained_by: set[Drainer] = field(default_factory=set)  # … namely these
     preparing: frozenset[bytes] = frozenset()  # functions whose environment it is making
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)

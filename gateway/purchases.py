@@ -388,7 +388,7 @@ class Purchases:
     def _retire(self, purchase: Purchase) -> None:
         """The broker is to send nothing more under it, if it has heard of it."""
         if purchase.handle:
-            event = events.DrainAsked(purchase.handle, on=True, by_itself=True)
+            event = events.DrainAsked(purchase.handle, on=True, by=events.Drainer.ITSELF)
             self._outcome.happened(event)
 
     def _closed(self, purchase: Purchase, utc_s: float) -> None:

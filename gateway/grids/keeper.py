@@ -261,16 +261,17 @@ class Keeper:
         if not self._drained:
             return pilots
         return [
-            replace(each, can_return=self._can_return(each.name))
+            replace(each, can_return=self._can_return(workers[each.name]))
             if each.name in self._drained
             else each
             for each in pilots
         ]
 
-    def _can_return(self, name: str) -> bool:
-        sighting = self.fleet.pilots[name].sighting
+    def _can_return(self, worker: Worker) -> bool:
+        sighting = self.fleet.pilots[worker.name].sighting
         is_taken = sighting is not None and sighting.stand is Stand.ENDING
-        return not is_taken and not self._ordering.was_told(name)
+        is_others = worker.drained_by != {events.Drainer.KEEPER}
+        return not is_taken and not is_others and not self._ordering.was_told(worker.name)
 
     def _shape(self, workers: Mapping[str, Worker]) -> Shape:
         """What a pilot is, as far as is known by now."""
@@ -367,7 +368,8 @@ class Keeper:
         self.fleet.stopped(orders.cancel, now_s)
         self.fleet.taken_back(orders.undrain, now_s)
         for name in orders.undrain:
-            self._expect(events.DrainAsked(self._drained.pop(name), on=False))
+            handle = self._drained.pop(name)
+            self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
         self._drain(workers, self._strangers(at_work, now_s))
         # Who was not draining when we looked may have been given something since.
         done = {
@@ -459,7 +461,7 @@ class Keeper:
             known = self.fleet.pilots.get(name)
             is_over = known is not None and known.stage is Stage.DRAINING
             if (is_over or name in strangers) and not worker.draining:
-                self._expect(events.DrainAsked(worker.handle, on=True))
+                self._expect(events.DrainAsked(worker.handle, on=True, by=events.Drainer.KEEPER))
                 if is_over:
                     self._drained[name] = worker.handle
 

@@ -225,7 +225,7 @@ class Site(Guest):
         """See Guest."""
         handle = self._by_name.get(instance.name)
         if handle is not None:
-            self.expect(events.DrainAsked(handle, on=True, by_itself=True))
+            self.expect(events.DrainAsked(handle, on=True, by=events.Drainer.ITSELF))
 
     def ended(self, instance: Instance, *, is_orderly: bool) -> None:
         """See Guest."""

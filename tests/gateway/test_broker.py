@@ -875,7 +875,7 @@ def test_a_task_that_has_not_started_is_not_suspected_of_losing_workers() -> Non
 def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() -> None:
     world = World()
     (order,) = orders(world.submit(5))
-    effects = world.do(events.DrainAsked(WORKER, True, by_itself=True))
+    effects = world.do(events.DrainAsked(WORKER, True, by=events.Drainer.ITSELF))
     assert [each for each in effects if isinstance(each, Order)] == []
     assert orders(world.report(order)) == []
 

@@ -10,7 +10,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.keeper import SETTLE_S, STRANGER_S, Keeper
+from gateway.grids.keeper import FACTS_S, SETTLE_S, STRANGER_S, Keeper
 from gateway.scale_config import Scale
 from policies.asks import House
 from policies.butler import Rules
@@ -180,12 +180,28 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
             joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
             scene.broker.handle(joined, scene.utc_s())
         await trio.sleep(STRANGER_S - 5.0)
-        assert events.DrainAsked(6, on=True) not in scene.expected
+        assert events.DrainAsked(6, on=True, by=events.Drainer.KEEPER) not in scene.expected
         await trio.sleep(10.0)
-        assert scene.expected.count(events.DrainAsked(6, on=True)) == 1
-        assert events.DrainAsked(5, on=True) not in scene.expected
+        assert scene.expected.count(events.DrainAsked(6, on=True, by=events.Drainer.KEEPER)) == 1
+        assert events.DrainAsked(5, on=True, by=events.Drainer.KEEPER) not in scene.expected
 
     play(Scene(Rules(slots_max=2, slots_min=1)), act)
+
+
+def test_what_begins_only_later_by_the_grids_word_is_a_later_start_for_who_plans():
+    async def act(scene, keeper):
+        def planned_s():
+            [*_, told] = [each for each in scene.expected if isinstance(each, events.PoolGrows)]
+            return told.growth.start_s
+
+        scene.grid.answers["capacity"] = Capacity(0, 5, scene.utc_s() + 600.0)
+        await trio.sleep(10.0)
+        assert 588.0 <= planned_s() - keeper.fleet.start_s <= 592.0
+        scene.grid.answers["capacity"] = Capacity(1, 5, scene.utc_s() + 600.0)
+        await trio.sleep(FACTS_S + 1.0)
+        assert planned_s() == keeper.fleet.start_s, "one would begin at once"
+
+    play(Scene(Rules(slots_max=5)), act)
 
 
 def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():

@@ -229,7 +229,7 @@ def ask_for_slots(world, slots_min):
     world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min))))
 
 
-@pytest.mark.parametrize("whose", ["ours", "the grid's", "the worker's own"])
+@pytest.mark.parametrize("whose", ["ours", "the grid's", "the worker's own", "an operator's too"])
 async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, whose):
     ask_for_slots(world, 1)
     await world.round()
@@ -238,12 +238,14 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     await world.round()
     world.broker.workers[handle].in_flight = 1  # it is at something long
     if whose == "the worker's own":
-        world.site.do(events.DrainAsked(handle, on=True, by_itself=True))
+        world.site.do(events.DrainAsked(handle, on=True, by=events.Drainer.ITSELF))
     world.keeper.fleet.drained([name], UTC_S + world.town.now_s)
     ask_for_slots(world, 0)
     world.keeper._drain(world.keeper._workers(), [])
     world.hear()
     assert world.broker.workers[handle].draining
+    if whose == "an operator's too":
+        world.site.do(events.DrainAsked(handle, on=True))
     if whose == "the grid's":
         world.grid.shown[name] = replace(world.grid.shown[name], stand=Stand.ENDING)
     await world.round()
