@@ -1,7 +1,6 @@
 """From the configuration of pools to their keepers: what their grids are told at the start."""
 
 import hashlib
-import os
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +18,12 @@ from gateway.grids.delegating import Delegated, Home
 from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
 from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
+from gateway.keys import write_private
 from gateway.knobs import ConfigError, KnobError
 from gateway.secret_files import read_token
 
 MARK_CHARS: Final = 12  # of a site's and a pool's name, each
+INSTALL: Final = "install"  # of the state folder: a number, which installation this is
 
 
 def open_keepers(
@@ -146,11 +147,17 @@ def mark_of(config: SiteConfig, pool: PoolConfig) -> str:
     It begins with names for people, and ends by which books are ours: another gateway of the same
     name, on a grid that both use, has others. Raises GridError where that can't be noted down.
     """
-    # Marks of before 2026-11-23 went by the path of the state alone, which two hosts may share.
-    # A pool that has such a folder is known by it, and so are its pilots.
-    former = _mark(config.name, pool.name, str(Path(config.state_path).absolute()))
-    if (config.state_path / "pools" / former).is_dir():
-        return former
+    # A pool that has a folder is known by it, and so are its pilots: by the path of the state, as
+    # all were before 2026-11-23 (two hosts may share that), or by the number of before the books
+    # were moved to a server.
+    known = [str(Path(config.state_path).absolute())]
+    note = config.state_path / INSTALL
+    if note.exists():
+        known.append(_number(note))
+    for ours in known:
+        former = _mark(config.name, pool.name, ours)
+        if (config.state_path / "pools" / former).is_dir():
+            return former
     return _mark(config.name, pool.name, _books(config))
 
 
@@ -167,13 +174,18 @@ def _books(config: SiteConfig) -> str:
     if config.database and not config.database.startswith("sqlite"):
         url = make_url(config.database)
         return f"{url.host}:{url.port}/{url.database}"
-    note = config.state_path / "install"
+    note = config.state_path / INSTALL
     try:
         if not note.exists():
             make_folder(config.state_path)
-            draft = note.with_name(f"install.{os.getpid()}")
-            draft.write_text(secrets.token_hex(16))
-            draft.replace(note)
+            write_private(note, secrets.token_hex(16).encode())
+    except OSError as error:
+        raise GridError(f"can't note down which installation this is: {error}") from None
+    return _number(note)
+
+
+def _number(note: Path) -> str:
+    try:
         found = note.read_text().strip()
     except OSError as error:
         raise GridError(f"can't note down which installation this is: {error}") from None

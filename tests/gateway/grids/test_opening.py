@@ -52,6 +52,15 @@ def test_books_on_a_server_are_the_same_from_any_host(tmp_path):
     assert mark_of(site, POOL) != mark_of(other, POOL)
 
 
+def test_books_that_move_to_a_server_leave_pools_their_marks(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path))
+    mark = mark_of(site, POOL)
+    moved = replace(site, database="postgresql+psycopg://me@db.example/books")
+    assert mark_of(moved, POOL) != mark, "it has never had a pilot by that"
+    (tmp_path / "pools" / mark).mkdir(parents=True)
+    assert mark_of(moved, POOL) == mark
+
+
 def test_a_number_that_is_lost_is_not_replaced_in_silence(tmp_path):
     site = SiteConfig("london", state=str(tmp_path))
     mark_of(site, POOL)
