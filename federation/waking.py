@@ -16,9 +16,12 @@ class Waker:
         return self._read
 
     def wake(self) -> None:
-        """Make it readable."""
+        """Make it readable. Nothing, once it is closed: nobody polls it then."""
+        writable = self._write
+        if writable < 0:
+            return
         try:
-            os.write(self._write, b"w")
+            os.write(writable, b"w")
         except BlockingIOError:
             return  # it is full of wake-ups already
 

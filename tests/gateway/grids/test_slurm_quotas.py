@@ -220,15 +220,17 @@ max = 8
 """
 
 
-def test_a_gateway_that_wants_more_than_its_account_may_have_waits(cluster, make_site):
-    """Four may be submitted and two run; eight are wanted. Nothing fails, and all is done."""
+def test_a_gateway_that_wants_more_than_its_account_may_have_does_with_that(cluster, make_site):
+    """Two may run, and eight are wanted: two are ordered. Nothing fails, and all is done."""
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in cluster.table.items())
     site = make_site(0, config=CONFIG.format(table=lines))
     with site.client() as client:
         tasks = client.map(_at_work, [0.2] * 60)
-        wait_until(lambda: _pools(client)["pilots"] == 4, "as many as it may", 30)
+        wait_until(lambda: _pools(client)["slots"]["ready"] == 2, "as many as it may", 30)
         assert len(list(tasks)) == 60
         pool = _pools(client)
+    assert pool["pilots"] == 2
+    assert "can give no more than 0 slots beside" in pool["why"][-1]
     assert pool["failures"] == 0
     assert pool["failed"] == ""
     site.stop()
