@@ -144,7 +144,7 @@ def test_it_gives_up_when_told_to(gateway, start_agent):
 
 def test_it_gives_up_a_gateway_that_never_lets_it_in(gateway, start_agent):
     gateway.refusal = SessionRefused("there is no pool of that name any more", "worker")
-    agent = start_agent(gateway, 1, "--give-up-s", "0.5")
+    agent = start_agent(gateway, 1, "--give-up-s", "2")
     gateway.wait_for(lambda: not agent.is_alive)
     assert agent.process.returncode == REFUSED
     assert "gives up: there is no pool of that name any more" in agent.text()
