@@ -193,6 +193,7 @@ def test_memory_of_child_processes_counts_and_shared_pages_count_once(gateway, s
 
         code = "held = bytearray(b'x' * (400 << 20)); import time; time.sleep(30)"
         subprocess.run([sys.executable, "-c", code], check=False)
+        time.sleep(30)  # the kernel may be quicker than the agent, and end the child alone
 
     guest = gateway.guest()
     work = gateway.assign(guest, act, [(forks_with_much_in_hand,), (child_grows,)]).wait()
