@@ -431,8 +431,15 @@ def _lists(tree):
     return {key: _lists(each) for key, each in tree.items()}
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """An instance that is gone has hung up: no fault of the server's."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _serve(handler, ec2) -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"ec2": ec2}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (handler,), {"ec2": ec2}))
     server.daemon_threads = True
     threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
