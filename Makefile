@@ -32,7 +32,7 @@ demo-grids: .venv/ready
 	$(PY) examples/three_grids.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 4 --dist worksteal
+	$(PY) -m pytest -n 3 --dist worksteal
 
 thorough: .venv/ready
 	$(PY) -m pytest -n 3 --dist worksteal -m thorough

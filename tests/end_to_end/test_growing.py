@@ -293,6 +293,8 @@ price = "0.01 USD"
 """
 
 
+# On a busy host a quote may come too late, and then renting is right: with the tests that mostly wait.
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
     """Renting for work that a peer would do sooner is a bug."""
@@ -335,5 +337,6 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
             (tmp_path / "over").touch()
             wait_until(lambda: pilots() == 0, "what was rented is let go")
     finally:
+        (tmp_path / "over").touch()
         for each in (london, paris):
             each.gateway.stop()
