@@ -293,7 +293,7 @@ price = "0.01 USD"
 """
 
 
-# On a busy host a quote may come too late, and then renting is right: with the tests that mostly wait.
+# On a busy host a quote may come too late, and then renting is right: so it is thorough.
 @pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
