@@ -32,10 +32,10 @@ demo-grids: .venv/ready
 	$(PY) examples/three_grids.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 3 --dist worksteal
+	$(PY) -m pytest -n 4 --dist worksteal --tb=short
 
 thorough: .venv/ready
-	$(PY) -m pytest -n 3 --dist worksteal -m thorough
+	$(PY) -m pytest -n 3 --dist worksteal --tb=short -m thorough
 
 check: .venv/ready
 	.venv/bin/ruff check .

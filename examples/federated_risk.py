@@ -108,13 +108,14 @@ def show_places(
 
 def show_books(sites: Sequence[LocalSite]) -> None:
     """Print what the sites that are there have booked with each other; both sides agree."""
-    near = sites[0]
+    near, *others = sites
+    alive = [near, *(each for each in others if is_alive(each))]
     until_s = time.monotonic() + SETTLE_S
-    while pending(near) and time.monotonic() < until_s:
+    while any(map(pending, alive)) and time.monotonic() < until_s:
         time.sleep(0.1)
     print("\n  the books of both sides (gridfed report statement)")
-    for other in sites[1:]:
-        if other.process is None or other.process.poll() is not None:
+    for other in others:
+        if not is_alive(other):
             print(f"  {near.name} owes {other.name:<10}{told(owed(near, other)):>18}   it is dead")
             continue
         ours, theirs = owed(near, other), owed(other, near)
@@ -126,8 +127,13 @@ def show_books(sites: Sequence[LocalSite]) -> None:
             sys.exit(f"the books of {near.name} and {other.name} differ")
 
 
+def is_alive(site: LocalSite) -> bool:
+    """Whether its gateway runs."""
+    return site.process is not None and site.process.poll() is None
+
+
 def pending(site: LocalSite) -> bool:
-    """Whether anything that was bought is not settled yet."""
+    """Whether anything that was bought or sold is not settled yet."""
     return any(row["state"] == "pending" for row in site.ask("deals"))
 
 

@@ -646,7 +646,12 @@ class Engine:
         return sum(stop - first for first, stop in answer.value["taken"])
 
     def abandon(self, stream: Stream) -> None:
-        """Stop a job whose results nobody will read, without waiting. Safe in a finaliser."""
+        """Stop a job whose results nobody will read, without waiting. Safe in a finaliser.
+
+        Nothing in a forked child: whose job it is reads on.
+        """
+        if self.is_foreign:
+            return
         self._abandoned.append(stream)
         self._line.wake()  # who leads next does it: a finaliser may run in the middle of anything
 
@@ -797,10 +802,8 @@ class Engine:
             for stream in self.streams:
                 self._take(stream, stream.end_all(Ended("cancelled", "the client was closed")))
             self._settle()
-            self.closed = True
+            self.let_go()
             self._turn.notify_all()
-        self._line.wake()
-        self._over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()

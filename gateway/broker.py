@@ -38,11 +38,7 @@ from gateway.handout import Handout
 from gateway.history import History
 from gateway.jobs import Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import (
-    charged_for,
-    footprint_of,
-    is_sound,
-)
+from gateway.outcomes import charged_for, footprint_of, is_sound
 from gateway.preemption import Preemption
 from gateway.roster import Roster
 from gateway.terms import opened_record
@@ -177,15 +173,31 @@ class Broker:
                 self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
+            case events.DrainAsked():
+                self._drain_asked(event)
+                self.occupancy.resize()
+            case events.Ticked():
+                self._ticked(now_s)
+            case events.JobNoted():
+                if event.job in self.jobs:
+                    self.jobs[event.job].note(now_s, event.text)
+            case _:
+                self._learn(event, now_s)
+        accounts = self._accounts
+        if accounts.owing and accounts.kept.held_bytes <= self.limits.kept_bytes_max:
+            for job in list(accounts.owing.values()):
+                self._acknowledge(job, job.owed_tasks)
+        return self._take_effects()
+
+    def _learn(self, event: events.AboutSite, now_s: float) -> None:
+        """Go on by what holds at our site from now on."""
+        match event:
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
                 self.roster.grows(event)
                 self.occupancy.resize()
             case events.PilotSeen():
                 self.roster.seen(event)
-            case events.DrainAsked():
-                self._drain_asked(event)
-                self.occupancy.resize()
             case events.PilotsAwaited():
                 self.roster.awaited(event)
             case events.EmissionsKnown():
@@ -196,9 +208,6 @@ class Broker:
                 self.occupancy.turn(event.rules)
                 self.entitling.turned()
                 self._preemption.turned(event.rules, now_s)
-            case events.JobNoted():
-                if event.job in self.jobs:
-                    self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self.charging.volumes.take_up(event.had_ns, now_s)
             case events.SpendingKnown():
@@ -207,15 +216,8 @@ class Broker:
                 self._share_out(event, now_s)
             case events.EntitlementsKnown():
                 self.entitling.take_in(event)
-            case events.Ticked():
-                self._ticked(now_s)
             case _:
                 assert_never(event)
-        accounts = self._accounts
-        if accounts.owing and accounts.kept.held_bytes <= self.limits.kept_bytes_max:
-            for job in list(accounts.owing.values()):
-                self._acknowledge(job, job.owed_tasks)
-        return self._take_effects()
 
     def settle(self, now_s: float) -> list[Effect]:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
@@ -362,9 +364,7 @@ class Broker:
         job.note(now_s, event.text or "all of it can be done within its limits again")
         if event.failure:
             job.given_up = event.failure
-            for assignment in job.assignments.values():
-                assignment.recalled = True
-                self._handout.recall_all(assignment, kill=False)
+            self._handout.recall_unstarted(job)
         self._endings.end_given_up(job)
         self._finish(job, now_s)
 
@@ -437,9 +437,7 @@ class Broker:
             if job.spec.detached and client is not None:
                 body = pack(run.arguments)
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
-        self._handout.mark_ready(job)
-        self._endings.check_cost(job)
-        self._endings.end_given_up(job)
+        self._endings.queued(job)
         self.entitling.note_queue(job)
         if refused:
             self._endings.drop(job, refused, "queue", self.entitling.queue_text(job.spec))

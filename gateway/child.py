@@ -1,10 +1,13 @@
-"""What processes of ours have in common: how they end, and how seldom they collect garbage."""
+"""What processes of ours have in common: how they end, of what, how seldom they collect garbage."""
 
 import gc
 import os
 import subprocess
+from typing import TypeVar
 
 import trio
+
+E = TypeVar("E", bound=BaseException)
 
 
 async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
@@ -16,6 +19,14 @@ async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
         finally:
             os.close(descriptor)
     return process.wait()
+
+
+def first_of(group: BaseExceptionGroup[E]) -> E:
+    """The first of errors that came about side by side."""
+    error: E | BaseExceptionGroup[E] = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def collect_seldom() -> None:

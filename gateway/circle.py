@@ -355,16 +355,15 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
         fixed = ("price_nanos", "currency", "next_price", "tags", "pythons")
         if any(getattr(before, name) != getattr(now, name) for name in fixed):
             return True
-        slots = max(1, now.slots_total)
-        if _has_other_slots(before, now) or _moved(before.start_s, now.start_s):
+        if _has_other_slots(before, now):
             return True
+        slots = max(1, now.slots_total)
         if abs(before.slots_free - now.slots_free) > CHANGE * slots:
             return True
         if abs(before.load_slot_s - now.load_slot_s) > CHANGE * max(slots, before.load_slot_s):
             return True
-        if _moved(before.carbon_g_per_kwh, now.carbon_g_per_kwh):
-            return True
-        if _moved(before.slot_watts, now.slot_watts):
+        figures = ("start_s", "carbon_g_per_kwh", "slot_watts")
+        if any(_moved(getattr(before, name), getattr(now, name)) for name in figures):
             return True
         if differs(before.carbon_ahead, now.carbon_ahead, CHANGE):
             return True

@@ -44,8 +44,9 @@ detail_days = 90                        # older records roll up, sums unchanged;
 [groups]                                # users of each, for reports: see gateway.groups
 "equity desk" = ["ann", "bob"]
 
-[fair_share]                            # see gateway.fair_share_config
 [reservations]                          # see gateway.reservation_config
+
+[fair_share]                            # see gateway.fair_share_config
 half_life = "7d"
 
 [[fair_share.share]]
@@ -83,7 +84,7 @@ paris = "500 USD"
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
 slots = 0                               # local only; 0: one per core
-memory_bytes = 0                        # local only; per slot, 0: no limit
+memory_bytes = 0                        # not of remote pools; per slot, 0: no limit
 cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
 pids_max = 0                            # processes and threads of a slot; 0: no limit
 cgroups = "auto"                        # what holds these: "auto", "off", "required"
@@ -389,9 +390,10 @@ def _read(whole: Passage, folder: Path) -> SiteConfig:
     groups = values["groups"].values()
     values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
     if "show" in document:
-        with replace(whole, named="[[show]]").about():
-            values["shows"] = read_shows(document["show"])
-    values["alerts"] = read_alerts(_table(whole, "alerts"), document.get("alert", []))
+        values["shows"] = read_shows(whole.rows("show", "[[show]]"))
+    values["alerts"] = read_alerts(
+        whole.part("alerts", "[alerts]"), whole.rows("alert", "[[alert]]")
+    )
     values["budgets"] = read_budgets(document.get("budget", []), places)
     values["credit"] = read_credit(_table(whole, "credit"), places)
     calendars = read_calendars(_table(whole, "calendar"), folder, places)
@@ -399,14 +401,14 @@ def _read(whole: Passage, folder: Path) -> SiteConfig:
 
 
 def _table(whole: Passage, key: str) -> dict[str, Any]:
-    return dict(whole.part(key, f"[{key}]").table)
+    return whole.part(key, f"[{key}]").table
 
 
 def _part(whole: Passage, key: str, read: Callable[[dict[str, Any]], T]) -> T:
     """What a reader makes of a table; what it objects to, with the line of the key."""
     part = whole.part(key, f"[{key}]")
     with part.about():
-        return read(dict(part.table))
+        return read(part.table)
 
 
 def _site_values(site: Passage) -> dict[str, Any]:

@@ -140,9 +140,9 @@ class Conversation:
             self._correspondent.fill(dialogue)
         dialogue.flush(link.send, trio.current_time())
 
-    async def settle(self) -> None:
+    async def settle(self, at_most_s: float = SETTLE_MAX_S) -> None:
         """Wait, not for long, until the gateway has had everything."""
-        with trio.move_on_after(SETTLE_MAX_S):
+        with trio.move_on_after(at_most_s):
             while self.is_open and not self._is_settled():
                 self.flush()
                 await trio.sleep(_SETTLE_CHECK_S)
@@ -184,10 +184,12 @@ class Conversation:
         self._heard_s = trio.current_time()
         wait_s = REDIAL_MIN_S
         while True:
+            was_refused = False
             try:
                 with trio.CancelScope() as self._scope:
                     await self._talk()
             except (SessionRefused, ProtocolError) as error:
+                was_refused = True
                 self._correspondent.refused(error)
             finally:
                 is_fresh = self._dialogue.is_open
@@ -197,6 +199,8 @@ class Conversation:
             with trio.move_on_after(wait_s * jitter):
                 await self._hurried.wait()
             self._hurried = trio.Event()
+            if was_refused:  # it had answered: that we waited since then is no silence of its
+                self._heard_s = trio.current_time()
 
     def hurry(self) -> None:
         """Dial anew now, unless a pipe is up: where or how to dial has changed."""

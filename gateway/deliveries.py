@@ -147,12 +147,6 @@ class Deliveries:
         taken.add(first, stop)
         return True
 
-    def lost(self, purchase: Purchase, epoch: int, missing: RangeSet) -> None:
-        """A seller does not have tasks any more: what says otherwise in this frame is too late."""
-        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
-        for first, stop in missing:
-            taken.add(first, stop)
-
     def acted(self) -> None:
         """The broker has heard of all that came back."""
         self._taken.clear()
@@ -165,11 +159,10 @@ class Deliveries:
             return
         verdicts: list[list[int]] = []
         tab = purchase.tab
-        worker = self._broker.workers.get(purchase.handle)
         for row in bill.deliveries:
             is_posted = is_owed(tab, row)
             epoch, first = row[:2]
-            out = worker.assignments.get(epoch) if worker is not None else None
+            out = self.assignment(purchase, epoch)
             if not is_posted and out is not None and first in out.left:
                 continue  # it may be on its way still, and is billed again after that
             if (epoch, first) in tab.pending:

@@ -148,7 +148,7 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = tariff.expected_nanos(1, job.spec.task_s if task_s is None else task_s)
+    one = tariff.expected_nanos(1, known_s(job, task_s))
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 

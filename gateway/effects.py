@@ -8,6 +8,7 @@ exchange turns what is for them into `Say`.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from federation.deals import Bill, Deal
 from federation.messages import NeedFunction, ToClient, ToWorker
@@ -39,6 +40,9 @@ class Charge:
     peak_memory_bytes: int
     cost_nanos: int
     footprint: Footprint = NOTHING_KNOWN
+
+
+NO_CHARGE: Final = Charge(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

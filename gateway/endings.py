@@ -11,7 +11,7 @@ from federation.messages import Dropped
 from federation.ranges import Range, RangeSet
 from federation.wire import pack
 from gateway.accounts import Accounts, Client
-from gateway.effects import Charge, Effect, Tell, Write
+from gateway.effects import NO_CHARGE, Charge, Effect, Tell, Write
 from gateway.elsewhere import Elsewhere
 from gateway.events import Reported
 from gateway.handout import Handout
@@ -22,7 +22,6 @@ from gateway.roster import Roster
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
 LOSSES_MAX: Final = 3
-NO_CHARGE: Final = Charge(0, 0, 0, 0)
 
 
 class Endings:
@@ -90,13 +89,15 @@ class Endings:
         ):
             return False  # of a job that was sold to us the buyer decides
         job.unfit.add(worker.place)
+        return self._has_fit(job)
+
+    def _has_fit(self, job: Job) -> bool:
+        """Whether somebody has not failed yet to make what a job is to run in."""
         return self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
 
     def ask_again(self, job: Job) -> None:
         """Where nobody is left to ask, those who could not make it are: to say why it fails."""
-        if job.unfit and not (
-            job.in_flight or self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
-        ):
+        if job.unfit and not job.in_flight and not self._has_fit(job):
             job.unfit.clear()
 
     def requeue(self, job: Job, run: Run) -> None:
@@ -108,6 +109,10 @@ class Endings:
                 job.known.remove(low, high)  # should its client come back, it sends them again
             else:
                 job.enqueue(run.cut(low, high), ahead=True)
+        self.queued(job)
+
+    def queued(self, job: Job) -> None:
+        """More of a job waits, to be handed out, or ended should it not begin any more."""
         self._handout.mark_ready(job)
         self.check_cost(job)
         self.end_given_up(job)
@@ -132,9 +137,7 @@ class Endings:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
         if not job.is_spent:  # what workers have and have not begun is to wait, and so to end
             job.is_spent = True
-            for assignment in job.assignments.values():
-                assignment.recalled = True
-                self._handout.recall_all(assignment, kill=False)
+            self._handout.recall_unstarted(job)
 
     def end_given_up(self, job: Job) -> None:
         """End what waits of a job that is of use only as a whole, and can't be done as one."""

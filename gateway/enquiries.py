@@ -19,7 +19,7 @@ from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import JobSpec
 from gateway.intake import wishes_plain
 from gateway.jobs import Job
-from gateway.purchase import Purchase, check_quote
+from gateway.purchase import Purchase, Purchased, check_quote
 from gateway.quotations import tariff_of
 from gateway.resting import Resting
 from policies.brokering import Quote, choose_quote
@@ -50,7 +50,7 @@ class Enquiries:
         rules: the knobs.
         permits: whose results are accepted.
         notary: gives grants.
-        book: all our purchases, by contract; new ones are put in, those not chosen taken out.
+        book: all our purchases; new ones are put in, those not chosen taken out.
         resting: told who gave no quote, or none of use.
         outcome: where questions and holds are put.
     """
@@ -62,7 +62,7 @@ class Enquiries:
         rules: DealRules,
         permits: Permits,
         notary: Notary,
-        book: dict[str, Purchase],
+        book: Purchased,
         resting: Resting,
         outcome: Outcome,
     ) -> None:
@@ -86,9 +86,7 @@ class Enquiries:
 
     def is_asking(self, job: str) -> bool:
         """Whether quotes or a commit are awaited for this job."""
-        return job in self._enquiries or any(
-            each.job == job and each.is_under_way for each in self._book.values()
-        )
+        return job in self._enquiries or any(each.is_under_way for each in self._book.of_job(job))
 
     def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
         """Ask sites for quotes, of which `consider` chooses when they are here; who was asked."""
@@ -110,13 +108,13 @@ class Enquiries:
             except NotGranted:
                 self._resting.spare(site, decision.made_s, "can't be granted this")
                 continue
-            self._book[contract] = purchase
+            self._book.add(purchase)
             asked.append(contract)
             self._say(purchase, question)
         if asked:
             until_s = now_s + self._rules.quote_wait_s
             self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
-        return [(each.site, each.pool) for each in map(self._book.__getitem__, asked)]
+        return [(each.site, each.pool) for each in map(self._book.by_name.__getitem__, asked)]
 
     def _left_nanos(self, job: Job) -> int | None:
         """What of a job's cost limit, and of its budgets, is neither spent nor granted already.
@@ -134,8 +132,8 @@ class Enquiries:
             return room
         granted = sum(
             max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
-            for each in self._book.values()
-            if each.job == job.id and (each.is_live or each.is_under_way)
+            for each in self._book.of_job(job.id)
+            if each.is_live or each.is_under_way
         )
         left = max(0, min(known) - job.limited_nanos - granted)
         return left if room is None else min(left, room)
@@ -171,7 +169,7 @@ class Enquiries:
         return frozenset({target, *others})
 
     def _open_with(self, site: str) -> int:
-        return sum(each.site == site for each in self._book.values())
+        return sum(each.site == site for each in self._book.by_name.values())
 
     def _question(self, job: Job, purchase: Purchase, decision: Decision) -> deals.AskQuote:
         spec = job.spec
@@ -221,7 +219,7 @@ class Enquiries:
         enquiry = self._enquiries.get(job)
         if enquiry is None:
             return
-        waiting = [self._book.get(each) for each in enquiry.asked]
+        waiting = [self._book.by_name.get(each) for each in enquiry.asked]
         found = [each for each in waiting if each is not None]
         if now_s < enquiry.until_s and any(each.phase is None for each in found):
             return
@@ -244,7 +242,7 @@ class Enquiries:
                 if purchase not in quoted:  # no answer, or a dearer one than was advertised
                     why = "gave no quote, or not as advertised"
                     self._resting.spare(purchase.site, utc_s, why)
-                del self._book[purchase.contract]  # nothing of it is out, nor in the books
+                self._book.remove(purchase)  # nothing of it is out, nor in the books
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

@@ -430,6 +430,20 @@ class Ticked:
     """Time has passed."""
 
 
+# What holds at our site from now on, whatever work there is.
+AboutSite = (
+    PoolGrows
+    | PilotSeen
+    | PilotsAwaited
+    | EmissionsKnown
+    | PricesChanged
+    | RulesTurned
+    | VolumesKnown
+    | SpendingKnown
+    | SharesKnown
+    | EntitlementsKnown
+)
+
 Event = (
     ClientJoined
     | ClientGone
@@ -445,22 +459,13 @@ Event = (
     | PlacesChosen
     | MoneySpent
     | LimitsUnmet
+    | JobNoted
     | JobHeld
     | Resumed
     | Reported
     | HandedBack
     | EnvironmentsPrepared
     | DrainAsked
-    | PoolGrows
-    | PilotSeen
-    | PilotsAwaited
-    | EmissionsKnown
-    | PricesChanged
-    | RulesTurned
-    | JobNoted
-    | VolumesKnown
-    | SpendingKnown
-    | SharesKnown
-    | EntitlementsKnown
     | Ticked
+    | AboutSite
 )

@@ -39,7 +39,7 @@ from gateway.purchases import Purchases
 from gateway.reach import Reach
 from gateway.sale import Sale
 from gateway.sales import Sales
-from gateway.showing import Aside, PoolFacts, Queue, show_site, waiting
+from gateway.showing import EMPTY, Aside, PoolFacts, Stock, show_site, take_stock, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import Rest, place
 from policies.decisions import Decision
@@ -139,6 +139,20 @@ class Exchange:
             if not pending:
                 return effects
 
+    def _tell_broker(self, now_s: float, utc_s: float) -> None:
+        """Let the broker know what has happened, and leave all that follows for `act`.
+
+        For a seller may say thousands of times what it holds, and to plan for each takes too long.
+        """
+        effects = self._take_effects()
+        try:
+            while self._outcome.events:
+                decided = self._broker.handle(self._outcome.events.pop(0), utc_s)
+                effects += self._translate(decided, now_s, utc_s)
+            self.purchases.deliveries.acted()
+        finally:  # a fault of ours over one message must not lose what others have said
+            self._outcome.effects = effects + self._take_effects()
+
     def _take_events(self) -> list[events.Event]:
         happened, self._outcome.events = self._outcome.events, []
         return happened
@@ -159,6 +173,10 @@ class Exchange:
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
+            if isinstance(message, deals.Holding):
+                # What its seller delivers next, in the same frame, counts for the tasks that are
+                # out by this.
+                self._tell_broker(now_s, utc_s)
         elif isinstance(message, AskSlice):  # whoever dialled whom
             self.lending.hear(site, message, utc_s)
         elif isinstance(message, Slice):
@@ -258,31 +276,30 @@ class Exchange:
         self,
         utc_s: float,
         without: Job | None = None,
-        queue: Queue | None = None,
+        stock: Stock | None = None,
         whose: Whose = ANOTHER_SITE,
     ) -> SiteAdvert:
         """Our own advert, whole, for somebody's work: that of the job `without`, if there is one.
 
-        What waits of the job `without` is no load: it is that which is to be placed. `queue` is all
-        that waits, where that was counted already.
+        What waits of the job `without` is no load: it is that which is to be placed. `stock` is
+        what there is, where that was looked at already.
         """
-        tasks, load_s = queue or waiting(self._broker)
-        own_tasks, own_s = waiting(self._broker, [without] if without is not None else [])
         self._version = max(self._version + 1, int(utc_s * 1000))
+        return show_site(
+            self.site,
+            self._broker,
+            stock or self._stock(utc_s),
+            version=self._version,
+            work=without.work if without is not None else Work(whose),
+            own=waiting(self._broker, [without]) if without is not None else EMPTY,
+        )
+
+    def _stock(self, utc_s: float) -> Stock:
         offering = self.offering
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
         }
-        return show_site(
-            self.site,
-            self._broker,
-            self._facts,
-            aside=aside,
-            utc_s=utc_s,
-            version=self._version,
-            queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
-            work=without.work if without is not None else Work(whose),
-        )
+        return take_stock(self._broker, self._facts, aside, utc_s)
 
     def booked_by(self) -> dict[str, Whose]:
         """The sites for which something is reserved here, now or later, each with whose work."""
@@ -305,22 +322,22 @@ class Exchange:
     def _plan_all(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
         served = self.purchases.take_served()  # a contract that opened is for use at once
-        due = [
-            job for job in self._broker.waiting_jobs if job.id in served or self._is_due(job, now_s)
-        ]
+        waiting_jobs = self._broker.waiting_jobs
+        due = [job for job in waiting_jobs if job.id in served or self._is_due(job, now_s)]
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
         self._looks.begin(now_s, len(self.market.candidates))
-        queue = waiting(self._broker)  # once, for all of them
+        stock = self._stock(utc_s)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
             if self._is_held(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))
             elif self._looks.plans > 0:
                 self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
-                again_s = now_s + self._plan(job, queue, now_s, utc_s)
-                self._planned[job.id] = Planned(again_s, self._is_known(job))
+                deferral = self._plan(job, stock, now_s, utc_s)
+                again_s = look_in_s(deferral, utc_s, len(waiting_jobs), self.rules.plan_s)
+                self._planned[job.id] = Planned(now_s + again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
 
@@ -355,13 +372,12 @@ class Exchange:
         # Who shows nothing may be asked all the same.
         return bool(self.reach.trusted(job.spec.project))
 
-    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> float:
-        """Choose the places of one job; in how many seconds that is to be done again."""
-        plan_s = self.rules.plan_s
+    def _plan(self, job: Job, stock: Stock, now_s: float, utc_s: float) -> Deferral | None:
+        """Choose the places of one job; what it waits for, if it is put off."""
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
-            return plan_s
-        self.market.learn(self.show(utc_s, job, queue), utc_s)
+            return None
+        self.market.learn(self.show(utc_s, job, stock), utc_s)
         short = self._broker.spending.short(job.spec)
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
@@ -375,14 +391,13 @@ class Exchange:
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._places.is_too_dear(decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
-            return plan_s
+            return None
         places = self._places.of(job, decision)
         if wanted:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
             self._places.note_sent(job.id, decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
-        waiting_jobs = len(self._broker.waiting_jobs)
-        return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
+        return decision.deferral
 
     def refresh(
         self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
@@ -421,8 +436,10 @@ class Exchange:
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
         is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
-        with self.market.without(job.id, self._places.idle(job)):
-            decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
+        spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
+        market = self.market.without(job.id, self._places.idle(job))
+        # By its own lots: among near-equals it stays with them.
+        decision = place(ask, market, self.house, utc_s, lots(job.id), spared)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -438,28 +455,8 @@ class Exchange:
             utc_s: now.
             task_s: how long one takes, by somebody's word, which goes before what was measured.
         """
-        return self._place(spec, self._ask(spec, tasks, task_s), utc_s, "")
-
-    def _place(
-        self,
-        spec: JobSpec,
-        ask: Ask,
-        utc_s: float,
-        chance: str,
-        short: Short | None = None,
-        *,
-        is_unfit: bool = False,
-    ) -> Decision:
-        """Place an ask, by the lots of a job: among near-equals it stays with them.
-
-        Args:
-            is_unfit: none of our workers could make what it is to run in.
-        """
-        spared = self._spared(spec, utc_s, short)
-        if is_unfit:
-            rest = Rest(utc_s + max(1.0, self.rules.plan_s), "could not make what it is to run in")
-            spared = {**spared, self.site: rest}
-        return place(ask, self.market, self.house, utc_s, lots(chance), spared)
+        ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
+        return place(ask, self.market, self.house, utc_s, lots(""), spared)
 
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
@@ -484,18 +481,22 @@ class Exchange:
         )
 
     def _spared(
-        self, spec: JobSpec, utc_s: float, short: Short | None = None
+        self, spec: JobSpec, utc_s: float, short: Short | None = None, *, is_unfit: bool = False
     ) -> Mapping[str, Rest]:
         """Sites that are left alone now: ours, too, while a budget has no room for a task here.
 
-        At another site a contract bounds what tasks cost, and less may do.
+        At another site a contract bounds what tasks cost, and less may do. And ours where none of
+        our workers could make what a job is to run in (`is_unfit`).
         """
         resting = self.purchases.resting.sites
         budget = (short or self._broker.spending.short(spec)).budget
-        if not budget:
+        if is_unfit:
+            why = "could not make what it is to run in"
+        elif budget:
+            why = f"can't be paid now, as {budget} has no room"
+        else:
             return resting
-        until_s = utc_s + max(1.0, self.rules.plan_s)
-        return {**resting, self.site: Rest(until_s, f"can't be paid now, as {budget} has no room")}
+        return {**resting, self.site: Rest(utc_s + max(1.0, self.rules.plan_s), why)}
 
     # --- whether a job can keep its limits -----------------------------------------------------
 
@@ -519,7 +520,7 @@ class Exchange:
         if ask.task_s is None or self._looks.judgements <= 0:
             return None
         arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
-        self.market.learn(self.show(utc_s, arrived, whose=spec.whose), utc_s)
+        self.refresh(utc_s, arrived, spec.whose)
         unmet = self._judge(spec, ask, utc_s, job)
         self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet if unmet is not None and unmet.offers else None

@@ -314,11 +314,15 @@ class Handout:
             return self._shares.is_ahead(first, assignment)
         return rank < self._order(job, self.durations.of(job.spec.function))
 
+    def _task_s(self, job: Job) -> float:
+        """How long a task of it is expected to take; 0 where nobody can tell."""
+        return dispatch.known_s(job, self.durations.of(job.spec.function)) or 0.0
+
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
-        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
+        task_s = self._task_s(job)
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
         tariff = self._tariff(job, worker)
@@ -372,7 +376,7 @@ class Handout:
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
             whole.attempt = max(whole.attempt, run.attempt)
-        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
+        task_s = self._task_s(job)
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)
@@ -406,6 +410,12 @@ class Handout:
         """Ask for all that is left of an assignment."""
         for first, stop in assignment.left:
             self.recall(assignment, first, stop, kill=kill)
+
+    def recall_unstarted(self, job: Job) -> None:
+        """Ask for all of a job that has not started, wherever it is."""
+        for assignment in job.assignments.values():
+            assignment.recalled = True
+            self.recall_all(assignment, kill=False)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         def may_move(assignment: Assignment) -> bool:

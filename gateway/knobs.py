@@ -1,7 +1,7 @@
-"""Knobs of a configuration's tables: a number within its bounds, or an error that names the key."""
+"""Knobs of a configuration: a number within bounds, one of some words, or an error with the key."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 _LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
@@ -77,3 +77,17 @@ def count(key: str, value: Any, low: float = 1, high: float = 10**6) -> int:
     if given != int(given):
         raise KnobError(f"{key} is {value}: it must be a whole number")
     return int(given)
+
+
+def flag(key: str, value: Any) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise KnobError(f"{key} must be true or false")
+    return value
+
+
+def choice(key: str, value: Any, known: Collection[str]) -> str:
+    """One of these words."""
+    if not isinstance(value, str) or value not in known:
+        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
+    return value

@@ -1,11 +1,13 @@
 """The tables [contracts], [placement], [[show]]: how a site deals, what it likes and shows."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
 from federation.money import check_currency
 from gateway.dealing import DealRules
-from gateway.knobs import KnobError, check_known, count, number
+from gateway.knobs import KnobError, check_known, count, flag, number
+from gateway.toml_places import Passage
 from policies.asks import House, Objective, read_objective
 from policies.disclosure import Disclosure
 
@@ -47,32 +49,29 @@ def read_placement(table: dict[str, Any]) -> House:
     return house
 
 
-def read_shows(tables: Any) -> tuple[Disclosure, ...]:
-    """Read the [[show]] tables."""
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise KnobError("is a table in an array, written with two brackets")
-    if len(tables) > SHOWS_MAX:
-        raise KnobError(f"there may be {SHOWS_MAX:,} at most")
+def read_shows(tables: Sequence[Passage]) -> tuple[Disclosure, ...]:
+    """Read the [[show]] tables. ConfigError, with the line."""
     shows = []
-    for table in tables:
-        check_known(table, (field.name for field in fields(Disclosure)))
-        values: dict[str, Any] = {}
-        for key, value in table.items():
-            values[key] = _names(key, value) if key in ("pools", "readers") else _flag(key, value)
-        shows.append(Disclosure(**values))
+    for at, each in enumerate(tables, start=1):
+        if at > SHOWS_MAX:
+            raise each.error(f"there may be {SHOWS_MAX:,} at most")
+        with each.about():
+            shows.append(_show(each.table))
     return tuple(shows)
+
+
+def _show(table: dict[str, Any]) -> Disclosure:
+    check_known(table, (field.name for field in fields(Disclosure)))
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        values[key] = _names(key, value) if key in ("pools", "readers") else flag(key, value)
+    return Disclosure(**values)
 
 
 def _names(key: str, value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise KnobError(f'{key} must be a list of names, as in ["paris"]')
     return frozenset(value)
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
-    return value
 
 
 def _read(key: str, value: Any) -> Any:

@@ -110,7 +110,8 @@ class Offering:
         """Whether what was quoted is still there; what a relay quoted is another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
-        slots = max(0, self._slots_for(sale.spec, sale.pool, utc_s))
+        task_s = self._broker.durations.of(sale.spec.function)
+        slots = self._warm_slots(sale.spec, sale.pool, task_s, utc_s)
         if sale.slots > slots:  # some were quoted that are started for it
             slots += self._cold_slots(sale.spec, sale.pool, slots, utc_s)
         return not self._broker.draining and sale.slots <= slots
@@ -134,7 +135,8 @@ class Offering:
                 job = self._broker.jobs.get(each.job)
                 tasks = job.waiting + job.in_flight if job is not None else 0
                 slots += each.slots if each.is_awaited else min(each.slots, tasks)
-        return max(0, slots - self._broker.occupancy.slots(pool))
+        # Of thousands of workers those of the pool are counted only where something was sold.
+        return max(0, slots - self._broker.occupancy.slots(pool)) if slots else 0
 
     # --- why not -------------------------------------------------------------------------------
 
@@ -195,8 +197,9 @@ class Offering:
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: float
     ) -> bool:
         """Whether a pool could run it, and only our rules are against it."""
-        can = self._suits(spec, pool) and self._slots_for(spec, pool, utc_s) > 0
-        return can and not self._permitted(ask, spec, pool, 1, price)
+        if not self._suits(spec, pool) or self._permitted(ask, spec, pool, 1, price):
+            return False
+        return any(self._room(ask, replace(spec, price=price), pool, utc_s))
 
     # --- what there is -------------------------------------------------------------------------
 
@@ -225,23 +228,22 @@ class Offering:
 
         What is reserved for the buyer goes before all else: it pays for that in any case.
         """
+        task_s = self._task_s(ask, spec) or 0.0
+        waiting_s = waiting(self._broker)[1]
         for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
             sold = replace(spec, price=tariff)
-            # Less than none where slots are held that are yet to be started.
-            warm = max(0, self._slots_for(sold, pool, utc_s, ask.task_s))
-            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, warm)
+            warm, cold = self._room(ask, sold, pool, utc_s)
             total = warm + cold
             if total < 1:
                 continue
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
             if slots < 1:
                 continue
-            load_s = self._load_s(pool, utc_s)
+            load_s = self._at_work_s(pool, utc_s) + waiting_s
             begin_s, late_s = load_s / warm if warm else inf, 0.0
-            if ask.tasks <= min(warm, self._idle(sold, pool)):
+            if ask.tasks <= warm and ask.tasks <= self._idle(sold, pool):
                 begin_s = 0.0  # as adverts say: what others have is in nobody's way
             elif cold:
                 start_s = self._broker.growth[pool].start_s
@@ -278,17 +280,24 @@ class Offering:
             slots //= 2
         return slots
 
-    def _slots_for(
-        self, spec: JobSpec, pool: str, utc_s: float, task_s: float | None = None
-    ) -> int:
+    def _task_s(self, ask: deals.AskQuote, spec: JobSpec) -> float | None:
+        """How long one of its tasks takes, as its buyer or we know."""
+        return ask.task_s or self._broker.durations.of(spec.function)
+
+    def _room(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: float) -> tuple[int, int]:
+        """The slots of a pool that could run a job: those there are, and that would be started."""
+        task_s = self._task_s(ask, spec)
+        warm = self._warm_slots(spec, pool, task_s, utc_s)
+        return warm, self._cold_for(spec, pool, utc_s, ask.tasks, task_s or 0.0, warm)
+
+    def _warm_slots(self, spec: JobSpec, pool: str, task_s: float | None, utc_s: float) -> int:
         """The slots of a pool that can run a job, and by its rules may, less what is set aside."""
         able = (each.slots for each in self._able(spec, pool))
-        task_s = task_s or self._broker.durations.of(spec.function)
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
         slots = int(min(sum(able), allowed, entitled))
-        # What is reserved is kept, whoever else has what is held.
-        return slots if is_reserved(spec) else slots - self.held_slots(pool)
+        # What is reserved is kept, whoever else has what is held; that may be yet to be started.
+        return slots if is_reserved(spec) else max(0, slots - self.held_slots(pool))
 
     def _idle(self, spec: JobSpec, pool: str) -> int:
         """Slots of a pool that can run a job and have nothing to do, less what is set aside."""
@@ -308,9 +317,9 @@ class Offering:
         """The slots of a pool that would be started for a buyer's work, beside those there are."""
         growth = self._broker.growth.get(pool)
         offer = self._broker.offers.get(f"pool {pool}")
-        if growth is None or offer is None or judge(spec.need, offer) is not None:
+        if growth is None or offer is None or tasks <= warm:
             return 0
-        if tasks <= warm:
+        if judge(spec.need, offer) is not None:
             return 0
         slots = self._cold_slots(spec, pool, warm, utc_s)
         objective = spec.wishes.objective or CHEAPEST
@@ -325,10 +334,10 @@ class Offering:
         seats = broker.occupancy.slots_for(pool, spec, None, utc_s)
         return int(max(0, min(seats - warm, cold_slots(broker, pool, work, 0, utc_s))))
 
-    def _load_s(self, pool: str, utc_s: float) -> float:
-        """Slot-seconds that a pool's workers have, and that wait here."""
+    def _at_work_s(self, pool: str, utc_s: float) -> float:
+        """Slot-seconds that a pool's workers have."""
         workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
-        return sum(each.left_s(utc_s) for each in workers) + waiting(self._broker)[1]
+        return sum(each.left_s(utc_s) for each in workers)
 
     def _relayed(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float

@@ -10,7 +10,7 @@ from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import Reported
 from gateway.jobs import Assignment, Job, Strikes
-from gateway.ledger.records import UsageRecord, is_for_its_user
+from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
@@ -178,27 +178,13 @@ def usage_records(
     `emissions` is what is known of its pool now, for what another site did not say itself.
     """
     worker, count = assignment.worker, len(report.values)
-    first, stop = report.first, report.first + count
-    # A worker can't have spent more slot time than has passed since it was given the work.
-    passed_s = now_s - assignment.given_s
-    if passed_s >= 0:
-        limit_ns = round((passed_s + 1.0) * 1e9) * worker.slots
-        wall_ns, cpu_ns = min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
-    else:
-        wall_ns, cpu_ns = report.wall_ns, report.cpu_ns  # the clock was set back: no telling
-    pieces = [(part, "ok") for part in job.charged.missing(first, stop)]
-    repeated = job.charged.within(first, stop)
-    repeat_ns = wall_ns * sum(high - low for low, high in repeated) // count
-    pieces += [(part, "repeat" if job.may_repeat_free(repeat_ns) else "ok") for part in repeated]
-    if len(report.failures) == count:
-        is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
-        how = "preempted" if is_preempted else "failed"
-        pieces = [(part, how if state == "ok" else state) for part, state in pieces]
+    wall_ns, cpu_ns = _times(assignment, report, now_s)
+    pieces = _pieces(job, report, wall_ns)
     records = []
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
     parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = assignment.tariff, wall_ns
-    failures = report.failures
+    first, failures = report.first, report.failures
     stopped = [first + int(at) for at, kind, *_ in failures if kind in STOPPED]  # type: ignore[call-overload]
     for index, ((low, high), state) in enumerate(pieces):
         is_last = index == len(pieces) - 1
@@ -220,7 +206,7 @@ def usage_records(
                 name=job.spec.name,
                 pool=worker.offer.pool,
                 worker=worker.title,
-                state=state,  # type: ignore[arg-type]
+                state=state,
                 started_at_s=now_s - part_ns / 1e9,
                 ended_at_s=now_s,
                 wall_ns=part_ns,
@@ -243,6 +229,35 @@ def usage_records(
             )
         )
     return records
+
+
+def _times(assignment: Assignment, report: Reported, now_s: float) -> tuple[int, int]:
+    """Wall and processor time of a report.
+
+    A worker can't have spent more slot time than has passed since it was given the work.
+    """
+    passed_s = now_s - assignment.given_s
+    if passed_s < 0:
+        return report.wall_ns, report.cpu_ns  # the clock was set back: no telling
+    limit_ns = round((passed_s + 1.0) * 1e9) * assignment.worker.slots
+    return min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
+
+
+def _pieces(job: Job, report: Reported, wall_ns: int) -> list[tuple[Range, UsageState]]:
+    """The ranges of a report that are booked apart, each with its state."""
+    count = len(report.values)
+    first, stop = report.first, report.first + count
+    how: UsageState = "ok"
+    if len(report.failures) == count:
+        is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
+        how = "preempted" if is_preempted else "failed"
+    repeated = job.charged.within(first, stop)
+    repeat_ns = wall_ns * sum(high - low for low, high in repeated) // count
+    again: UsageState = "repeat" if job.may_repeat_free(repeat_ns) else how
+    return [
+        *((part, how) for part in job.charged.missing(first, stop)),
+        *((part, again) for part in repeated),
+    ]
 
 
 def footprint_of(used: list[UsageRecord]) -> Footprint:

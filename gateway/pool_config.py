@@ -30,8 +30,6 @@ from policies.pricelist import PriceList
 from policies.windows import NO_WINDOWS, Plan
 
 DEFAULT_PRICE: Final = "0.04 USD"
-
-
 # What a worker that dials in says of itself.
 OF_WORKERS: Final = (
     *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
@@ -141,34 +139,21 @@ class PoolConfig:
 
 def read_pools(whole: Passage, calendars: Mapping[str, Calendar]) -> tuple[PoolConfig, ...]:
     """Read [[pool]], all of them. Raises ConfigError, or KnobError for windows; with the line."""
-    rows = whole.table.get("pool", [])
-    if not isinstance(rows, list):
-        raise whole.error("pool: pools are written as [[pool]]")
-    tables = [_passage(whole, at, row) for at, row in enumerate(rows)]
-    # First of all: a window's mistake is told before what else is wrong with its pool.
-    plans = [
-        read_plan(each.table["name"], each.table, calendars, each.places, each.path)
-        for each in tables
-    ]
-    return tuple(_pool(table, plan) for table, plan in zip(tables, plans, strict=True))
+    return tuple(_pool(_named(each), calendars) for each in whole.rows("pool", "a [[pool]]"))
 
 
-def _passage(whole: Passage, at: int, row: Any) -> Passage:
-    if not isinstance(row, dict):
-        raise whole.error("pool: a [[pool]] must be a table")
-    found = Passage(row, "a [[pool]]", ("pool", at), whole.places)
-    name = row.get("name")
+def _named(row: Passage) -> Passage:
+    name = row.table.get("name")
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 60:
-        raise found.error("needs a name of 1 to 60 printable characters")
+        raise row.error("needs a name of 1 to 60 printable characters")
+    found = replace(row, named=f"[[pool]] {name}:")
     if "/" in name:
-        raise replace(found, named=f"[[pool]] {name}:").error(
-            "a name with a slash is one of another site's pool"
-        )
-    return replace(found, named=f"[[pool]] {name}:")
+        raise found.error("a name with a slash is one of another site's pool")
+    return found
 
 
-def _pool(given: Passage, plan: Plan) -> PoolConfig:
-    table = given.table
+def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
+    table, plan = given.table, read_plan(given, calendars)
     known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
     kind = table.get("kind", "remote")
     if not isinstance(kind, str):
@@ -193,7 +178,7 @@ def _pool(given: Passage, plan: Plan) -> PoolConfig:
     try:
         check_tags(pool.tags)
         _ = pool.prices
-    except (ValueError, AttributeError, KnobError) as error:
+    except (ValueError, KnobError) as error:
         raise given.error(str(error)) from None
     _check_grown(pool, given)
     return pool
@@ -209,11 +194,11 @@ def _grown(given: Passage, kind: str) -> dict[str, Any]:
         found = find_kind(kind)
     settings = _below(given, kind)
     with settings.about():
-        read = read_settings(found, dict(settings.table))
+        read = read_settings(found, dict(settings.table))  # its own: it may be anybody's code
     if isinstance(found, DelegatingKind):
         if "scale" in given.table:
             raise given.error(f"[pool.scale]: kind {kind!r} has its own workers: leave it out")
-        return {"grid": Delegated(found, dict(settings.table))}
+        return {"grid": Delegated(found, settings.table)}
     scale = _below(given, "scale")
     with scale.about():
         return {"scale": read_scale(scale.table), "grid": read}
@@ -241,7 +226,7 @@ def _below(given: Passage, key: str) -> Passage:
 def _check_facts(pool: PoolConfig, given: Passage) -> None:
     for key in ("region", "jurisdiction"):
         text = getattr(pool, key)
-        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+        if not isinstance(text, str) or len(text) > 60 or not text.isprintable():
             raise given.error(f"{key} must be text of up to 60 characters")
     with given.about():
         if pool.slot_watts is not None:

@@ -1,11 +1,11 @@
-"""One contract, as its buyer has it, and what its seller may say of it. Pure.
+"""One contract, as its buyer has it, and what its seller may say of it; and all of them. Pure.
 
 Here is all that needs only the contract and the message. A check raises ProtocolError where a
 seller says what was never agreed, or what can't be; what follows from a message that is in order
 is for `gateway.enquiries`, until a quote is chosen, and then for `gateway.purchases`.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -86,6 +86,35 @@ class Purchase:
     def is_under_way(self) -> bool:
         """Whether it is being made."""
         return self.phase in (None, Phase.QUOTED, Phase.HELD)
+
+
+class Purchased:
+    """All our contracts: by name, and those of each job, in the order in which they were asked for.
+
+    A job is planned again and again, and each time asks for its own among ten thousand of others.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Purchase] = {}  # written here alone
+        self._by_job: dict[str, dict[str, Purchase]] = {}
+
+    def add(self, purchase: Purchase) -> None:
+        """Put a contract in."""
+        self.by_name[purchase.contract] = purchase
+        self._by_job.setdefault(purchase.job, {})[purchase.contract] = purchase
+
+    def remove(self, purchase: Purchase) -> None:
+        """Take a contract out, if it is in."""
+        if self.by_name.pop(purchase.contract, None) is None:
+            return
+        of_job = self._by_job[purchase.job]
+        del of_job[purchase.contract]
+        if not of_job:
+            del self._by_job[purchase.job]
+
+    def of_job(self, job: str) -> Collection[Purchase]:
+        """Those of a job."""
+        return self._by_job.get(job, {}).values()
 
 
 def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:

@@ -13,6 +13,7 @@ may say of one is checked in `gateway.purchase`, what comes back is counted and 
 `gateway.deliveries`, who is left alone is kept in `gateway.resting`.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from federation import deals
@@ -34,12 +35,7 @@ from gateway.intake import check_ranges
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
-from gateway.purchase import (
-    Purchase,
-    from_books,
-    held_by_epoch,
-    shown,
-)
+from gateway.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.quotations import booked_terms
 from gateway.resting import Resting
 from policies import environments
@@ -80,15 +76,15 @@ class Purchases:
         notary: Notary,
         outcome: Outcome,
     ) -> None:
-        self._site = site
         self._broker = broker
         self._rules = rules
         self._outcome = outcome
-        self.purchases: dict[str, Purchase] = {}
+        self._book = Purchased()
+        self.purchases: Mapping[str, Purchase] = self._book.by_name
         self.resting = Resting(rules)
         self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
         self.enquiries = Enquiries(
-            site, boot, rules, permits, notary, self.purchases, self.resting, outcome
+            site, boot, rules, permits, notary, self._book, self.resting, outcome
         )
         self._handles = -(1 << 40)  # apart from those of sales
         self._by_handle: dict[int, Purchase] = {}
@@ -101,7 +97,7 @@ class Purchases:
 
     def live(self, job: str) -> list[Purchase]:
         """The contracts that a job's tasks may be out under."""
-        return [each for each in self.purchases.values() if each.job == job and each.is_live]
+        return [each for each in self._book.of_job(job) if each.is_live]
 
     def take_served(self) -> set[str]:
         """The jobs that a contract opened for since this was asked last."""
@@ -173,11 +169,13 @@ class Purchases:
             return  # as we say ourselves
         why = f"declined ({shown(code)}: {shown(reason)})"
         is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
+        # What ended while we were away is no refusal of work.
+        is_over = purchase.is_recovered or purchase.is_orphan or code in ENDED
         if is_relay and code in ABOUT_JOBS:
             self.resting.note_useless(purchase.job, purchase.site, utc_s)
         elif not purchase.is_live and code == Reason.NO_SLOTS:
             self.resting.spare_full(purchase.site, utc_s, why)
-        elif code not in ENDED:
+        elif not is_over:
             self.resting.spare(purchase.site, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
@@ -314,7 +312,6 @@ class Purchases:
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
-            self.deliveries.lost(purchase, epoch, missing)
             if missing or assignment.recalls:
                 back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
                 self._outcome.happened(back)
@@ -348,7 +345,7 @@ class Purchases:
         attached tasks, which their client sends again: then all of it is stopped.
         """
         purchase = from_books(row, postings, now_s)
-        self.purchases[row.contract] = purchase
+        self._book.add(purchase)
         self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
         if job is None:
             purchase.phase = Phase.CLOSING
@@ -509,5 +506,5 @@ class Purchases:
         self._release(purchase)
         if purchase.is_recovered or purchase.is_orphan:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
-        self.purchases.pop(purchase.contract, None)
+        self._book.remove(purchase)
         self._by_handle.pop(purchase.handle, None)

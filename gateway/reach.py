@@ -3,7 +3,7 @@
 Nothing here is about now: who is full, resting or shut is not asked.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from math import isinf
 
@@ -15,7 +15,7 @@ from gateway.jobs import Job
 from gateway.showing import PoolFacts
 from policies.asks import House
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
-from policies.market import Market
+from policies.market import Candidate, Market
 from policies.placement import Offer
 from policies.tariffs import Tariff
 
@@ -80,21 +80,26 @@ class Reach:
     def may_run(self, spec: JobSpec) -> bool:
         """Whether some other site may be able to run this, now or later."""
         terms = self.terms(spec)
-        verdicts = self._market.verdicts(terms)
-        is_known = any(
-            not each.is_own and verdicts[each.number] is None for each in self._market.candidates
+        return (
+            any(self._able(terms))
+            or bool(self.relays(spec, terms))
+            or self._is_unheard(spec, terms)
         )
-        return is_known or bool(self.relays(spec, terms)) or self._is_unheard(spec, terms)
 
     def may_be_made(self, job: Job) -> bool:
         """Whether another site's pool that is known offers what workers could not make."""
         if isinf(self._house.prefer_own_s):
             return False
         terms = self.terms(job.spec)
-        verdicts = self._market.verdicts(replace(terms, barred=terms.barred | job.unfit))
-        return any(
-            not each.is_own and verdicts[each.number] is None for each in self._market.candidates
-        )
+        return any(self._able(replace(terms, barred=terms.barred | job.unfit)))
+
+    def _able(self, terms: Terms) -> Iterator[Candidate]:
+        """The pools of other sites that are known, and may run jobs on these terms."""
+        verdicts = self._market.verdicts(terms)
+        return (each for each in self._others() if verdicts[each.number] is None)
+
+    def _others(self) -> Iterator[Candidate]:
+        return (each for each in self._market.candidates if not each.is_own)
 
     def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
         """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
@@ -128,18 +133,15 @@ class Reach:
 
     def currencies(self) -> frozenset[str]:
         """The currencies that other sites' pools charge in."""
-        found = (each.advert.currency for each in self._market.candidates if not each.is_own)
-        return frozenset(found)
+        return frozenset(each.advert.currency for each in self._others())
 
     def tariffs(self, spec: JobSpec) -> list[Tariff]:
         """What other sites' pools charge that may be able to run a job, now or later."""
         if isinf(self._house.prefer_own_s):
             return []
-        verdicts = self._market.verdicts(self.terms(spec))
         return [
             Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
-            for each in self._market.candidates
-            if not each.is_own and verdicts[each.number] is None
+            for each in self._able(self.terms(spec))
         ]
 
     def relays(self, spec: JobSpec, terms: Terms) -> list[str]:

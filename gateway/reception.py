@@ -27,6 +27,7 @@ from federation.reasons import Reason
 from federation.reserving import Reserve, Reserved
 from federation.transport import Port
 from federation.wire import Maps
+from federation.words import count
 from gateway import events
 from gateway.accounts import Limits
 from gateway.bookings import OVER_MAX, Bookings
@@ -121,17 +122,7 @@ class Reception:
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
         purses = Purses(config.budgets, config.credit, surroundings.utc_s())
         self.broker = _broker(config, seat.boot, self._prices, purses)
-        self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
-        self.exchange = Exchange(
-            config.name,
-            seat.boot,
-            self.broker,
-            config.deals,
-            config.house,
-            seat.permits,
-            {pool.name: pool.facts for pool in config.pools},
-            seat.notary,
-        )
+        self.exchange = _exchange(config, seat, self.broker)
         self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
@@ -353,8 +344,10 @@ class Reception:
                 self._turn_out(self.lobby.guests[handle], end, happened)
 
     def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
-        now_s = self._clock.now_s()
-        self._take(self.lobby.expel(guest, str(end), now_s, end.code), happened)
+        self._take(self.lobby.expel(guest, str(end), self._clock.now_s(), end.code), happened)
+
+    def _expel(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+        self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
         """Let broker and exchange decide about what happened, and carry it all out."""
@@ -365,7 +358,7 @@ class Reception:
             for expel in expels:
                 guest = self.lobby.guests.get(expel.guest)
                 if guest is not None:
-                    self._take(self.lobby.expel(guest, expel.reason, self._clock.now_s()), gone)
+                    self._expel(guest, expel.reason, gone)
             self.act(gone)
         self.flush()
 
@@ -397,11 +390,11 @@ class Reception:
             joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
             self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:
-            self._take(self.lobby.expel(guest, str(error), self._clock.now_s()), happened)
+            self._expel(guest, str(error), happened)
             return
         happened.append(joined)
         slots = guest.about["slots"]
-        self._say(f"worker {guest.name} joined with {slots} slot{'s' * (slots != 1)}")
+        self._say(f"worker {guest.name} joined with {count(slots, 'slot')}")
 
     def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
         """One worker a pilot: a second of its name would hide the first from its pool's keeper.
@@ -418,8 +411,7 @@ class Reception:
                 f"a worker {guest.name} is in pool {pool} already: there each has a name of its own"
             )
         if known is not None:
-            now_s = self._clock.now_s()
-            self._take(self.lobby.expel(known, "it has begun a new session", now_s), happened)
+            self._expel(known, "it has begun a new session", happened)
         self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
 
     def _part(self, left: Left, happened: list[Event]) -> None:
@@ -458,8 +450,7 @@ class Reception:
             self._deny(guest, message, denial)
             return
         except ProtocolError as error:
-            reason = f"protocol error: {error}"
-            self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
+            self._expel(guest, f"protocol error: {error}", happened)
             return
         if event is not None:
             happened.append(event)
@@ -640,4 +631,18 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
         purses,
     )
     broker.prices.update(prices.now)
+    broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
     return broker
+
+
+def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
+    return Exchange(
+        config.name,
+        seat.boot,
+        broker,
+        config.deals,
+        config.house,
+        seat.permits,
+        {pool.name: pool.facts for pool in config.pools},
+        seat.notary,
+    )

@@ -26,21 +26,14 @@ NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
     | {"entitlements", "reservations"}
 )
-# The keys of [pool.scale] by what they are read into, and the unit that is said.
+# The keys of [pool.scale] by what they are read into, where that has another name; lengths of time
+# have their unit besides.
 SCALE_KEYS: Final = {
-    "slots_max": ("max", ""),
-    "slots_min": ("min", ""),
-    "pilot_slots": ("pilot_slots", ""),
-    "waste": ("waste", ""),
-    "idle_s": ("idle", "s"),
-    "step_s": ("step", "s"),
-    "starts_max": ("starts_per_minute", ""),
-    "stops_max": ("stops_per_minute", ""),
-    "hourly_nanos": ("hourly_cost", "money"),
-    "start_s": ("start", "s"),
-    "walltime_s": ("walltime", "s"),
-    "dial_for_s": ("dial_for", "s"),
-    "look_s": ("look", "s"),
+    "slots_max": "max",
+    "slots_min": "min",
+    "starts_max": "starts_per_minute",
+    "stops_max": "stops_per_minute",
+    "hourly_nanos": "hourly_cost",
 }
 TABLES: Final = {
     "rules": "[limits]",
@@ -208,8 +201,7 @@ def _in_file(field: str, pool: PoolConfig, known: object, other: object) -> str:
         return f"[pool.{pool.kind}]"  # the table of its kind
     if field != "scale":
         return field
-    both = isinstance(known, Scale) and isinstance(other, Scale)
-    keys = [key for key, *_ in _scale_changes(known, other)] if both else []
+    keys = [key for key, *_ in _scale_changes(known, other)]
     return " ".join(["[pool.scale]", ", ".join(keys)]).rstrip()
 
 
@@ -219,22 +211,22 @@ def _scale_changes(old: object, new: object) -> list[tuple[str, str, str]]:
         return []
     found = []
     for before, after in ((old.rules, new.rules), (old, new)):
-        for field in fields(before):
-            was, now = getattr(before, field.name), getattr(after, field.name)
-            if field.name not in ("rules", "currency") and was != now:
-                key, unit = SCALE_KEYS.get(field.name, (field.name, ""))
-                found.append((key, _shown(was, unit, old), _shown(now, unit, new)))
+        for name in (field.name for field in fields(before)):
+            was = _shown(name, getattr(before, name), old)
+            now = _shown(name, getattr(after, name), new)
+            if name not in ("rules", "currency") and was != now:
+                found.append((SCALE_KEYS.get(name, name.removesuffix("_s")), was, now))
     return found
 
 
-def _shown(value: object, unit: str, scale: Scale) -> str:
+def _shown(name: str, value: object, scale: Scale) -> str:
     match value:
         case None | "":
             return "none"
         case bool():
             return str(value).lower()
-        case int() if unit == "money":
+        case int() if name == "hourly_nanos":
             return format_money(value, scale.currency)
         case int() | float():
-            return f"{value:g}{unit}"
+            return f"{value:.12g}" + "s" * name.endswith("_s")  # never 1e+06
     return str(value)

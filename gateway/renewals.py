@@ -4,7 +4,7 @@ A lease is renewed from the moment of the question, not of the answer: so the bu
 its answer, never believes it over while something runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federation import deals
@@ -52,7 +52,7 @@ class Renewals:
         message: deals.Granted,
         sales: Mapping[tuple[str, str], Sale],
         now_s: float,
-    ) -> Iterable[Sale]:
+    ) -> list[Sale]:
         """Renew what a buyer grants; those of its contracts that end, as it said no or too late."""
         asked = self.asked.get(message.stamp)
         if asked is None or asked.buyer != buyer:

@@ -52,16 +52,21 @@ class Roster:
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them
+        grid_id, ends_s = self._awaited.get(event.pool, {}).get(event.name, ("", None))
         self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, event.tariff, free
+            event.worker,
+            event.name,
+            offer,
+            event.slots,
+            event.tariff,
+            free,
+            job=event.job,
+            round_trip_s=event.round_trip_s,
+            is_funded=event.is_funded,
+            grid_id=grid_id,
+            ends_s=ends_s,
         )
-        self.workers[event.worker].round_trip_s = event.round_trip_s
-        seen = self._awaited.get(event.pool, {}).get(event.name)
-        if seen is not None:
-            self.workers[event.worker].grid_id, self.workers[event.worker].ends_s = seen
         if event.job:
-            self.workers[event.worker].job = event.job
-            self.workers[event.worker].is_funded = event.is_funded
             return
         # Remembered after it has left: a job that only it could run waits for its return.
         self.offers.pop(offer.name, None)

@@ -50,6 +50,8 @@ class Sale:
     job: str = ""
     handle: int = 0
     lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
+    held_s: float = 0.0  # when slots were set aside for it
+    idle_s: float = 0.0  # how long they were, until it was committed to
     asked_s: float = 0.0  # when the last renewal was asked for
     out: Out = field(default_factory=Out)
     tab: Tab = field(default_factory=Tab)

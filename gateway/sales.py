@@ -28,12 +28,11 @@ from gateway.broker import Broker
 from gateway.dealing import (
     CONTRACT_CHARS_MAX,
     LEASE_MAX_S,
-    NO_BACKOFF,
-    Backoff,
     DealRules,
     Outcome,
 )
-from gateway.effects import Charge, Side
+from gateway.effects import NO_CHARGE, Charge, Side
+from gateway.idle_holds import IdleHolds
 from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
@@ -45,7 +44,6 @@ from gateway.stopping import Stopping
 from gateway.unsettled import Unsettled
 
 BILL_ROWS_MAX: Final = 10_000
-TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
 
@@ -86,7 +84,7 @@ class Sales:
         self._stopping = Stopping(site, broker, rules)
         self._billed_s = self._now_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
-        self._wasted: dict[str, Backoff] = {}  # buyers of holds that came to nothing
+        self._idle_holds = IdleHolds(rules)
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
@@ -128,9 +126,10 @@ class Sales:
         if number <= self._numbers_of.get(buyer, (0, 0)):
             raise ProtocolError(f"contract {ask.contract}: a name that was used before")
         self._numbers_of[buyer] = number
-        if now_s < self._wasted.get(buyer, NO_BACKOFF).until_s:
+        refusal = self._idle_holds.refusal(buyer, now_s)
+        if refusal is not None:
             reason = f"{buyer} has slots held and commits to nothing: not now"
-            self._decline(buyer, ask.contract, Reason.BUSY, reason)
+            self._decline(buyer, ask.contract, refusal, reason)
             return
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
             self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
@@ -162,10 +161,6 @@ class Sales:
         )
         self._say(sale, quote)
 
-    def _waste(self, buyer: str, now_s: float) -> None:
-        """Slots stood idle for a contract that did not come: its buyer waits, longer each time."""
-        self._wasted[buyer] = self._wasted.get(buyer, NO_BACKOFF).once_more(now_s, self._rules)
-
     def _find(self, buyer: str, contract: str) -> Sale | None:
         """A contract of this buyer's; when it is gone the buyer is told."""
         sale = self.sales.get((buyer, contract))
@@ -186,7 +181,7 @@ class Sales:
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
             return
         sale.phase = move(sale.phase, Move.HOLD)
-        sale.until_s = now_s + self._rules.hold_s
+        sale.until_s, sale.held_s = now_s + self._rules.hold_s, now_s
         self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
 
     def _commit(self, buyer: str, message: deals.Commit, now_s: float, utc_s: float) -> None:
@@ -199,15 +194,15 @@ class Sales:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         least_s = self._rules.lease_min_s
         if not least_s <= message.lease_s <= LEASE_MAX_S:
-            self._waste(buyer, now_s)
+            self._idle_holds.ran_out(buyer, now_s)
             self._drop(sale)
             reason = f"a lease of {message.lease_s:g} s, it must be {least_s:g} at least"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
         sale.phase = move(sale.phase, Move.COMMIT)
+        sale.idle_s = now_s - sale.held_s
         sale.lease = Lease(message.lease_s, now_s + message.lease_s)
         sale.is_awaited, sale.until_s = True, now_s + self._rules.hold_s
-        self._wasted.pop(buyer, None)
         self._handles -= 1
         sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
         self._by_handle[sale.handle] = sale
@@ -244,12 +239,8 @@ class Sales:
             raise ProtocolError("a task number, or an epoch, that is too large")
         if not count or not sale.out.send(message.epoch, message.first, message.first + count):
             return
-        if self._is_too_much(sale, message):
-            reason = f"{self._site} holds {self._rules.buyer_bytes_max:,} bytes of {buyer}'s work"
-            self._end_early(sale, Reason.BUSY, reason)
-        elif sale.spec is not None and self._broker.entitling.queue_left(sale.spec) < count:
-            reason = f"the entitlements of {self._site} give {buyer} no more tasks here"
-            self._end_early(sale, Reason.NO_SLOTS, reason)
+        if over := self._stopping.why_too_much(sale, message):
+            self._end_early(sale, *over)
         if sale.ending is not None:
             sale.out.take(message.epoch, message.first, message.first + count)
             back = [[message.first, message.first + count]]
@@ -257,6 +248,7 @@ class Sales:
             self._end_if_quiet(sale)
             return
         sale.is_awaited = False
+        self._idle_holds.bought(buyer)
         bundle = sale.add(message.epoch, message.first, count)
         self._outcome.happened(
             events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
@@ -264,16 +256,6 @@ class Sales:
         # The buyer sends it ahead, unless it believes that we have it from another contract.
         if sale.spec is not None and not self.has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
-
-    def _is_too_much(self, sale: Sale, message: deals.Forward) -> bool:
-        """Whether its buyer would have more here than it may, with this."""
-        client = self._broker.clients.get(sale.handle)
-        if client is None:
-            return False  # it has only just committed
-        account, arguments = client.account, message.arguments
-        tasks = account.tasks + len(arguments)
-        held_bytes = account.held_bytes + sum(map(len, arguments)) + TASK_BYTES * tasks
-        return held_bytes > self._rules.buyer_bytes_max
 
     def _reclaim(self, buyer: str, message: deals.Reclaim) -> None:
         sale = self._find(buyer, message.contract)
@@ -339,8 +321,12 @@ class Sales:
                 self._close(sale, now_s)
 
     def _close(self, sale: Sale, now_s: float) -> None:
+        if sale.phase is Phase.HELD:
+            sale.idle_s = now_s - sale.held_s
+        if sale.phase in (Phase.HELD, Phase.OPEN) and not sale.next_number:
+            self._idle_holds.gave_back(sale.buyer, sale.held_s, sale.idle_s, now_s)
         if sale.phase in (Phase.QUOTED, Phase.HELD):
-            self._expire(sale, now_s)
+            self._expire(sale)
             return
         if sale.phase is Phase.OPEN:
             sale.phase = move(sale.phase, Move.CLOSE)
@@ -355,7 +341,7 @@ class Sales:
             return
         match message:
             case Results():
-                self._deliver(sale, message, charge or Charge(0, 0, 0, 0), utc_s)
+                self._deliver(sale, message, charge or NO_CHARGE, utc_s)
             case Dropped():
                 self._deliver_failures(sale, message, utc_s)
             case Answer():
@@ -400,7 +386,7 @@ class Sales:
             # Our clock may have been set back: what was agreed on stays as it is.
             at_ms = max(int(utc_s * 1000), self.settled_ms.get(sale.buyer, 0))
             message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
-            charge = Charge(0, 0, 0, 0)  # the time is all in the first part
+            charge = NO_CHARGE  # the time is all in the first part
             # What is charged by the task is in each: so no part costs more than was agreed.
             message = replace(
                 message, cost_nanos=min(sale.owed_nanos, allowed_nanos(sale.price, message))
@@ -415,7 +401,7 @@ class Sales:
             failures = [[at, dropped.failure, reason, b""] for at in range(stop - first)]
             values = [b""] * (stop - first)
             results = Results(dropped.job, first, values, failures, [], [])
-            self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)
+            self._deliver(sale, results, NO_CHARGE, utc_s)
 
     def _post(self, sale: Sale, message: deals.Deliver) -> None:
         delivery = message.delivery
@@ -433,7 +419,7 @@ class Sales:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
     def _end_early(self, sale: Sale, code: str, reason: str) -> None:
-        """A grant is used up: what has not started is the buyer's again, what runs may end."""
+        """What has not started is the buyer's again, what runs may end; then it is over."""
         if sale.ending is not None:
             return
         sale.ending = code, reason
@@ -484,7 +470,9 @@ class Sales:
         for sale in list(self.sales.values()):
             if sale.phase in (Phase.QUOTED, Phase.HELD):
                 if now_s >= sale.until_s:
-                    self._expire(sale, now_s)
+                    if sale.phase is Phase.HELD:
+                        self._idle_holds.ran_out(sale.buyer, now_s)
+                    self._expire(sale)
                 continue
             # Slots are not kept for who commits, and sends nothing.
             sale.is_awaited = sale.is_awaited and now_s < sale.until_s
@@ -513,10 +501,8 @@ class Sales:
             self._decline(sale.buyer, sale.contract, LAPSED, "its lease was over")
             sale.bill_again()  # bills before this were put off
 
-    def _expire(self, sale: Sale, now_s: float) -> None:
+    def _expire(self, sale: Sale) -> None:
         """Nobody took up a quote, or committed to what is held."""
-        if sale.phase is Phase.HELD:
-            self._waste(sale.buyer, now_s)
         sale.phase = move(sale.phase, Move.EXPIRE)
         self._drop(sale)
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from federation.address import AddressError, check_address
 from federation.money import parse_money
-from gateway.knobs import KnobError, check_known, count, guarded, length_s, number
+from gateway.knobs import KnobError, check_known, count, flag, guarded, length_s, number
 from policies.butler import Rules
 
 SLOTS_MAX: Final = 1_000_000
@@ -105,9 +105,6 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
         stops_max=count("stops_per_minute", table.get("stops_per_minute", 100), 1, SLOTS_MAX),
         hourly_nanos=hourly[0] if hourly else None,
     )
-    dry_run = table.get("dry_run", False)
-    if not isinstance(dry_run, bool):
-        raise KnobError("dry_run must be true or false")
     return Scale(
         rules,
         start_s=lengths.get("start", 30.0),
@@ -119,7 +116,7 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
         token_file=_text(table, "token_file"),
         ca_file=_text(table, "ca_file"),
         currency=hourly[1] if hourly else "",
-        dry_run=dry_run,
+        dry_run=flag("dry_run", table.get("dry_run", False)),
         markup=float(number("markup", table["markup"], *MARKUP)) if "markup" in table else None,
     )
 
@@ -153,6 +150,6 @@ def _python(table: Mapping[str, Any]) -> str:
 
 def _text(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key, "")
-    if not isinstance(value, str) or not (value == "" or value.isprintable()):
+    if not isinstance(value, str) or not value.isprintable():
         raise KnobError(f"{key} must be text")
     return value

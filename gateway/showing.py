@@ -7,9 +7,10 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federation.adverts import START_MAX_S, WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
+from gateway import dispatch
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
-from policies.butler import Growth
+from policies.butler import NO_GROWTH
 from policies.carbon import Emissions
 from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE
@@ -19,7 +20,6 @@ from policies.tariffs import MILLION, Extras
 from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
-NO_GROWTH: Final = Growth(0, 0.0, 0.0)
 ADVERT_VALID_S: Final = 90.0
 SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
@@ -48,32 +48,48 @@ class Aside(NamedTuple):
 
 
 NOTHING: Final = Aside()
+EMPTY: Final[Queue] = (0, 0.0)
+
+
+class Stock(NamedTuple):
+    """What a site has at a time, whoever asks: many are shown a part of it each.
+
+    Attributes:
+        pools: whole, as if nothing waited for them.
+        aside: slots of pools that are for somebody else.
+        queue: what waits.
+    """
+
+    utc_s: float
+    pools: tuple[PoolAdvert, ...]
+    aside: Mapping[str, Aside]
+    queue: Queue
+
+
+def take_stock(
+    broker: Broker, facts: Mapping[str, PoolFacts], aside: Mapping[str, Aside], utc_s: float
+) -> Stock:
+    """Look at all workers and at all that waits, of which there may be thousands."""
+    pools = (
+        _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s)
+        for name, each in facts.items()
+    )
+    return Stock(utc_s, tuple(pools), aside, waiting(broker))
 
 
 def show_site(
-    site: str,
-    broker: Broker,
-    facts: Mapping[str, PoolFacts],
-    *,
-    aside: Mapping[str, Aside],
-    utc_s: float,
-    version: int,
-    queue: Queue,
-    work: Work,
+    site: str, broker: Broker, stock: Stock, *, version: int, work: Work, own: Queue = EMPTY
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
-        aside: slots of pools that are for somebody else.
-        queue: what waits.
+        stock: what there is.
         work: it is shown what this may have; of ANOTHER_SITE, what some other site may.
+        own: what waits of it, which is no load in front of it.
     """
-    pools = []
-    for name, each in facts.items():
-        other = aside.get(name, NOTHING)
-        whole = _show_pool(name, broker, each, other.held, queue, utc_s)
-        pools.append(_for_whom(whole, broker, work, other.promised, utc_s))
-    return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, tuple(pools))
+    queue = stock.queue[0] - own[0], max(0.0, stock.queue[1] - own[1])
+    pools = tuple(_for_whom(each, broker, work, stock, queue) for each in stock.pools)
+    return SiteAdvert(site, version, stock.utc_s, ADVERT_VALID_S, pools)
 
 
 def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
@@ -82,14 +98,12 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
-            known_s = broker.durations.of(job.spec.function)
-            load_s += job.waiting * (known_s or job.spec.task_s or 0.0)
+            task_s = dispatch.known_s(job, broker.durations.of(job.spec.function))
+            load_s += job.waiting * (task_s or 0.0)
     return tasks, load_s
 
 
-def _show_pool(
-    name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue, utc_s: float
-) -> PoolAdvert:
+def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: float) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
@@ -100,8 +114,8 @@ def _show_pool(
     tariff, prices = broker.tariffs[name], broker.prices.get(name)
     extras = prices.prices.extras if prices is not None else Extras()
     total = busy = 0
-    load_s = queue[1]
-    for each in workers:  # thousands, for each job that is planned
+    load_s = 0.0
+    for each in workers:
         total += each.slots
         if each.in_flight:
             busy += min(each.slots, each.in_flight)
@@ -120,7 +134,6 @@ def _show_pool(
         price_nanos=tariff.price_nanos,
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
-        tasks_queued=queue[0],
         load_slot_s=load_s,
         tags=_largest(tags, workers),
         pythons=tuple(sorted(pythons)),
@@ -143,11 +156,11 @@ def _show_pool(
 
 
 def _for_whom(
-    pool: PoolAdvert, broker: Broker, work: Work, promised: int, utc_s: float
+    pool: PoolAdvert, broker: Broker, work: Work, stock: Stock, queue: Queue
 ) -> PoolAdvert:
     """A pool as somebody's work may use it: by its rules now, and when they are others."""
-    name, total = pool.pool, pool.slots_total
-    ahead = _allowed_ahead(broker, name, work, total, utc_s)
+    name, utc_s = pool.pool, stock.utc_s
+    ahead = _allowed_ahead(broker, name, work, pool.slots_total, utc_s)
     slots = ahead[0].slots if ahead else 0
     free = min(pool.slots_free, _free(broker, work, name, pool.slots_free))
     windows: tuple[Window, ...] = ()
@@ -155,9 +168,12 @@ def _for_whom(
         free = min(free, broker.occupancy.slots_free(name, work.whose))
         windows = () if len(ahead) == 1 else _windows_shown(pool, broker, ahead, utc_s)
     warm = min(slots, pool.slots_warm)
+    promised = stock.aside.get(name, NOTHING).promised
     cold = _cold(slots, pool.slots_warm, pool.slots_cold, promised)
     return replace(
         pool,
+        tasks_queued=queue[0],
+        load_slot_s=pool.load_slot_s + queue[1],
         slots_total=warm + cold,
         slots_free=min(free, warm),
         slots_cold=cold,
@@ -186,11 +202,12 @@ def _allowed_ahead(
 
     By the pool's rules and by entitlements, whether the slots are there or would be started.
     """
-    entitling, rules = broker.entitling, broker.occupancy.rules.get(pool)
-    if rules is None:
+    entitling, ruled = broker.entitling, broker.occupancy.pools.get(pool)
+    if ruled is None:
         return (Allowed(-inf, inf, int(min(total, entitling.slots_max(work, pool))), MILLION),)
     found = allowed(
-        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, pool, each.named)
+        *(ruled.rules.spans, work.whose, total),
+        lambda each: entitling.slots_max(work, pool, each.named),
     )
     return tuple(each for each in found if each.until_s > utc_s)
 

@@ -6,12 +6,14 @@ What has not begun under it is the buyer's again, what runs may end; that is for
 from collections.abc import Callable
 from typing import Final
 
+from federation import deals
 from federation.reasons import Reason
 from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules
 from gateway.sale import Sale
 
 EXPIRED: Final = "expired"
+TASK_BYTES: Final = 100  # that a task without arguments costs us
 
 
 class Stopping:
@@ -47,6 +49,26 @@ class Stopping:
         if barred is None:
             return None
         return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+
+    def why_too_much(self, sale: Sale, forward: deals.Forward) -> tuple[str, str] | None:
+        """Why its buyer may not have these tasks here as well, if it may not."""
+        if self._held_bytes(sale, forward) > self._rules.buyer_bytes_max:
+            most = self._rules.buyer_bytes_max
+            return Reason.BUSY, f"{self._site} holds {most:,} bytes of {sale.buyer}'s work"
+        spec, count = sale.spec, len(forward.arguments)
+        if spec is not None and self._broker.entitling.queue_left(spec) < count:
+            reason = f"the entitlements of {self._site} give {sale.buyer} no more tasks here"
+            return Reason.NO_SLOTS, reason
+        return None
+
+    def _held_bytes(self, sale: Sale, forward: deals.Forward) -> int:
+        """What a buyer's tasks take here, with these; of one that just committed: nothing yet."""
+        client = self._broker.clients.get(sale.handle)
+        if client is None:
+            return 0
+        account, arguments = client.account, forward.arguments
+        tasks = account.tasks + len(arguments)
+        return account.held_bytes + sum(map(len, arguments)) + TASK_BYTES * tasks
 
     def why_stuck(
         self, sale: Sale, now_s: float, is_served: Callable[[str], bool]

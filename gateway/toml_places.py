@@ -8,7 +8,7 @@ not find has no line, which only makes a message shorter.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.knobs import ConfigError, KnobError
@@ -102,17 +102,25 @@ class Passage:
         places: the lines of everything.
     """
 
-    table: Mapping[str, Any]
+    table: dict[str, Any]
     named: str
     path: Path
     places: Mapping[Path, int]
 
     def part(self, key: str, named: str) -> "Passage":
         """The table at a key; an empty one when there is none. ConfigError when it is no table."""
-        table = self.table.get(key, {})
-        if not isinstance(table, dict):
-            raise Passage({}, named, (*self.path, key), self.places).error("must be a table")
-        return Passage(table, named, (*self.path, key), self.places)
+        found = Passage(self.table.get(key, {}), named, (*self.path, key), self.places)
+        if not isinstance(found.table, dict):
+            raise replace(found, table={}).error("must be a table")
+        return found
+
+    def rows(self, key: str, named: str) -> list["Passage"]:
+        """The tables of a list, [[key]]; none when there is none. ConfigError when it is none."""
+        rows, path = self.table.get(key, []), (*self.path, key)
+        if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+            text = "is a table in an array, written with two brackets"
+            raise Passage({}, f"[[{key}]]", path, self.places).error(text)
+        return [Passage(each, named, (*path, at), self.places) for at, each in enumerate(rows)]
 
     def expect(self, allowed: Collection[str]) -> None:
         """Refuse a key that there is not."""

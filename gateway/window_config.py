@@ -45,10 +45,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
 
-from gateway.knobs import KnobError, check_known, count, guarded, number
+from gateway.knobs import KnobError, check_known, count, flag, guarded, number
 from gateway.tariff_config import read_factor, read_time
+from gateway.toml_places import Passage, at_line
 from gateway.toml_places import Path as Place
-from gateway.toml_places import at_line
 from policies.calendars import SATURDAY_SUNDAY, Calendar, read_dates
 from policies.claims import CLAIMS_MAX, EVERYTHING, NOTHING, Amount, Claim, Claims, read_amount
 from policies.crons import LASTS_MAX_S, LASTS_MIN_S, Cron
@@ -93,15 +93,10 @@ def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> di
     return found
 
 
-def read_plan(
-    pool: str,
-    table: Mapping[str, Any],
-    calendars: Mapping[str, Calendar],
-    places: Mapping[Place, int],
-    place: Place,
-) -> Plan:
-    """Read the windows and claims of a pool's table, which is at `place`; KnobError."""
-    where = f"[[pool]] {pool}"
+def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
+    """Read the windows and claims of a pool's table, which has a name; KnobError."""
+    table, places, place = pool.table, pool.places, pool.path
+    where = f"[[pool]] {table['name']}"
     line = at_line(places, (*place, "claims")) if "claims" in table else ""
     base = guarded(f"{line}{where}", lambda: _claims(table.get("claims", [])))
     rows = table.get("window", [])
@@ -111,7 +106,7 @@ def read_plan(
     for at, row in enumerate(rows):
         line = at_line(places, (*place, "window", at))
         name = row.get("name", "") if isinstance(row, dict) else ""
-        of = f"{line}[[pool.window]] {name!r:.60} of {pool}"
+        of = f"{line}[[pool.window]] {name!r:.60} of {table['name']}"
         windows.append(guarded(of, partial(_window, row, calendars, line)))
     return guarded(f"{at_line(places, place)}{where}", lambda: Plan(tuple(windows), base))
 
@@ -196,7 +191,7 @@ def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
         _claims(row.get("claims", [])),
         priority=count("priority", row.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX),
         price_factor=read_factor("price_factor", row.get("price_factor", 1)),
-        preempts=is_dry or _flag("preempt", row.get("preempt", True)),
+        preempts=is_dry or flag("preempt", row.get("preempt", True)),
         is_dry=is_dry,
         stops_per_minute=count(
             "preempt_per_minute", row.get("preempt_per_minute", 0), 0, STOPS_MAX
@@ -235,7 +230,7 @@ def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Hours | Cro
         days,
         zone,
         calendar,
-        _flag("follows_work", row.get("follows_work", False)),
+        flag("follows_work", row.get("follows_work", False)),
         _dates("also", row.get("also", [])),
         _dates("never", row.get("never", [])),
     )
@@ -282,12 +277,6 @@ def _claim(where: str, value: Any) -> Claim:
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise KnobError(f"{key} must be text")
-    return value
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
     return value
 
 

@@ -297,7 +297,7 @@ def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) ->
 
 def _as_is(one: Ranked, lane: Lane) -> Lane:
     """A lane of the slots that are there, without those that would be started."""
-    warm = one.candidate.slots_warm
+    warm = one.candidate.advert.slots_warm
     if lane.slots <= warm:
         return lane
     start_s = lane.start_s - one.estimate.late_s

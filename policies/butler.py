@@ -36,6 +36,7 @@ from enum import StrEnum
 from math import ceil, inf
 from typing import Final, NamedTuple
 
+from federation.words import count
 from policies.asks import Objective
 from policies.tariffs import HOUR_NS, cost_nanos
 
@@ -132,6 +133,7 @@ class Work:
             `stranded_why`: in words.
         kept: slots that are reserved, or will be when a start would end, and have no task. What
             they will do of what waits is not in `tasks`.
+        least_s: that a task which waits takes, as far as is known.
     """
 
     tasks: int = 0
@@ -231,6 +233,9 @@ class Growth(NamedTuple):
         return min(self.slots, _whole(slots, self.pilot_slots))
 
 
+NO_GROWTH: Final = Growth(0, 0.0, 0.0)
+
+
 def haste(objective: Objective) -> float:
     """How many times the usual waste work is worth: 1.0 where only money counts, or carbon."""
     whole = objective.time + objective.money + objective.carbon
@@ -273,14 +278,19 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
         pilots: all that the grid has of ours.
     """
     known = list(pilots)
-    spent = [each.name for each in known if _is_spent(rules, each, work, past, now_s)]
-    active = [each for each in known if each.stage is not Stage.DRAINING and each.name not in spent]
+    spent: list[str] = []
+    active: list[Pilot] = []
+    for each in known:
+        if _is_spent(rules, each, work, past, now_s):
+            spent.append(each.name)
+        elif each.stage is not Stage.DRAINING:
+            active.append(each)
     wanted, why = _wanted(rules, active, work, past, now_s)
     said = [why]
     if spent:
         said.append(f"{len(spent)} end before any task that waits could: they are let go")
     if work.stranded:
-        tasks = f"{work.stranded:,} tasks" if work.stranded > 1 else "1 task"
+        tasks = count(work.stranded, "task")
         said.append(f"nothing is started or kept for {tasks} more: {work.stranded_why}")
     there = sum(each.slots for each in active)
     stops = _left_of(rules.stops_max, past.stops, now_s)
@@ -289,9 +299,8 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
         undrain, back = _taken_back(known, wanted - there)
         said += [f"{len(undrain)} that were let go, and still work, are taken back"] * bool(undrain)
         start, limit = _starts(rules, wanted - there - back, room, past, now_s)
-        return Orders(
-            *(wanted, start, (), tuple(spent[:stops]), (*said, *limit)), undrain=tuple(undrain)
-        )
+        let_go, why_all = tuple(spent[:stops]), (*said, *limit)
+        return Orders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
     drain = [*spent, *drain]
     limited = len(cancel) + len(drain) > stops
@@ -325,25 +334,26 @@ def _wanted(
     if work.tasks:
         slots = min(ready, work.at_once)
         why = (
-            f"{_count(slots)}: what is there does all {work.slot_s:,.0f} slot-s of work before "
-            f"more could start, which takes {past.start_s:,.3g} s"
+            f"{count(slots, 'slot')}: what is there does all {work.slot_s:,.0f} slot-s of work "
+            f"before more could start, which takes {past.start_s:,.3g} s"
         )
     if work.tasks and (left_s or not ready):
         slots, why = _worth(rules, work, left_s, past.start_s)
     if work.owed > slots:
-        slots, why = work.owed, f"{_count(work.owed)}: so many were sold to other sites"
+        slots, why = work.owed, f"{count(work.owed, 'slot')}: so many were sold to other sites"
     for due_s, slots_due in _by_deadline(active, work, past, now_s):
         if slots_due > slots:
             slots = slots_due
-            why = f"{_count(slots)}: so many it takes for what is due in {due_s - now_s:,.0f} s"
+            in_s = due_s - now_s
+            why = f"{count(slots, 'slot')}: so many it takes for what is due in {in_s:,.0f} s"
     if work.kept:
         slots = max(slots, sum(each.busy for each in active)) + work.kept
-        why = f"{_count(slots)}: {work.kept:,} are reserved, beside what others have"
+        why = f"{count(slots, 'slot')}: {work.kept:,} are reserved, beside what others have"
     if slots < rules.slots_min:
         slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
     whole = _whole(slots, rules.pilot_slots)
     if whole != slots:
-        why = f"{why}; {_count(whole)} in whole pilots, of {rules.pilot_slots} each"
+        why = f"{why}; {count(whole, 'slot')} in whole pilots, of {rules.pilot_slots} each"
     most = slots_max(rules, past)
     if whole > most:
         limit = "" if most == rules.slots_max else ", for more would cost too much (hourly_cost)"
@@ -371,12 +381,8 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
     )
     if slots == work.at_once:
         bound = "there are tasks for" if work.spread >= 0 else "its owners may have, or can pay"
-        return slots, f"{_count(slots)}, no more than {bound}: {figures}"
-    return slots, f"{_count(slots)}: {figures}; raise waste for more"
-
-
-def _count(slots: int) -> str:
-    return "1 slot" if slots == 1 else f"{slots:,} slots"
+        return slots, f"{count(slots, 'slot')}, no more than {bound}: {figures}"
+    return slots, f"{count(slots, 'slot')}: {figures}; raise waste for more"
 
 
 def slots_max(rules: Rules, past: Past) -> int:
@@ -447,8 +453,9 @@ def _starts(
         ),
     ]
     if past.attainable is not None:
-        has = f"its grid can give no more than {_count(past.attainable)} beside those there are"
-        limits.append((past.attainable // rules.pilot_slots, f"{has}, whatever max is"))
+        more = count(past.attainable, "slot")
+        has = f"its grid can give no more than {more} beside those there are, whatever max is"
+        limits.append((past.attainable // rules.pilot_slots, has))
     most, why = min(limits, key=lambda each: each[0])
     return min(wanted, most), (why,) if most < wanted else ()
 

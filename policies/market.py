@@ -7,8 +7,8 @@ then is counted here and corrects it (`Candidate.backlog_slot_s`).
 
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -97,11 +97,6 @@ class Candidate:
     def is_cold(self) -> bool:
         """Whether work would have to wait until a slot has been started for it."""
         return self.advert.slots_cold > 0 and not self.slots_free
-
-    @property
-    def slots_warm(self) -> int:
-        """Its slots that are there already."""
-        return self.advert.slots_warm
 
     def must_start(self, tasks: int) -> bool:
         """Whether some of its slots may be started for so many tasks."""
@@ -197,23 +192,25 @@ class Market:
             self._sites[site][pool] = _with_sent(candidate, sent)
             self._all = None
 
-    @contextmanager
-    def without(self, job: str, keys: Iterable[Key]) -> Iterator[None]:
-        """What was sent to these pools for a job is left out meanwhile: it has slots there."""
-        whole = {}
+    def without(self, job: str, keys: Iterable[Key]) -> "Market":
+        """As it is now, but for what was sent to these pools for a job: it has slots there.
+
+        To decide on, and to learn nothing: that is for the market itself.
+        """
+        others: dict[str, dict[str, Candidate]] = {}
         for site, pool in keys:
             candidate = self._sites.get(site, {}).get(pool)
             if candidate is not None and any(each.job == job for each in candidate.sent):
-                whole[site, pool] = candidate
-                others = tuple(each for each in candidate.sent if each.job != job)
-                self._sites[site][pool] = _with_sent(candidate, others)
-                self._all = None
-        try:
-            yield
-        finally:
-            for (site, pool), candidate in whole.items():
-                self._sites[site][pool] = candidate
-                self._all = None
+                sent = tuple(each for each in candidate.sent if each.job != job)
+                others.setdefault(site, {})[pool] = _with_sent(candidate, sent)
+        if not others:
+            return self
+        found = copy(self)
+        found._sites = self._sites | {
+            site: self._sites[site] | pools for site, pools in others.items()
+        }
+        found._all = None
+        return found
 
     def advert(self, site: str) -> SiteAdvert | None:
         """What a site said last of itself."""

@@ -1,5 +1,6 @@
 """Real processes for the tests: a gateway with workers, started and ended here."""
 
+import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
 FAILED = pytest.StashKey[bool]()
+LOG_LINES = 25
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 
@@ -34,10 +36,30 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note what failed, for `shared_site`."""
+    """Note what failed, for `shared_site`, and show what its processes said last."""
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and folder is not None:
+        for log in sorted(folder.rglob("*.log")):
+            with contextlib.suppress(OSError):  # a process may be tidying up
+                lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+                report.sections.append((f"the end of {log.relative_to(folder)}", "\n".join(lines)))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """Let an async test that is skipped say why: pytest-trio 0.8 drops the reason."""
+    try:
+        return (yield)
+    except pytest.skip.Exception as bare:
+        skipped: BaseException | None = bare.__context__
+        while isinstance(skipped, BaseExceptionGroup):
+            skipped = skipped.exceptions[0]
+        if bare.msg or not isinstance(skipped, pytest.skip.Exception):
+            raise
+        raise skipped from None
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gateway.grids import checks
 from gateway.grids.contract import Blame, GridFault, Stand
-from gateway.grids.processes import VARIABLE, ProcessesConfig, ProcessGrid
+from gateway.grids.processes import ProcessesConfig, ProcessGrid
+from gateway.worker.secrecy import PILOT_VARIABLE
 
 
 @dataclass
@@ -117,7 +118,7 @@ class ProcessesBench(checks.Bench):
 def _is_of(mark, pid):
     """Whether a process, or what started it, was a pilot of that mark."""
     try:
-        return f"{VARIABLE}={mark}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return f"{PILOT_VARIABLE}={mark}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False  # it has ended
 

@@ -7,6 +7,7 @@ installed here, and one in a folder with another Debian (GRIDFED_SLURM_ROOT name
 """
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-READY_S, BOOKS_S = 10.0, 30.0  # for so long a cluster starts, and its slurmdbd more
+READY_S, BOOKS_S = 30.0, 30.0  # for so long a cluster starts, and its slurmdbd more
 OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
 PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
 BOOKS = "mariadbd", "mariadb-install-db", "mariadb"
@@ -54,8 +56,8 @@ SlurmctldTimeout=10
 SlurmdTimeout=5
 MessageTimeout=10
 GresTypes=gpu
-PreemptType=preempt/{preempt}
-PreemptMode={preempt_mode}
+PreemptType=preempt/partition_prio
+PreemptMode={preempt}
 {books}
 {extra}
 {nodes}
@@ -125,6 +127,27 @@ def need_slurm(*, other: bool = False, books: bool = False) -> None:
         pytest.skip(missing)
 
 
+@contextlib.contextmanager
+def running(**options: Any) -> "Iterator[Cluster]":
+    """A cluster with these options, or a test that is skipped."""
+    need_slurm(other=options.get("other", False), books="books" in options)
+    cluster = Cluster(**options)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def pool_config(slurm: Mapping[str, object], scale: Mapping[str, object], **pool: object) -> str:
+    """What a site's configuration says of the pool "hpc": `[pool.slurm]`, `[pool.scale]`."""
+    tables = {"[[pool]]": {"name": "hpc", "kind": "slurm"} | pool}
+    tables |= {"[pool.slurm]": dict(slurm), "[pool.scale]": dict(scale)}
+    lines: list[str] = []
+    for head, table in tables.items():
+        lines += [head, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(["", *lines, ""])
+
+
 def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -138,7 +161,7 @@ class Cluster:
         extra: lines of slurm.conf.
         rest: also slurmrestd; "unix" or "tcp", the latter with tokens.
         counts: what is counted, beside nodes: SelectTypeParameters.
-        preempt: PreemptType and PreemptMode; `grace_s` is the partition low's.
+        preempt: PreemptMode; `grace_s` is the partition low's.
         books: what sacctmgr is told before the cluster begins, a line each; then it has a slurmdbd,
             with a database of its own.
     """
@@ -154,7 +177,7 @@ class Cluster:
         rest: str = "",
         counts: str = "CR_Core_Memory",
         books: Sequence[str] = (),
-        preempt: str = "partition_prio CANCEL",
+        preempt: str = "CANCEL",
         grace_s: int = 8,
     ) -> None:
         where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
@@ -163,7 +186,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="gf-slurm-", dir=where))
         self._cpus, self._extra, self._rest = cpus, extra, rest
         self._counts, self._books = counts, tuple(books)
-        self._preempt, self._grace_s = preempt.split(), grace_s
+        self._preempt, self._grace_s = preempt, grace_s
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._become()
@@ -249,9 +272,14 @@ class Cluster:
         """For so long nobody schedules; nodes and jobs go on."""
         held = self.folder / "held"
         held.touch()
+        doomed = []
         for each in self.processes():
-            if "slurmctld" in each.name():
-                each.terminate()  # killed, it would forget the last seconds
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "slurmctld" in each.name():
+                    each.terminate()  # killed, it would forget the last seconds
+                    doomed.append(each)
+        _, alive = psutil.wait_procs(doomed, timeout=READY_S)
+        assert not alive
         try:
             yield
         finally:
@@ -298,8 +326,7 @@ class Cluster:
                 folder=self.folder,
                 extra=self._extra,
                 counts=self._counts,
-                preempt=self._preempt[0],
-                preempt_mode=self._preempt[1],
+                preempt=self._preempt,
                 grace_s=self._grace_s,
                 books=books,
                 nodes=nodes,

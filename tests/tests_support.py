@@ -38,18 +38,19 @@ STOP_S = 20.0
 
 
 class SetClock:
-    """The time of day, which a test can set; it goes on from there."""
+    """The time of day, which a test can set; it goes on from there, or stands."""
 
     def __init__(self, utc_s: float) -> None:
         self.set(utc_s)
 
     def __call__(self) -> float:
         """Seconds since 1970, UTC."""
-        return time.time() + self.ahead_s
+        return time.time() + self.ahead_s if self._stood_s is None else self._stood_s
 
-    def set(self, utc_s: float) -> None:
-        """It is this late now."""
+    def set(self, utc_s: float, *, stands: bool = False) -> None:
+        """It is this late now; and stays so until it is set again, if it `stands`."""
         self.ahead_s = utc_s - time.time()
+        self._stood_s = utc_s if stands else None
 
 
 def wait_until(

@@ -4,7 +4,7 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 """
 
 from collections import defaultdict, deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import asdict, replace
 from hashlib import sha256
 from math import inf
@@ -458,10 +458,20 @@ class TownSite:
         return found
 
 
-class Town:
-    """Sites that know each other, and the messages between them."""
+def never() -> bool:
+    return False
 
-    def __init__(self, prefer_own_s: float = 0.0, rules: DealRules = RULES) -> None:
+
+class Town:
+    """Sites that know each other, and the messages between them.
+
+    `in_frames`: what one says to another without a pause is heard before anything comes of it, as
+    gateways hear what has come in at once.
+    """
+
+    def __init__(
+        self, prefer_own_s: float = 0.0, rules: DealRules = RULES, *, in_frames: bool = True
+    ) -> None:
         self.now_s = 0.0
         self.rules = rules
         self.house = House(prefer_own_s=prefer_own_s)
@@ -471,6 +481,7 @@ class Town:
         self.later: list[tuple[TownSite, events.Event]] = []
         self.cut: set[frozenset[str]] = set()
         self.said: list[tuple[str, str, Any]] = []
+        self.in_frames = in_frames
 
     def build(
         self,
@@ -502,9 +513,9 @@ class Town:
                 if (site.name, other.name) not in hidden:
                     other.exchange.learn(advert, utc_s)
 
-    def deliver(self) -> None:
-        """Carry messages until nobody has anything to say."""
-        while self.mail or self.later:
+    def deliver(self, until: Callable[[], object] = never) -> None:
+        """Carry messages until nobody has anything to say, or a condition holds."""
+        while (self.mail or self.later) and not until():
             while self.later:
                 site, event = self.later.pop(0)
                 site.do(event)
@@ -517,16 +528,25 @@ class Town:
             # To whom it is our seller, we are the buyer.
             theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
             site.exchange.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
-            site.do()
+            if not self._is_next(sender, receiver) or until():
+                site.do()
 
-    def pass_time(self, seconds: float, step_s: float = 0.05) -> None:
+    def _is_next(self, sender: str, receiver: str) -> bool:
+        """Whether what comes next is in the same frame."""
+        is_cut = frozenset((sender, receiver)) in self.cut
+        is_next = bool(self.mail) and self.mail[0][:2] == (sender, receiver)
+        return self.in_frames and is_next and not is_cut and not self.later
+
+    def pass_time(
+        self, seconds: float, step_s: float = 0.05, until: Callable[[], object] = never
+    ) -> None:
         end_s = self.now_s + seconds
-        while self.now_s < end_s - 1e-9:
+        while self.now_s < end_s - 1e-9 and not until():
             self.now_s += step_s
             for site in self.sites.values():
                 site.exchange.tick(self.now_s, UTC_S + self.now_s)
                 site.do(events.Ticked())
-            self.deliver()
+            self.deliver(until)
 
     def run(self, until: Any, seconds: float = 60.0, task_s: float = 0.001) -> None:
         """Let everybody work until a condition holds."""
@@ -540,9 +560,9 @@ class Town:
             self.pass_time(0.05)
 
 
-def dear_and_cheap(rules: DealRules = RULES) -> Town:
+def dear_and_cheap(rules: DealRules = RULES, *, in_frames: bool = True) -> Town:
     """London, dear and small, and Paris, cheap and larger, that know each other."""
-    town = Town(rules=rules)
+    town = Town(rules=rules, in_frames=in_frames)
     town.build("london", DEAR, 1)
     town.build("paris", CHEAP, 4)
     town.show()

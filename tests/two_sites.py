@@ -361,7 +361,7 @@ class World:
             if site is self.london:
                 purchase = from_books(row, [], 0.0)
                 purchase.handle = -self.opened
-                site.purchases.purchases[contract] = purchase
+                site.purchases._book.add(purchase)
                 site.broker.workers[purchase.handle] = SimpleNamespace(
                     contract=contract, assignments={}, in_flight=0
                 )

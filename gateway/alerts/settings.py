@@ -1,13 +1,14 @@
 """The tables [alerts] and [[alert]]: what is watched, and what is done then."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from federation.money import parse_money
 from gateway.knobs import KnobError, check_known, count, number
+from gateway.toml_places import Passage
 from policies.alerts import (
     CLEAR_PERCENT,
     LEVELS,
@@ -77,22 +78,20 @@ _PACE_LIMITS: Final[dict[str, tuple[float, float]]] = {
 }
 
 
-def read_alerts(pace: dict[str, Any], tables: Any) -> AlertsConfig:
-    """Read [alerts] and the [[alert]] tables. Raises KnobError, which names table and key."""
-    try:
-        made = _pace(pace)
-    except KnobError as error:
-        raise KnobError(f"[alerts] {error}") from None
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise KnobError("[[alert]] is a table in an array, written with two brackets")
-    if len(tables) > ALERTS_MAX:
-        raise KnobError(f"[[alert]] there may be {ALERTS_MAX} at most")
-    watched = tuple(_watched(table) for table in tables)
-    names = [each.rule.name for each in watched]
-    for name in names:
-        if names.count(name) > 1:
-            raise KnobError(f"[[alert]] {name}: two have this name")
-    return AlertsConfig(made, watched)
+def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
+    """Read [alerts] and the [[alert]] tables. Raises ConfigError, with the line."""
+    with pace.about():
+        made = _pace(pace.table)
+    watched: dict[str, Watched] = {}
+    for at, each in enumerate(tables, start=1):
+        if at > ALERTS_MAX:
+            raise each.error(f"there may be {ALERTS_MAX} at most")
+        found = _watched(each)
+        name = found.rule.name
+        if name in watched:
+            raise replace(each, named=f"[[alert]] {name}:").error("two have this name")
+        watched[name] = found
+    return AlertsConfig(made, tuple(watched.values()))
 
 
 def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None:
@@ -131,14 +130,12 @@ def _file(key: str, value: Any) -> str:
     return path
 
 
-def _watched(table: dict[str, Any]) -> Watched:
-    name = table.get("name")
+def _watched(given: Passage) -> Watched:
+    table, name = given.table, given.table.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise KnobError(f"[[alert]] needs a name of 1 to {NAME_CHARS_MAX} printable characters")
-    try:
+        raise given.error(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+    with replace(given, named=f"[[alert]] {name}:").about():
         return Watched(_rule(name, table), _webhooks(table), _command(table))
-    except KnobError as error:
-        raise KnobError(f"[[alert]] {name}: {error}") from None
 
 
 def _rule(name: str, table: dict[str, Any]) -> Rule:

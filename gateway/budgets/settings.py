@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from federation.identity import site_id
 from federation.money import NANOS_LIMIT, parse_money
-from gateway.knobs import KnobError, check_known, guarded, number
+from gateway.knobs import KnobError, check_known, flag, guarded, number
 from gateway.toml_places import Path as Place
 from gateway.toml_places import at_line
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
@@ -130,9 +130,7 @@ def _budget(table: dict[str, Any]) -> Budget:
     nanos, unit = read_amount(table.get(size), size)
     if not nanos:
         raise KnobError(f"{size} must be above zero")
-    is_hard = table.get("hard", True)
-    if not isinstance(is_hard, bool):
-        raise KnobError("hard must be true or false")
+    is_hard = flag("hard", table.get("hard", True))
     sites = table.get("sites", [])
     if not isinstance(sites, list) or len(sites) > SITES_MAX:
         raise KnobError(f"sites must be a list of up to {SITES_MAX} sites")

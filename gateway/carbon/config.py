@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from federation.address import is_local
-from gateway.knobs import KnobError, check_known, count, number
+from gateway.knobs import KnobError, check_known, count, flag, number
 from policies.carbon import (
     EMBODIED_G_MAX,
     INTENSITY_MAX_MG_PER_KWH,
@@ -213,9 +213,9 @@ def _read_series(table: Any) -> SeriesConfig:
     _check_table("series", table)
     _check_keys("series", table, SeriesConfig)
     for key, value in table.items():
-        if key == "repeats" and not isinstance(value, bool):
-            raise KnobError("series: repeats must be true or false")
-        if key != "repeats":
+        if key == "repeats":
+            flag("series: repeats", value)
+        else:
             _text(f"series: {key}", value)
     if "file" not in table:
         raise KnobError("series: needs a file")

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from federation.money import format_money
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
@@ -74,7 +75,7 @@ def _row(each: dict[str, Any]) -> list[Any]:
         case "price":
             now = "no such pool in that currency"
         case _:
-            now = show.count(each["records"], "record")
+            now = count(each["records"], "record")
     return [
         *(each["name"], each["severity"], each["what"], each["limit"]),
         *(now, settled, held, share, estimate, raised, show.when(each["last_fired_at_s"])),

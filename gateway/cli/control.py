@@ -2,6 +2,7 @@
 
 import click
 
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
@@ -19,7 +20,7 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json({"job": job_id, "cancelled": taken})
     else:
-        click.echo(f"{show.count(taken, 'task')} cancelled")
+        click.echo(f"{count(taken, 'task')} cancelled")
 
 
 @click.command()

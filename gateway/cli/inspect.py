@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
@@ -24,8 +25,8 @@ def status(reach: Reach, as_json: bool) -> None:
     for line in found["addresses"]:
         click.echo(f"  at {show.clean(line)}")
     click.echo(
-        f"{show.count(found['clients'], 'client')}, {show.count(found['jobs'], 'job')}, "
-        f"{show.count(found['waiting'], 'task')} waiting, "
+        f"{count(found['clients'], 'client')}, {count(found['jobs'], 'job')}, "
+        f"{count(found['waiting'], 'task')} waiting, "
         f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
     )
     keys = ("pool", "workers", "slots", "busy", "price")
@@ -106,7 +107,7 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
     for name, value in lines:
         click.echo(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
-        who = f"{show.count(why['workers'], 'worker')}: " if why["workers"] else ""
+        who = f"{count(why['workers'], 'worker')}: " if why["workers"] else ""
         click.echo(f"{'waits':>12}  {who}{show.clean(why['text'])}")
 
 

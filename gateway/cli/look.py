@@ -8,6 +8,7 @@ from click.core import ParameterSource
 
 from federation.money import format_money, parse_money
 from federation.wishes import WHEN_CLOSED, wishes_plain
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -193,7 +194,7 @@ def explain(
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
     for rest in found.get("places_left_off", ()):
-        workers, tasks = show.count(rest["workers"], "worker"), rest["in_flight"]
+        workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
         click.echo(f"and {workers} more of {show.clean(rest['pool'])}, with {tasks:,} of its tasks")
     for note in found.get("notes", ()):
         click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from federation.money import parse_money
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.between import show_statement, statement_report
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
@@ -167,7 +168,7 @@ def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) ->
         click.echo(to_csv(made), nl=False)
     elif parquet is not None:
         write_whole(Path(parquet), functools.partial(write_parquet, made))
-        click.echo(f"{show.count(len(made.rows), 'row')} written to {parquet}")
+        click.echo(f"{count(len(made.rows), 'row')} written to {parquet}")
     return as_json or as_csv or parquet is not None
 
 

@@ -6,6 +6,7 @@ import click
 
 from federation.money import format_money
 from federation.wishes import USUAL_PROJECT
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import moment
@@ -110,7 +111,7 @@ def _money(each: dict[str, Any], key: str) -> str:
 
 
 def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:
-    what = f"{show.count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
+    what = f"{count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
     if each["cancelled_s"] is not None:
         left = max(each["cancelled_s"], each["from_s"])
         fee = f"{each['cancel_factor']:.0%} of the price of what was left from {show.when(left)} on"

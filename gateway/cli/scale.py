@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from federation.errors import GridError
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
@@ -40,7 +41,7 @@ def scale(why: bool, reach: Reach, as_json: bool) -> None:
     )
     for each in found:
         for line in _lines(each, why=why):
-            click.echo(f"{each['pool']}: {line}")
+            click.echo(show.clean(f"{each['pool']}: {line}"))
 
 
 def _row(row: dict[str, Any]) -> list[Any]:
@@ -77,8 +78,9 @@ def _would(row: dict[str, Any]) -> list[str]:
     found = []
     for key, words in (("start", "start"), ("cancel", "cancel"), ("drain", "let go")):
         if row[key]:
-            slots = f", {row[key] * row['pilot_slots']} slots" if key == "start" else ""
-            found.append(f"would {words} {show.count(row[key], 'pilot')}{slots}")
+            slots = count(row[key] * row["pilot_slots"], "slot")
+            of_start = f", {slots}" if key == "start" else ""
+            found.append(f"would {words} {count(row[key], 'pilot')}{of_start}")
     if row["tasks"]:
         found.append(
             "no work is placed here now, so all that waits and fits is counted; of that a plan may "
@@ -107,14 +109,14 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
     for what, text in found["steps"]:
-        click.echo(f"ok      {what}: {text}")
+        click.echo(show.clean(f"ok      {what}: {text}"))
     if found["failed"] is not None:
         what, text = found["failed"]
-        raise click.ClickException(f"{what}: {text}")
+        raise click.ClickException(show.clean(f"{what}: {text}"))
     if not found["pilot"]:
         _show_slots(reach, name)
         return
-    click.echo(f"ok      start: pilot {found['pilot']}")
+    click.echo(show.clean(f"ok      start: pilot {found['pilot']}"))
     worker = _wait_for(reach, found["pilot"], wait_s)
     if worker is None:
         raise click.ClickException(
@@ -122,7 +124,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
             "its host may not reach this gateway (dial in [pool.scale]), or lack gridfed there "
             "(`gridfed scale --why`)"
         )
-    known = f" = {worker['grid_id']}" if worker["grid_id"] else ""
+    known = f" = {show.clean(worker['grid_id'])}" if worker["grid_id"] else ""
     click.echo(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
     began_s = time.monotonic()
     try:

@@ -129,11 +129,6 @@ def when(epoch_s: float | None) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def count(number: int, noun: str) -> str:
-    """So many of them, in words: `1 slot`, `2,000 slots`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def seconds(ns: int | str) -> str:
     """A duration given in nanoseconds, in seconds; as text where it has over 63 bits."""
     return f"{int(ns) / 1e9:,.3f}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -90,7 +91,7 @@ def windows(
         )
         return
     for name, plan in chosen.items():
-        many = f": {show.count(len(plan.windows), 'window')}" if plan.windows else ""
+        many = f": {count(len(plan.windows), 'window')}" if plan.windows else ""
         click.echo(show.clean(f"{name}{many}"))
         for line in _lines(plan):
             click.echo(f"  {show.clean(line)}")

@@ -330,10 +330,10 @@ async def check_no_capacity(scene: Scene) -> None:
 
 
 async def check_denied(scene: Scene) -> None:
-    """Wrong credentials: NEVER, by every call that needs them."""
-    grid = scene.bench.denied(scene.launch)
-    await scene.fault(grid.check(), Blame.NEVER, "check() with wrong credentials")
-    await scene.fault(grid.start(scene.order()), Blame.NEVER, "start() with wrong credentials")
+    """Wrong credentials: NEVER, or what the bench says, by every call that needs them."""
+    grid, blame = scene.bench.denied(scene.launch), scene.bench.denied_blame
+    await scene.fault(grid.check(), blame, "check() with wrong credentials")
+    await scene.fault(grid.start(scene.order()), blame, "start() with wrong credentials")
     await scene.until_nothing_is_left()
 
 
@@ -348,6 +348,7 @@ async def check_down(scene: Scene) -> None:
             await scene.fault(one.pilots(), Blame.AGAIN, "pilots() of what is down")
             await scene.fault(one.start(scene.order()), Blame.AGAIN, "start() of what is down")
             await scene.fault(one.stop(order.names()), Blame.AGAIN, "stop() of what is down")
+    await scene.until_it_answers(grid)
     await scene.until(grid, "the grid is back", lambda shown: shown.keys() <= set(order.names()))
 
 

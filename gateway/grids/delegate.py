@@ -3,8 +3,9 @@
     Delegate.run
     ├── Engine.run          the engine itself; what it tells comes in by `_told`
     ├── Lot.run             a worker's conversation with the gateway, and its book; one or more
-    ├── _regroup_often      as slots are lent and taken back, lots begin and end
     └── _watch              moments: notices, recalls, parcels that the engine has lost; pulses
+
+As slots are lent and taken back, lots begin and end (_regroup).
 
 A worker never changes its slots. When the engine has more of them another lot begins; when it has
 fewer, one drains as any worker does, and is gone when what it has under way has ended. An engine
@@ -48,7 +49,8 @@ from federation.messages import (
     Returned,
 )
 from federation.transport import TlsSettings
-from gateway.child import collect_seldom
+from federation.words import count
+from gateway.child import collect_seldom, first_of
 from gateway.conversation import Lapsed
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import (
@@ -56,17 +58,19 @@ from gateway.grids.delegating import (
     Broken,
     Cancelled,
     Done,
+    Ended,
     Engine,
     Found,
     Home,
     Keeping,
-    Label,
     Lost,
     News,
     Room,
 )
-from gateway.grids.estate import Estate
+from gateway.grids.estate import Estate, label_of
+from gateway.grids.kinds import open_engine, read_settings
 from gateway.grids.parcels import Book, regroup
+from gateway.knobs import KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
@@ -74,16 +78,13 @@ from gateway.worker.limits import die_with_parent
 from gateway.worker.pieces import Terms
 
 WATCH_S: Final = 0.05
-PULSE_S: Final = 2.0
 PULSE_SLOTS_MAX: Final = 200  # of a lot's slots so many are shown
 GONE_S: Final = 5.0  # what the engine does not hold for so long, and says nothing of, is lost
 SHRINK_S: Final = 5.0  # fewer slots for so long, and a lot ends
 LOTS_MAX: Final = 16
 LOT_SLOTS_MAX: Final = 4_096
 STOP_S: Final = 10.0  # how long what runs may take to end when the process stops
-GOODBYE_S: Final = 2.0
 NOTICE_MAX_S: Final = 30 * 86_400.0
-REPORT_SLACK_BYTES: Final = 512 << 10
 RESTART_MIN_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
 
@@ -123,7 +124,6 @@ class Lot:
         self._engine = owner.engine
         self.number = number
         self.slots = slots
-        self.name = f"{owner.settings.name}-{number}"
         self.book = Book(f"{owner.settings.name}-{owner.life}-{number}", slots)
         self.is_ending = False
         self._is_draining = False
@@ -186,10 +186,13 @@ class Lot:
             *(message.assignment, message.job, message.function),
             *(message.timeout_s, message.prints),
         )
-        left = self._owner.claim(self, terms, message.first, message.arguments)
+        estate = self._owner.estate
+        left = estate.find(terms, message.first, message.arguments)
         self.book.assign(terms, message.first, message.arguments, left, trio.current_time())
         for name, _, _ in left:
-            self._owner.hand_over(self, name)
+            outcome = estate.drop(name)
+            if outcome is not None:
+                self.hear_engine(outcome)
         if message.function in self.book.known or message.function in self._asked:
             return
         if self._owner.has(message.function):
@@ -208,12 +211,17 @@ class Lot:
     def _part(self) -> None:
         """The gateway ends. If it comes again it gives us its tasks again: what is out stays so."""
         if self._owner.take_up_s:
-            self._owner.leave(self.book)
+            now_s = trio.current_time()
+            for name, sent in self.book.sent.items():
+                piece = sent.piece
+                label = label_of(piece.terms, piece.first, piece.arguments)
+                self._owner.estate.add(name, label, now_s)
+            self.book.drop_all()  # and nothing is cancelled below
         self._drop_all()
 
     # --- what the engine tells -----------------------------------------------------------------
 
-    def hear_engine(self, news: Begun | Done | Lost | Broken | Cancelled) -> None:
+    def hear_engine(self, news: Begun | Ended) -> None:
         """Something has become of a parcel of ours."""
         book, now_s = self.book, trio.current_time()
         reports: list[Report] = []
@@ -239,10 +247,10 @@ class Lot:
             for returned in self.book.withdraw_all():
                 self._gateway.post(returned)
         else:
-            bytes_max = self._gateway.message_bytes_max
-            self.book.result_bytes_max = max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
-            for parcel in self.book.feed():
-                self._engine.send(parcel)
+            self.book.result_bytes_max = self._gateway.result_bytes_max
+            while parcels := self.book.feed():  # an engine may be done with them at once
+                for parcel in parcels:
+                    self._engine.send(parcel)
         for answer in self.book.answers(trio.current_time()):
             self._gateway.post(answer)
         self._gateway.flush()
@@ -259,7 +267,7 @@ class Lot:
             del self._missing[name]
             self.hear_engine(Lost(name, "the engine knows nothing of it any more"))
         is_heard = self._gateway.is_open and not self._said_bye
-        if is_heard and now_s - self._pulse_s > min(PULSE_S, self._gateway.beat_s):
+        if is_heard and now_s - self._pulse_s > self._gateway.pulse_s:
             self._pulse_s = now_s
             self._gateway.post(Pulse(self._pulse(now_s)))
         self.feed()
@@ -287,7 +295,6 @@ class Lot:
         """Say goodbye, and leave at work what is."""
         self.is_ending = True
         self.feed()
-        self._owner.leave(self.book)
         self.book.drop_all()
         await self._say_bye("detached")
 
@@ -307,8 +314,7 @@ class Lot:
     async def _say_bye(self, why: str) -> None:
         self._said_bye = True
         self._gateway.post(Bye(why))
-        with trio.move_on_after(GOODBYE_S):
-            await self._gateway.settle()
+        await self._gateway.settle()
         self._scope.cancel()
 
 
@@ -327,8 +333,7 @@ class Delegate:
         self.take_up_s = keeping.take_up_s if keeping is not None else 0.0
         self._detaches = keeping is not None and keeping.detaches
         self._engine_scope = trio.CancelScope()
-        self._estate = Estate()
-        self._claims: dict[str, int] = {}  # parcels of a former life, and the lots that have them
+        self.estate = Estate()
         self._functions = Functions()
         self._put: set[bytes] = set()  # bodies that the engine has
         self._lots: dict[int, Lot] = {}
@@ -346,7 +351,7 @@ class Delegate:
                 await self._run_engine()
 
     async def _run_engine(self) -> None:
-        """Run the engine, and again should it fail; what it had then is lost."""
+        """Run the engine, and again should it fail: by `holds` it is known what it still has."""
         wait_s = RESTART_MIN_S
         while True:
             started_s = trio.current_time()
@@ -390,59 +395,25 @@ class Delegate:
             return
         if isinstance(news, Found):
             if self.take_up_s:
-                self._estate.add(news.parcel, news.label, trio.current_time())
+                self.estate.add(news.parcel, news.label, trio.current_time())
             return
-        if news.parcel in self._estate:
+        if news.parcel in self.estate:
             if isinstance(news, Done):
-                self._estate.keep(news)
+                self.estate.keep(news)
             elif not isinstance(news, Begun):
-                self._estate.drop(news.parcel)  # whoever has its tasks sends them anew
+                self.estate.drop(news.parcel)  # whoever has its tasks sends them anew
             return
-        if isinstance(news, Begun):
-            number = self._claims.get(news.parcel)
-        else:
-            number = self._claims.pop(news.parcel, None)
-        lot = self._lots.get(_lot_of(news.parcel) if number is None else number)
-        if lot is not None:
-            lot.hear_engine(news)
-
-    # --- what a former life has left -----------------------------------------------------------
-
-    def claim(
-        self, lot: Lot, terms: Terms, first: int, arguments: list[bytes]
-    ) -> list[tuple[str, int, int]]:
-        """The parcels at the engine that are of these tasks; they are the lot's from now on."""
-        if not self._estate:
-            return []
-        found = self._estate.find(terms, first, arguments)
-        self._claims |= {name: lot.number for name, _, _ in found}
-        return found
-
-    def hand_over(self, lot: Lot, name: str) -> None:
-        """A lot has a parcel of the estate in its book: tell it what became of that, if it did."""
-        outcome = self._estate.drop(name)
-        if outcome is not None:
-            del self._claims[name]
-            lot.hear_engine(outcome)
-
-    def leave(self, book: Book) -> None:
-        """A lot lets go of what it has at the engine, and that goes on."""
-        for name, sent in book.sent.items():
-            piece, terms = sent.piece, sent.piece.terms
-            label = Label.of(
-                *(terms.job, piece.first, terms.function, piece.arguments),
-                *(terms.timeout_s, terms.prints),
-            )
-            self._claims.pop(name, None)
-            self._estate.add(name, label, trio.current_time())
-        book.sent.clear()
+        for lot in self._lots.values():
+            if news.parcel in lot.book.sent:
+                lot.hear_engine(news)
+                return
 
     def _clear_estate(self, now_s: float) -> None:
         """End what nobody has given us the tasks of: they were stopped, or run elsewhere."""
-        names = self._estate.stale(now_s - self.take_up_s)
+        names = self.estate.stale(now_s - self.take_up_s)
         if names:
             for name in names:
-                self._estate.drop(name)
+                self.estate.drop(name)
             self.say(f"ends {len(names)} parcels of a former life: nobody wants them any more")
             self.engine.cancel(names, running=True)
 
@@ -467,7 +438,7 @@ class Delegate:
     def _begin(self, slots: int) -> Lot:
         self._next_lot += 1
         lot = self._lots[self._next_lot] = Lot(self, self._next_lot, slots)
-        self.say(f"works with {slots} slot{'s' * (slots != 1)} of the engine")
+        self.say(f"works with {count(slots, 'slot')} of the engine")
         return lot
 
     async def _keep(self, lot: Lot) -> None:
@@ -479,7 +450,7 @@ class Delegate:
                 self.engine.cancel(lot.book.drop_all(), running=True)
 
     async def _end(self, lot: Lot) -> None:
-        self.say(f"gives up {lot.slots} slot{'s' * (lot.slots != 1)}: the engine has fewer")
+        self.say(f"gives up {count(lot.slots, 'slot')}: the engine has fewer")
         await lot.end()
 
     # --- the clock, and the end ----------------------------------------------------------------
@@ -492,7 +463,7 @@ class Delegate:
                 lot.watch(now_s)
             if self._fewer_since_s is not None:
                 self._regroup(now_s)
-            if self._estate:
+            if self.estate:
                 self._clear_estate(now_s)
 
     def stop(self) -> None:
@@ -514,12 +485,6 @@ class Delegate:
         self._nursery.cancel_scope.cancel()
 
 
-def _lot_of(parcel: str) -> int:
-    """The number in a parcel's name, NAME-LOT-PARCEL; 0, which is no lot's, where there is none."""
-    parts = parcel.rsplit("-", 2)
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
-
-
 async def run_delegate(told: dict[str, Any], secret: str) -> int:
     """Run the process by what it was told on its standard input; its exit code."""
 
@@ -531,7 +496,11 @@ async def run_delegate(told: dict[str, Any], secret: str) -> int:
     forbid_unpickling(say)
     kind = resolve_name(told["kind"])
     home = Home(told["pool"], told["mark"], Path(told["folder"]), say)
-    engine = kind.open(kind.read(told["table"]), home)
+    try:
+        engine = open_engine(kind, read_settings(kind, told["table"]), home)
+    except KnobError as error:
+        say(f"gives up: {error}")
+        return 1
     settings = DelegateSettings(
         address=told["gateway"],
         pool=told["pool"],
@@ -547,7 +516,7 @@ async def run_delegate(told: dict[str, Any], secret: str) -> int:
             await delegate.run()
             nursery.cancel_scope.cancel()
     except* GridError as errors:
-        say(f"gives up: {_first(errors)}")
+        say(f"gives up: {first_of(errors)}")
         delegate.exit_code = 1
     return delegate.exit_code
 
@@ -556,13 +525,6 @@ async def _stop_on_signal(delegate: Delegate) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             delegate.stop()
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def main() -> None:

@@ -167,7 +167,8 @@ class Found:
     label: Label
 
 
-News = Room | Begun | Done | Lost | Broken | Cancelled | Found
+Ended = Done | Lost | Broken | Cancelled
+News = Room | Begun | Found | Ended
 
 
 class Engine(Protocol):

@@ -1,7 +1,7 @@
 """What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Final
 
@@ -35,9 +35,16 @@ class Shape:
     slots: int = 1
     start_s: float = 0.0
     limit_s: float | None = None
+    _at_once: dict[Need, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at_once(self, need: Need) -> int:
         """How many tasks of a need one pilot runs at once; 0: it can't run any."""
+        found = self._at_once.get(need)
+        if found is None:  # thousands of jobs are alike
+            found = self._at_once[need] = self._most_at_once(need)
+        return found
+
+    def _most_at_once(self, need: Need) -> int:
         found = 0
         for offer in self.offers:
             if judge(need, offer) is None:
@@ -92,36 +99,25 @@ def demand(
     """
     if broker.draining:
         return Work()
-    tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
-    least_s = inf
+    tasks, slot_s, weighed_s, spread, least_s = 0, 0.0, 0.0, 0, inf
     stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
     room = Room(broker, pool, slots_max, now_s, now_s + shape.start_s)
     kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
-    awaited = kept
-    at_once: dict[Need, int] = {}
-    for job in broker.waiting_jobs:
-        placed = _could_come(broker, job, pool) if is_dry else _placed(job, pool)
-        if awaited and any(each.who.includes(job.whose) for each in booked):
-            done = min(placed, awaited)
-            placed, awaited = placed - done, awaited - done
-        if not placed or not room.may_begin(job):
-            continue
-        if job.need not in at_once:
-            at_once[job.need] = shape.at_once(job.need)
-        known_s = dispatch.known_s(job, broker.durations.of(job.spec.function))
-        seats = at_once[job.need] if shape.outlasts(known_s) else 0
+    for job, placed in _waiting(broker, pool, room, kept, booked, is_dry=is_dry):
+        mean_s = broker.durations.of(job.spec.function)
+        known_s = dispatch.known_s(job, mean_s)
+        seats = shape.at_once(job.need) if shape.outlasts(known_s) else 0
         if not seats:
             if not is_dry:  # else it may well be for others
                 stranded, stranded_why = stranded + placed, shape.objection(job.need, known_s)
                 stranded_jobs.append(job.id)
             continue
-        task_s = _task_s(broker, job, task_s_unknown, now_s)
+        task_s = _task_s(job, _here_s(broker, job, mean_s), task_s_unknown, now_s)
         if is_dry:
             placed -= _done_elsewhere(broker, job, pool, shape.start_s / task_s, placed)
         wide = ceil(placed * shape.slots / seats)
-        at_most = room.take(job, wide)
-        if not at_most:
+        if not (at_most := room.take(job, wide)):
             continue
         least_s = min(least_s, known_s or 0.0)
         tasks += placed
@@ -131,7 +127,7 @@ def demand(
         if job.spec.wishes.deadline_s is not None:
             due.append((job.spec.wishes.deadline_s, wide, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
-    running, idle, running_s = _running(broker, pool, shape, at_once, now_s)
+    running, idle, running_s = _running(broker, pool, shape, now_s)
     return Work(
         *(tasks + running, slot_s + running_s, running_s, tuple(sorted(due)), mean),
         owed=_owed(broker, pool, shape, room.may_begin),
@@ -144,28 +140,41 @@ def demand(
     )
 
 
-def _running(
-    broker: Broker, pool: str, shape: Shape, at_once: dict[Need, int], now_s: float
-) -> tuple[int, int, float]:
+def _waiting(
+    broker: Broker, pool: str, room: Room, kept: int, booked: Sequence[Seats], *, is_dry: bool
+) -> Iterator[tuple[Job, int]]:
+    """The jobs that may begin in a pool, and how many of their tasks wait for more slots there.
+
+    Args:
+        kept: slots that are booked and have no task: they will do theirs; `booked`: for whom.
+    """
+    for job in broker.waiting_jobs:
+        placed = _could_come(broker, job, pool) if is_dry else _placed(job, pool)
+        if kept and any(each.who.includes(job.whose) for each in booked):
+            done = min(placed, kept)
+            placed, kept = placed - done, kept - done
+        if placed and room.may_begin(job):
+            yield job, placed
+
+
+def _running(broker: Broker, pool: str, shape: Shape, now_s: float) -> tuple[int, int, float]:
     """What a pool's workers have: tasks, slots that stand idle for them, slot-seconds left."""
     tasks, idle, left_s = 0, 0, 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
-            idle += _kept_idle(worker, shape, at_once) if worker.free else 0
+            idle += _kept_idle(worker, shape) if worker.free else 0
             left_s += worker.left_s(now_s)
     return tasks, idle, left_s
 
 
-def _kept_idle(worker: Worker, shape: Shape, at_once: dict[Need, int]) -> int:
+def _kept_idle(worker: Worker, shape: Shape) -> int:
     """Slots of a worker that stand idle for what its tasks hold of what is counted of it."""
     idle = 0
     for each in worker.assignments.values():
         if each.job.counted:
-            need, tasks = each.job.need, len(each.left)
-            if need not in at_once:
-                at_once[need] = shape.at_once(need)
-            idle += ceil(tasks * shape.slots / max(1, at_once[need])) - tasks
+            tasks, seats = len(each.left), max(1, shape.at_once(each.job.need))
+            idle += ceil(tasks * shape.slots / seats) - tasks
     return min(idle, max(0, worker.slots - worker.in_flight))
 
 
@@ -183,7 +192,7 @@ def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bo
             continue
         left = job.waiting + job.in_flight
         slots = min(left, job.spec.slots_sold)
-        known_s = _measured_s(broker, job)
+        known_s = _here_s(broker, job, broker.durations.of(job.spec.function))
         if known_s is not None:
             slots = min(slots, ceil(left * known_s / max(shape.start_s, TASK_MIN_S)))
         if slots and shape.at_once(job.need):
@@ -191,19 +200,18 @@ def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bo
     return owed
 
 
-def _measured_s(broker: Broker, job: Job) -> float | None:
-    """How long a task of a job takes here, or anywhere, where it was measured."""
-    function = job.spec.function
-    return broker.durations.by_site(function).get("") or broker.durations.of(function)
+def _here_s(broker: Broker, job: Job, mean_s: float | None) -> float | None:
+    """How long a task of a job takes here where sites differ; else as long as in the mean."""
+    return broker.durations.by_site(job.spec.function).get("", mean_s)
 
 
-def _task_s(broker: Broker, job: Job, unknown_s: float, now_s: float) -> float:
+def _task_s(job: Job, known_s: float | None, unknown_s: float, now_s: float) -> float:
     """How long a task of a job is taken to be: as measured; else as its owner says.
 
     What another site says is bounded: it pays for what its tasks took, and for no slot that was
     started because they were said to take long. What has run already is no word.
     """
-    known_s, claim_s = _measured_s(broker, job), job.spec.task_s
+    claim_s = job.spec.task_s
     if known_s is None and claim_s is not None:
         known_s = claim_s
         if job.spec.path:
@@ -256,9 +264,10 @@ def _could_come(broker: Broker, job: Job, pool: str) -> int:
 
 def _done_elsewhere(broker: Broker, job: Job, pool: str, rounds: float, tasks: int) -> int:
     """How many of so many tasks other slots of ours do in so many rounds."""
-    slots = sum(
-        each.slots
-        for each in broker.workers.values()
-        if each.offer.pool != pool and not each.draining and dispatch.refusal(job, each) is None
-    )
-    return min(tasks, int(slots * min(rounds, tasks)))
+    slots, rounds = 0, min(rounds, tasks)
+    for each in broker.workers.values():
+        if slots * rounds >= tasks:  # of thousands of workers the first few may be enough
+            break
+        if each.offer.pool != pool and dispatch.refusal(job, each) is None:
+            slots += each.slots
+    return min(tasks, int(slots * rounds))

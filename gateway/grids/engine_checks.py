@@ -25,20 +25,17 @@ from typing import Any, Final
 import trio
 
 from gateway.grids.delegating import (
-    Begun,
     Broken,
     Cancelled,
     Done,
+    Ended,
     Engine,
     Found,
     Keeping,
-    Lost,
     News,
     Parcel,
     Room,
 )
-
-Ended = Done | Lost | Broken | Cancelled
 
 
 def double(value: Any) -> Any:
@@ -124,11 +121,7 @@ class Stage:
 
     def ends(self, name: str) -> list[Ended]:
         """What was told of a parcel's end; the second time it counts for nothing."""
-        return [
-            each
-            for each in self.told
-            if not isinstance(each, Room | Begun | Found) and each.parcel == name
-        ]
+        return [each for each in self.told if isinstance(each, Ended) and each.parcel == name]
 
     async def end(self, name: str) -> Ended:
         """Wait for a parcel's end."""

@@ -5,7 +5,7 @@ nothing of parcels. A parcel that is still at the engine is known again by what 
 its tasks' job and numbers, its function and its arguments, byte for byte. So whoever gives a job's
 name to other calls gets no result of the first. Pure.
 
-    Found ──► add ──► claim (its tasks are assigned to a lot) ──► the lot's, as any other
+    Found ──► add ──► find, drop (its tasks are assigned to a lot) ──► the lot's, as any other
                  └──► stale (nobody has asked for it for so long) ──► cancelled
 """
 
@@ -21,6 +21,13 @@ class _Left:
     label: Label
     since_s: float
     outcome: Done | None = None
+
+
+def label_of(terms: Terms, first: int, arguments: Sequence[bytes]) -> Label:
+    """The label of an assignment's tasks from `first` on."""
+    return Label.of(
+        *(terms.job, first, terms.function, arguments), *(terms.timeout_s, terms.prints)
+    )
 
 
 class Estate:
@@ -65,15 +72,13 @@ class Estate:
         """
         found: list[tuple[str, int, int]] = []
         at, stop = first, first + len(arguments)
-        while at < stop:
+        while self._left and at < stop:
             low, at = at, at + 1
             for name in self._at.get((terms.job, low), ()):
                 label = self._left[name].label
                 high = low + label.count
                 calls = arguments[low - first : high - first]
-                if high <= stop and label == Label.of(
-                    *(terms.job, low, terms.function, calls, terms.timeout_s, terms.prints)
-                ):
+                if high <= stop and label == label_of(terms, low, calls):
                     found.append((name, low, high))
                     at = high
                     break

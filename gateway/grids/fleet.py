@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.grids.contract import PILOT_MARK, Order, Sighting, Stand
+from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
 from policies.butler import MINUTE_S, Past, Pilot, Stage
 
 UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is made again, …
@@ -118,24 +118,16 @@ class Fleet:
             self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
         self.starts += [now_s] * len(names)
 
-    def refused(
-        self,
-        order: Order,
-        text: str,
-        now_s: float,
-        *,
-        is_final: bool = False,
-        is_full: bool = False,
-    ) -> None:
+    def refused(self, order: Order, fault: GridFault, now_s: float) -> None:
         """The grid did not take an order. What it has shown of it is there nevertheless.
 
-        After a final one there is no other until `forgive`. One that is full has as many as it
-        takes, which is no failure.
+        Where it is not to be asked again there is no other until `forgive`. One that is full has as
+        many as it takes, which is no failure.
         """
-        if is_final:
+        made, text = self.orders.pop(order.name, None), str(fault)
+        if fault.blame is Blame.NEVER and not fault.is_full:
             self.barred = text
-        made = self.orders.pop(order.name, None)
-        if made is not None and is_full:
+        if made is not None and fault.is_full:
             self.why = text
             for name in made.missing:
                 self.pilots.pop(name, None)
@@ -147,12 +139,8 @@ class Fleet:
         self.barred = ""
         self._works()
 
-    def drained(self, names: Iterable[str], now_s: float) -> None:
-        """These get nothing more."""
-        self.stopped(names, now_s)
-
     def stopped(self, names: Iterable[str], now_s: float) -> None:
-        """The grid was told to stop these, or will be. Those that have ended meanwhile are none."""
+        """These get nothing more, and are stopped. Those that have ended meanwhile are none."""
         for name in names:
             known = self.pilots.get(name)
             if known is not None and not known.is_let_go:
@@ -290,8 +278,9 @@ class Fleet:
                 del self.orders[name]  # nobody wants it any more
                 self._give_up(made, "", now_s)
             elif made.tries >= TRIES_MAX:
+                del self.orders[name]
                 text = f"the grid took an order {made.tries} times, and does not show it"
-                self.refused(made.order, text, now_s)
+                self._give_up(made, text, now_s)
             else:
                 made.at_s = now_s
                 made.tries += 1

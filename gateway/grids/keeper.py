@@ -25,10 +25,11 @@ from gateway.grids.carried import Carried
 from gateway.grids.contract import Order, Provisioning, Sighting, Stand
 from gateway.grids.demand import Shape, demand
 from gateway.grids.fleet import AtWork, Fleet
-from gateway.grids.ordering import Ordering, in_words
+from gateway.grids.ordering import Ordering, Tidings, in_words
 from gateway.jobs import Worker
 from policies.asks import House
 from policies.butler import (
+    NO_GROWTH,
     Growth,
     Orders,
     Past,
@@ -46,6 +47,7 @@ ROUND_S: Final = 0.25
 ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
 HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their way
 PRICE_STEP: Final = 0.02  # a price that changed by less is as it was
+START_STEP: Final = 0.05  # a start that takes longer or shorter by less takes as long as it did
 FACTS_S: Final = 30.0  # capacity and limits are asked for so often
 STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
 CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
@@ -99,6 +101,7 @@ class Keeper:
         self._ahead_s: float | None = None  # of the time of day before the clock that only runs
         self._say_it = say
         self._ordering = Ordering(pool, grid, self.fleet, self._now, self._say)
+        self._tidings = Tidings(self._say)
         self._house = house
         self.round_s = ROUND_S
         self._reprice = reprice
@@ -121,7 +124,8 @@ class Keeper:
         """Keep the pool until cancelled. What it started goes on: the next life takes it up."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._tell_growth(self._workers(), self._now())
+            now_s = self._now()
+            self._tell_growth(self._workers(), self._past(now_s), now_s)
             await self._look_whether_it_works()
             while True:
                 took_s = await self._round()
@@ -205,10 +209,10 @@ class Keeper:
         pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
         pilots = self._with_returning(pilots, workers)
         self.decided = attend(self.rules, pilots, self.work, past, now_s)
-        self._tell_growth(workers, now_s)
+        self._tell_growth(workers, past, now_s)
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, workers, at_work, now_s)
-            self._ordering.tidings.tell(now_s)
+            self._tidings.tell(now_s)
         return trio.current_time() - began_s
 
     def _now(self) -> float:
@@ -225,6 +229,7 @@ class Keeper:
             self._ahead_s = ahead_s
             self.fleet.clock_set(by_s)
             self._ordering.clock_set(by_s)
+            self._tidings.said_s += by_s
             for noted in (self._idle_since_s, self._strange_s, self._kept):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
             self._looked_s += by_s
@@ -355,8 +360,8 @@ class Keeper:
         at_work: Mapping[str, AtWork],
         now_s: float,
     ) -> None:
-        tidings, why = self._ordering.tidings, orders.why[0] if orders.why else ""
-        made = self._ordering.order(orders.start, now_s) if orders.start else []
+        tidings, why = self._tidings, orders.why[0] if orders.why else ""
+        made = self._ordering.order(orders.start, now_s)
         tidings.add("ordered", sum(each.pilots for each in made), why)
         tidings.add("let go", len(orders.cancel) + len(orders.drain), why)
         tidings.add("taken back", len(orders.undrain), why)
@@ -364,8 +369,7 @@ class Keeper:
             self._nursery.start_soon(self._start, order)
         for order in self.fleet.unseen(now_s):
             self._nursery.start_soon(self._start, order)
-        self.fleet.drained(orders.drain, now_s)
-        self.fleet.stopped(orders.cancel, now_s)
+        self.fleet.stopped([*orders.drain, *orders.cancel], now_s)
         self.fleet.taken_back(orders.undrain, now_s)
         for name in orders.undrain:
             handle = self._drained.pop(name)
@@ -487,19 +491,18 @@ class Keeper:
             self._awaited = awaited
             self._expect(events.PilotsAwaited(self.pool.name, awaited))
 
-    def _tell_growth(self, workers: Mapping[str, Worker], now_s: float) -> None:
+    def _tell_growth(self, workers: Mapping[str, Worker], past: Past, now_s: float) -> None:
         there = sum(each.slots for each in workers.values() if not each.draining)
         there += sum(
             each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
         )
-        past = self._past(now_s)
-        found = growth(self.rules, past, there, self.fleet.slots_coming, now_s)
-        found = found._replace(start_s=found.start_s + self._ordering.wait_s(now_s))
-        if self.trouble or self.scale.dry_run:
-            found = Growth(0, 0.0, 0.0)
-        found = found._replace(start_s=round(found.start_s, 1))
+        found = NO_GROWTH
+        if not self.trouble and not self.scale.dry_run:
+            found = growth(self.rules, past, there, self.fleet.slots_coming, now_s)
+            wait_s = self._ordering.wait_s(now_s)
+            found = found._replace(start_s=round(found.start_s + wait_s, 1))
         tags = self._carried.kept(self._promised.tags) if self._promised is not None else None
-        if self._broker.growth.get(self.pool.name) != found or tags != self._told_tags:
+        if _is_news(self._broker.growth.get(self.pool.name), found) or tags != self._told_tags:
             self._told_tags = tags
             self._expect(events.PoolGrows(self.pool.name, found, tags))
 
@@ -541,3 +544,10 @@ class Keeper:
 
     def _say(self, text: str) -> None:
         self._say_it(f"pool {self.pool.name}: {text}")
+
+
+def _is_news(told: Growth | None, found: Growth) -> bool:
+    """Whether a pool could grow otherwise than was told; that a queue moves on is none at once."""
+    if told is None or told._replace(start_s=found.start_s) != found:
+        return True
+    return abs(found.start_s - told.start_s) > max(ROUND_S, START_STEP * told.start_s)

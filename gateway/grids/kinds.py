@@ -29,7 +29,7 @@ def kind_names() -> list[str]:
 
 def find_kind(name: str) -> GridKind | DelegatingKind:
     """The kind of that name. Raises KnobError, which says what there is, or what to install."""
-    found = [each for each in entry_points(group=GROUP) if each.name == name]
+    found = _installed(name)
     if name in BUILT_IN:
         whose = f", and {_owners(found)} must not have one of that name" if found else ""
         raise KnobError(f"kind {name!r} is gridfed's own and no grid that starts pilots{whose}")
@@ -84,8 +84,12 @@ def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> 
 
 
 def _whose(kind: GridKind | DelegatingKind) -> str:
-    found = [each for each in entry_points(group=GROUP) if each.name == kind.name]
-    return f"kind {kind.name!r} of {_owners(found) or 'nobody that is installed'}"
+    owners = _owners(_installed(kind.name)) or "nobody that is installed"
+    return f"kind {kind.name!r} of {owners}"
+
+
+def _installed(name: str) -> list[EntryPoint]:
+    return [each for each in entry_points(group=GROUP) if each.name == name]
 
 
 def _load(entry: EntryPoint) -> GridKind | DelegatingKind:

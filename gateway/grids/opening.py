@@ -81,9 +81,8 @@ def open_engine_pools(
     pools = []
     for pool in config.pools:
         if pool.is_delegated:
-            home = EngineHome(
-                config.state_path / "pools" / mark_of(config, pool), mark_of(config, pool)
-            )
+            mark = mark_of(config, pool)
+            home = EngineHome(config.state_path / "pools" / mark, mark)
             make_folder(home.folder)
             pools.append(EnginePool(pool, home, address, config.rules.secret, say))
     return pools
@@ -126,12 +125,13 @@ def launch_of(
         )
     if scale.ca_file:
         environment["GRIDFED_TLS_CA_FILE"] = scale.ca_file
-    folder = config.state_path / "pools" / mark_of(config, pool)
+    mark = mark_of(config, pool)
+    folder = config.state_path / "pools" / mark
     make_folder(folder)
     return Launch(
         config.name,
         pool.name,
-        mark_of(config, pool),
+        mark,
         scale.dial or _far(pool.name, addresses),
         environment,
         folder,
@@ -150,7 +150,7 @@ def mark_of(config: SiteConfig, pool: PoolConfig) -> str:
     # A pool that has a folder is known by it, and so are its pilots: by the path of the state, as
     # all were before 2026-11-23 (two hosts may share that), or by the number of before the books
     # were moved to a server.
-    known = [str(Path(config.state_path).absolute())]
+    known = [str(config.state_path.absolute())]
     note = config.state_path / INSTALL
     if note.exists():
         known.append(_number(note))

@@ -64,12 +64,12 @@ class Ordering:
         self.limits = Limits()
         self.charged: tuple[int, str] | None = None
         self.troubles: dict[str, str] = {}
-        self.tidings = Tidings(say)
         self._fleet = fleet
         self._now_s = now_s
         self._say = say
         self._capacity: Capacity | None = None
-        self._with_ours = 0  # slots that the grid could give, those of ours that it showed included
+        # Slots that it could give, those of ours that it showed included; None: it does not say.
+        self._with_ours: int | None = None
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._starting: dict[str, int] = {}  # orders that the grid is being given: how often
         self._orders_s: list[float] = []  # when orders of the last minute were made
@@ -86,7 +86,6 @@ class Ordering:
         """The time of day was set: all that was noted by the old one is moved by so much."""
         self._told_s = {name: at_s + by_s for name, at_s in self._told_s.items()}
         self._orders_s = [each + by_s for each in self._orders_s]
-        self.tidings.said_s += by_s
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -118,9 +117,10 @@ class Ordering:
     async def ask_facts(self) -> None:
         """Learn the grid's limits, what it could give, and what it charges."""
         self.limits = await self.ask("limits", self.grid.limits) or self.limits
-        self._capacity = await self.ask("capacity", lambda: self.grid.capacity(self.shape))
-        if self._capacity is not None and self._capacity.slots_max is not None:
-            self._with_ours = self._capacity.slots_max + self._fleet.slots(is_shown=True)
+        known = self._capacity = await self.ask("capacity", lambda: self.grid.capacity(self.shape))
+        self._with_ours = None
+        if known is not None and known.slots_max is not None:
+            self._with_ours = known.slots_max + self._fleet.slots(is_shown=True)
         if isinstance(self.grid, Priced):
             self.charged = await self.ask("prices", self.grid.price_nanos) or self.charged
 
@@ -130,7 +130,7 @@ class Ordering:
 
         It is asked seldom: what was ordered since counts, and what has ended is there again.
         """
-        if self._capacity is None or self._capacity.slots_max is None:
+        if self._with_ours is None:
             return None
         return max(0, self._with_ours - self._fleet.slots())
 
@@ -168,9 +168,7 @@ class Ordering:
 
     def order_one(self, tags: Tags, now_s: float) -> Order:
         """An order for one pilot that carries these tags beside the pool's; to be made."""
-        shape = self.shape
-        more = {**self.pool.tags, **tags}
-        return self._new(1, Shape(shape.slots, shape.memory_bytes, shape.gpus, more), now_s)
+        return self._new(1, replace(self.shape, tags={**self.pool.tags, **tags}), now_s)
 
     def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
         order = Order(next(self._names), pilots, shape, self.walltime_s)
@@ -207,15 +205,13 @@ class Ordering:
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self._say(describe_fault("its adapter", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
+        self._fleet.refused(order, fault, self._now_s())
         if fault.is_full:
             self.limits = replace(self.limits, pilots_left=0)
             self.note_trouble("start", str(fault))
-            self._fleet.refused(order, str(fault), self._now_s(), is_full=True)
-            return str(fault)
-        is_final = fault.blame is Blame.NEVER
-        self._fleet.refused(order, str(fault), self._now_s(), is_final=is_final)
-        more = "; no more are, until `gridfed reload` or `gridfed pool test`" if is_final else ""
-        self._say(f"no pilot was started: {fault}{more}")
+        else:
+            more = "; no more are, until `gridfed reload` or `gridfed pool test`"
+            self._say(f"no pilot was started: {fault}{more * (fault.blame is Blame.NEVER)}")
         return str(fault)
 
     # --- and their end -------------------------------------------------------------------------

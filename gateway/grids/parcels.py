@@ -110,34 +110,42 @@ class Book:
         if at < piece.stop:
             self._queue.append(piece.cut(at, piece.stop) if at > first else piece)
 
-    def feed(self) -> Iterator[Parcel]:
+    def feed(self) -> list[Parcel]:
         """Make parcels while the engine has room; each is in the books before it is given out."""
-        while len(self.sent) < AHEAD * self.slots:
-            runnable = [each for each in self._queue if each.terms.function in self.known]
-            if not runnable:
-                return
-            piece, waiting = runnable[0], sum(len(each.arguments) for each in runnable)
+        parcels: list[Parcel] = []
+        if len(self.sent) >= AHEAD * self.slots:
+            return parcels
+        known = self.known
+        waiting = sum(len(each.arguments) for each in self._queue if each.terms.function in known)
+        passed: list[Piece] = []
+        while waiting and len(self.sent) < AHEAD * self.slots:
+            piece = self._queue.popleft()
+            if piece.terms.function not in known:
+                passed.append(piece)
+                continue
             tasks = min(self._parcel_tasks(piece, waiting), len(piece.arguments))
+            waiting -= tasks
             taken = piece.cut(piece.first, piece.first + tasks)
-            at = next(at for at, queued in enumerate(self._queue) if queued is piece)
-            if tasks == len(piece.arguments):
-                del self._queue[at]
-            else:
-                self._queue[at] = piece.cut(taken.stop, piece.stop)
-            self._parcels += 1
-            name = f"{self._lot}-{self._parcels}"
-            self.sent[name] = Sent(taken)
-            terms = taken.terms
-            yield Parcel(
-                name,
-                terms.job,
-                terms.function,
-                taken.arguments,
-                terms.timeout_s,
-                terms.prints,
-                self.result_bytes_max,
-                taken.first,
-            )
+            if tasks < len(piece.arguments):
+                self._queue.appendleft(piece.cut(taken.stop, piece.stop))
+            parcels.append(self._parcel(taken))
+        self._queue.extendleft(reversed(passed))
+        return parcels
+
+    def _parcel(self, piece: Piece) -> Parcel:
+        self._parcels += 1
+        name, terms = f"{self._lot}-{self._parcels}", piece.terms
+        self.sent[name] = Sent(piece)
+        return Parcel(
+            name,
+            terms.job,
+            terms.function,
+            piece.arguments,
+            terms.timeout_s,
+            terms.prints,
+            self.result_bytes_max,
+            piece.first,
+        )
 
     def _parcel_tasks(self, piece: Piece, waiting: int) -> int:
         task_s = self._durations.of(piece.terms.function)
@@ -225,17 +233,17 @@ class Book:
         reports: list[Report] = []
         kept: list[Piece] = []
         assignment = piece.terms.assignment
-        held = self.held.get(assignment)
-        for at in range(piece.first, piece.stop) if held is not None else ():
+        for at in range(piece.first, piece.stop):
             recall = None if was_begun else self._recall_of(name, assignment, at)
             task = piece.cut(at, at + 1)
+            held = self.held[assignment]
             if recall is not None:
                 recall.taken.add(at, at + 1)
                 self._settle(assignment, at, at + 1)
-            elif held is not None and held.cancelled.within(at, at + 1):
+            elif held.cancelled.within(at, at + 1):
                 reports.append(_failed(task, "cancelled", "stopped on request"))
                 self._settle(assignment, at, at + 1)
-            elif was_begun and _stops(held, at, now_s):
+            elif was_begun and _stops(held, at, at + 1, now_s):
                 reports.append(_failed(task, "preempted", "it was stopped to make room"))
                 self._settle(assignment, at, at + 1)
             elif kept and kept[-1].stop == at:
@@ -329,7 +337,7 @@ class Book:
         for name, sent in self.sent.items():
             piece = sent.piece
             held = self.held[piece.terms.assignment]
-            if held.stops and any(_stops(held, at, now_s) for at in range(piece.first, piece.stop)):
+            if _stops(held, piece.first, piece.stop, now_s):
                 if sent.begun_s is None:
                     sent.begun_s = now_s  # what is out may be at work
                 found.append(name)
@@ -352,9 +360,9 @@ class Book:
         return names
 
 
-def _stops(held: Held | None, task: int, now_s: float) -> bool:
-    stops = held.stops if held is not None else []
-    return any(low <= task < high and at <= now_s * 1e9 for low, high, at in stops)
+def _stops(held: Held, first: int, stop: int, now_s: float) -> bool:
+    """Whether any task of [first, stop) is to be stopped by now."""
+    return any(low < stop and first < high and at <= now_s * 1e9 for low, high, at in held.stops)
 
 
 def _failed(piece: Piece, kind: str, text: str) -> Report:

@@ -35,8 +35,8 @@ from gateway.grids.contract import (
     check_order,
 )
 from gateway.knobs import check_known, count
+from gateway.worker.secrecy import PILOT_VARIABLE
 
-VARIABLE: Final = "GRIDFED_PILOT"  # in a pilot's environment: our mark, "/", its name
 AGENT: Final = "gateway.worker.agent"
 SLOTS_MAX: Final = 1024
 STOP_S: Final = 12.0  # a pilot that was told to end is killed after so long, …
@@ -114,9 +114,8 @@ class ProcessGrid:
             note = folder / f"{order.name}.order"
             if note.exists():
                 return
-            free = self._slots_max - self._used()
-            if order.pilots * order.shape.slots > free:
-                wanted = order.pilots * order.shape.slots
+            free, wanted = self._slots_max - self._used(), order.pilots * order.shape.slots
+            if wanted > free:
                 text = f"{free} of {self._slots_max} (slots_max) are free, {wanted} are wanted"
                 raise GridFault(Blame.ELSEWHERE, text)
             note.touch()
@@ -124,7 +123,7 @@ class ProcessGrid:
                 for name in order.names():
                     pid = self._spawn(name, order.shape)
                     self._children[pid] = name
-                    marked.wait_until_shown(pid, VARIABLE)
+                    marked.wait_until_shown(pid, PILOT_VARIABLE)
             except OSError:
                 self._signal(order.names(), signal.SIGKILL)
                 note.unlink()
@@ -137,7 +136,7 @@ class ProcessGrid:
         environment = dict(os.environ)
         environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no pilot should do
         environment |= self._launch.environment
-        environment[VARIABLE] = f"{self._launch.mark}/{name}"
+        environment[PILOT_VARIABLE] = f"{self._launch.mark}/{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions: list[tuple[Any, ...]] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -149,7 +148,7 @@ class ProcessGrid:
 
     def _find(self) -> tuple[dict[str, marked.Marked], list[tuple[str, marked.Marked]]]:
         """The pilots that run, and all processes with the pilot that they come from."""
-        all_ = [(each.said, each) for each in marked.find(VARIABLE, f"{self._launch.mark}/")]
+        all_ = [(each.said, each) for each in marked.find(PILOT_VARIABLE, f"{self._launch.mark}/")]
         # A pilot's child is like it until it runs its own program: the oldest is the pilot.
         oldest_last = sorted(all_, key=lambda each: (each[1].since, each[1].pid), reverse=True)
         return {name: each for name, each in oldest_last if {AGENT, name} <= {*each.command}}, all_

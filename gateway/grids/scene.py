@@ -54,6 +54,8 @@ class Bench:
         shape: of the pilots that are ordered.
         pilots: of an order; two or more.
         listen: where the fake gateway listens, for pilots to dial.
+        denied_blame: of wrong credentials; AGAIN where the grid says the same of those that are
+            over, which somebody renews.
     """
 
     called: str
@@ -62,6 +64,7 @@ class Bench:
     shape: Shape = Shape(slots=1, tags={"checked": True, "weight": 2.5})
     pilots: int = 2
     listen: str = "tcp://127.0.0.1:0"
+    denied_blame: Blame = Blame.NEVER
 
     def open(self, launch: Launch) -> Provisioning:
         """A new object for the grid, as its GridKind's `open` makes it."""
@@ -174,6 +177,15 @@ class Scene:
             f"in at the gateway are {sorted(self.gateway.names())}; "
             f"refused were {self.gateway.refusals}; said was {self.said}"
         )
+
+    async def until_it_answers(self, grid: Provisioning) -> None:
+        """Wait for a service that was down; who is still away then is the next look's to say."""
+        with trio.move_on_after(self.bench.wait_s):
+            while True:
+                fault = await fault_of(grid.pilots())
+                if fault is None or fault.blame is not Blame.AGAIN:
+                    return
+                await trio.sleep(self.bench.look_s)
 
     async def until_at_work(self, grid: Provisioning, names: Iterable[str]) -> dict[str, Sighting]:
         """Look until these pilots run and have come."""

@@ -39,7 +39,8 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from gateway.child import collect_seldom
+from federation.words import count
+from gateway.child import collect_seldom, first_of
 from gateway.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
@@ -61,11 +62,8 @@ from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 __all__ = ["AgentSettings", "main", "run_agent"]
 
 WATCH_S: Final = 0.05
-PULSE_S: Final = 2.0
 STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
 AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
-# A report holds a few small results, texts and prints beside the largest result there can be.
-REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
@@ -159,7 +157,7 @@ class Agent:
         if not opened.resumed:
             self._drop_all("the gateway opened a new session")
             slots = self._settings.slots
-            self._say(f"works for site {opened.site} with {slots} slot{'s' * (slots != 1)}")
+            self._say(f"works for site {opened.site} with {count(slots, 'slot')}")
             self._environments.tell_again()
 
     def _assigned(self, message: Assign) -> None:
@@ -227,7 +225,7 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
-                    process.is_ready()
+                    process.came_up()
                     self._environments.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
@@ -288,13 +286,10 @@ class Agent:
             process.send(["forget", forgotten])
         if is_new:
             process.send(["function", terms.function, self._functions.get(terms.function)])
-        bytes_max = self._gateway.message_bytes_max
-        result_bytes_max = max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
-        arguments = chunk.piece.arguments
         process.send(
             [
-                *("chunk", chunk.number, terms.function, arguments),
-                *(terms.prints, terms.job, result_bytes_max, terms.timeout_s),
+                *("chunk", chunk.number, terms.function, chunk.piece.arguments),
+                *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
             ]
         )
 
@@ -349,12 +344,13 @@ class Agent:
 
     def _noticed(self, message: Notice) -> None:
         """Tell what runs when it is going to be stopped, at once: it may have little time."""
-        now_ns = time.monotonic_ns()
-        in_s = message.in_s
-        at_ns = None if in_s is None else now_ns + round(min(in_s, NOTICE_MAX_S) * 1e9)
-        self._roster.note_stop(message.assignment, message.first, message.stop, at_ns)
-        for slot, process in zip(self._roster.slots, self._processes, strict=True):
-            oversee(self._roster, slot, process, self._settings.memory_bytes, now_ns)
+        span, in_s = (message.assignment, message.first, message.stop), message.in_s
+        self._roster.note_stop(*span, None if in_s is None else _moment_ns(in_s))
+        self._oversee()
+
+    def _oversee(self) -> None:
+        limit_bytes = self._settings.memory_bytes
+        oversee(self._roster, self._processes, limit_bytes, time.monotonic_ns())
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
@@ -436,12 +432,11 @@ class Agent:
         while True:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
-            for slot, process in zip(self._roster.slots, self._processes, strict=True):
-                oversee(self._roster, slot, process, self._settings.memory_bytes, now_ns)
+            self._oversee()
             if not self._is_stopping:
                 self._relieve(now_ns)
             is_heard = self._gateway.is_open and not self._said_bye
-            if is_heard and now_s - pulse_s > min(PULSE_S, self._gateway.beat_s):
+            if is_heard and now_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = now_s
                 self._gateway.post(Pulse(pulse_of(self._roster, self._processes, now_ns)))
             self._gateway.tick()
@@ -479,8 +474,10 @@ class Agent:
         in_s = notice.stop_in_s(time.time())
         self._say(notice.text if in_s is None else f"{notice.text}: its tasks have {in_s:.1f} s")
         if in_s is not None:
-            for number in list(self._roster.held):
-                self._noticed(Notice(number, 0, ALL_TASKS, in_s))
+            at_ns = _moment_ns(in_s)
+            for number in self._roster.held:
+                self._roster.note_stop(number, 0, ALL_TASKS, at_ns)
+            self._oversee()
         if not self._is_stopping:
             self._is_stopping = True
             self._nursery.start_soon(self._wind_up, math.inf)
@@ -497,20 +494,23 @@ class Agent:
         with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        await self._say_goodbye(SETTLE_MAX_S)
+        await self._say_goodbye()
         self._end("stopped", 0)
 
-    async def _say_goodbye(self, at_most_s: float) -> None:
+    async def _say_goodbye(self, at_most_s: float = SETTLE_MAX_S) -> None:
         """Tell the gateway, which would wait for our return else."""
         self._said_bye = True
         self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
-        with trio.move_on_after(at_most_s):
-            await self._gateway.settle()
+        await self._gateway.settle(at_most_s)
 
     def _end(self, reason: str, code: int) -> None:
         self._say(reason)
         self.exit_code = code
         self._nursery.cancel_scope.cancel()
+
+
+def _moment_ns(in_s: float) -> int:
+    return time.monotonic_ns() + round(min(in_s, NOTICE_MAX_S) * 1e9)
 
 
 async def run_agent(settings: AgentSettings) -> int:
@@ -535,20 +535,13 @@ async def run_agent(settings: AgentSettings) -> int:
     try:
         await agent.run()
     except* GridError as errors:
-        cause = _first(errors)
+        cause = first_of(errors)
         say(f"gives up: {cause}")
         codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED}
         agent.exit_code = codes.get(type(cause), 1)
     finally:
         host.close()
     return agent.exit_code
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def main() -> None:

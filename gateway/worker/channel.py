@@ -4,7 +4,7 @@ Agent to slot:
 
     ["function", digest, body]
     ["forget", digest]
-    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max]
+    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s]
                                tasks `number`, `number` + 1, …
 
 Slot to agent:

@@ -36,8 +36,8 @@ PULL_S: Final = 1800.0
 MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # of the container's first process
 SAID_CHARS_MAX: Final = 400
 # What runs containers below podman: its own choice, and the one that also knows hybrid cgroups.
-_UNLIMITED: Final = b"Resource limits are not supported"  # podman's words, of a user's on version 1
 _BELOW: Final = ("", "runc", "crun")
+_UNLIMITED: Final = b"Resource limits are not supported"  # podman's words, of a user's on version 1
 
 
 class ContainerUnavailable(Exception):

@@ -30,6 +30,9 @@ FINAL_REFUSALS: Final = frozenset(
     }
 )
 MESSAGE_BYTES_MAX: Final = 64 << 20
+# A report holds a few small results, texts and prints beside the largest result there can be.
+REPORT_SLACK_BYTES: Final = 512 << 10
+PULSE_S: Final = 2.0
 
 
 class WorkerConversation:
@@ -87,14 +90,15 @@ class WorkerConversation:
         return self._conversation.is_open
 
     @property
-    def message_bytes_max(self) -> int:
-        """The largest message that the gateway takes."""
-        return self._conversation.message_bytes_max or MESSAGE_BYTES_MAX
+    def result_bytes_max(self) -> int:
+        """The largest result that a report to the gateway has room for."""
+        bytes_max = self._conversation.message_bytes_max or MESSAGE_BYTES_MAX
+        return max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
 
     @property
-    def beat_s(self) -> float:
-        """How often something must be said that is acknowledged: the lease counts from that."""
-        return self._conversation.heartbeat_s
+    def pulse_s(self) -> float:
+        """How often to say something that is acknowledged: the lease counts from that."""
+        return min(PULSE_S, self._conversation.heartbeat_s)
 
     def post(self, message: Any) -> None:
         """Queue a message for the gateway; `flush` sends it."""

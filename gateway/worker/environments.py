@@ -161,8 +161,9 @@ class Environments:
         now_ns = time.monotonic_ns()
         for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
             home = slot.moves_to
-            objection = self._host.objection(home) if home is not None else ""
-            if home is not None and objection:
+            assert home is not None, "the roster says where to"
+            objection = self._host.objection(home)
+            if objection:
                 slot.moves_to, slot.is_forsaken = None, False
                 self._report(self._roster.evict_home(home), objection)
             else:

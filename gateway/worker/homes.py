@@ -25,6 +25,17 @@ class Home:
     site: str = ""
     gpus: int = 0
 
+    @property
+    def image(self) -> str:
+        """The container image that it is; empty if it is none."""
+        name = self.environment.partition("|")[0]
+        return name.removeprefix(IMAGE) if name.startswith(IMAGE) else ""
+
+    @property
+    def image_python(self) -> str:
+        """The Python that its image must have."""
+        return self.environment.partition("|")[2]
+
     def __str__(self) -> str:
         what = self.environment.partition("|")[0] or "a bare slot"
         whose = f" for work of {self.site}" if self.site else ""

@@ -24,7 +24,7 @@ from gateway.worker.launch import SLOT, Launch, bare
 from gateway.worker.rules import FREE, Confines, Rules
 from gateway.worker.slot_code import copy_slot_code
 from gateway.worker.strays import lives, owner_of
-from policies.environments import IMAGE, SANDBOX_TAG, matches, tags_of
+from policies.environments import SANDBOX_TAG, matches, tags_of
 
 PREFIX: Final = "gridfed-slots-"
 OFFERS_NONE: Final = (
@@ -66,7 +66,6 @@ class Host:
         self._runtime: containers.Runtime | None = None
         self._is_probed = False
         self._made: dict[str, Path | None] = {}  # by key: of packages, their folder
-        self._needs_python: dict[str, str] = {}
         self._numbers = 0
         self._owner = owner_of(os.getpid())
         self.tags: dict[str, bool] = {}
@@ -167,7 +166,6 @@ class Host:
         except (containers.ContainerUnavailable, packages.PackagesUnavailable, OSError) as error:
             raise EnvironmentUnavailable(f"{environment}: {error}") from None
         self._made[key_of(environment)] = place
-        self._needs_python[key_of(environment)] = environment.python
 
     def _provide_image(self, image: str, rules: Rules) -> None:
         is_allowed = any(matches(image, pattern) for pattern in rules.images)
@@ -201,11 +199,10 @@ class Host:
 
     def objection(self, home: Home) -> str:
         """Why no slot of this worker can have such a home, though its environment is here."""
-        is_shut = home.environment.startswith(IMAGE) or home.site
-        if home.gpus and is_shut:
+        if home.gpus and (home.image or home.site):
             return "GPUs are not handed into containers and sandboxes"
         is_image = self._rules is not None and self._rules.sandbox == "image"
-        if home.site and is_image and not home.environment.startswith(IMAGE):
+        if home.site and is_image and not home.image:
             return f"work of {home.site} runs in images here, and takes no packages: name an image"
         return ""
 
@@ -231,7 +228,7 @@ class Host:
         rules = self._rules
         if rules is None or not (home.environment or home.site):
             return bare(environment, self._memory_bytes)
-        if home.environment.startswith(IMAGE):
+        if home.image:
             return self._container(home, rules, cores)
         place = self._made.get(home.environment)
         python = None if place is None else place / "bin" / "python"
@@ -253,26 +250,24 @@ class Host:
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
         sockets.chmod(0o755)  # the slot is nobody, whatever umask we have
-        image = home.environment.removeprefix(IMAGE).partition("|")[0]
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.Shape(
             name, self._owner, self._kit, sockets, self._memory_bytes, show_cores(cores or ())
         )
-        command = containers.run_command(self._runtime, image, rules, shape)
+        command = containers.run_command(self._runtime, home.image, rules, shape)
         return Launch(
             command,
             dict(os.environ),
             self._memory_bytes,
             socket=str(sockets / containers.SOCKET_NAME),
             remove=(*self._runtime.command, "rm", "--force", name),
-            python=self._needs_python[home.environment],
+            python=home.image_python,
         )
 
     def explain_start(self, home: Home, code: int | None, said: str) -> str:
         """Why a slot of this home never became ready."""
-        if self._rules is not None and home.environment.startswith(IMAGE):
-            image = home.environment.removeprefix(IMAGE).partition("|")[0]
-            return containers.explain_end(code or 0, said, image, self._rules)
+        if self._rules is not None and home.image:
+            return containers.explain_end(code or 0, said, home.image, self._rules)
         return f"{home} can't be started"
 
 

@@ -5,21 +5,27 @@ from typing import Any, Final
 
 from gateway.worker.limits import memory_used_bytes
 from gateway.worker.pieces import SlotBook, Terms
-from gateway.worker.process import Doom, SlotProcess
+from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import Roster
 
 START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
 QUIET_MAX_NS: Final = 5 * 10**9
-NOBODY: Final = -1
 
 
 def oversee(
+    roster: Roster, processes: Sequence[SlotProcess], limit_bytes: int, now_ns: int
+) -> None:
+    """Look after all slots: end the process of one where it, or its task, is over a limit.
+
+    `limit_bytes` is each slot's memory, 0 for no limit.
+    """
+    for slot, process in zip(roster.slots, processes, strict=True):
+        _oversee_one(roster, slot, process, limit_bytes, now_ns)
+
+
+def _oversee_one(
     roster: Roster, slot: SlotBook, process: SlotProcess, limit_bytes: int, now_ns: int
 ) -> None:
-    """Look after one slot: end its process where it, or its task, is over a limit.
-
-    `limit_bytes` is the slot's memory, 0 for no limit.
-    """
     started, busy_s = process.started, process.busy_s(now_ns)
     running = roster.running(slot, started) if busy_s else None
     limit_s = running[0].timeout_s if running else None
@@ -53,7 +59,7 @@ def _heed_notice(
     """Stop a task whose slot is needed, when the time that it was given is over."""
     stops_ns = roster.stops_ns(running[0].assignment, running[1])
     if stops_ns is None:
-        process.tell_stop(-1, 0)
+        process.tell_stop(NOBODY, 0)
         return
     process.tell_stop(started, stops_ns)
     if now_ns >= stops_ns:

@@ -36,7 +36,7 @@ STDERR_SHOWN_BYTES: Final = 4096
 # A process that ends closes its channel a moment before it is gone.
 LINGER_S: Final = 0.2
 RUNTIME_LINGER_S: Final = 10.0  # and a container, until its runtime has told its exit code
-NOBODY: Final = -1
+NOBODY: Final = -1  # in place of a task's number
 REMOVE_S: Final = 20.0
 BREACHED: Final = (
     "the slot's channel was closed or written to by somebody else: did the task close, or write "
@@ -98,10 +98,10 @@ class SlotProcess:
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
-        self._family = 0
+        self._family = 0  # below it, when it came up
 
-    def is_ready(self) -> None:
-        """It is there, and has run nothing of anybody's yet."""
+    def came_up(self) -> None:
+        """Count what belongs to it: it is there, and has run nothing of anybody's yet."""
         self._family = len(descendants(self.pid))
 
     @property
@@ -141,7 +141,7 @@ class SlotProcess:
     def tell_stop(self, number: int, at_ns: int) -> None:
         """Let its task of this number know when it is going to be stopped."""
         if (self._cells.view[STOPS_WHICH], self._cells.view[STOPS_NS]) != (number, at_ns):
-            self._cells.view[STOPS_WHICH] = -1  # a moment of another task is nobody's
+            self._cells.view[STOPS_WHICH] = NOBODY  # a moment of another task is nobody's
             self._cells.view[STOPS_NS] = at_ns
             self._cells.view[STOPS_WHICH] = number
 

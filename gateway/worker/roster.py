@@ -161,12 +161,11 @@ class Roster:
             coming = sum(
                 (slot.moves_to or slot.home) == home and not slot.chunks for slot in self.slots
             )
-            while coming < self._slots_worth(home, pieces, busy_s):
+            for _ in range(self._slots_worth(home, pieces, busy_s) - coming):
                 slot = self._mover(home, waiting)
                 if slot is None:
                     break
                 moved += self._move(slot, home)
-                coming += 1
         return moved
 
     def _slots_worth(self, home: Home, pieces: list[Piece], busy_s: Sequence[float]) -> int:
@@ -235,15 +234,13 @@ class Roster:
 
     def evict(self, function: bytes) -> list[Piece]:
         """Give up all queued tasks of a function; they must be reported as failed."""
-        pieces = [piece for piece in self._queue if piece.terms.function == function]
-        self._queue = deque(piece for piece in self._queue if piece.terms.function != function)
-        for piece in pieces:
-            self._settle(piece.terms.assignment, piece.first, piece.stop)
-        return pieces
+        return self._evict([each for each in self._queue if each.terms.function == function])
 
     def evict_home(self, home: Home) -> list[Piece]:
         """Give up all queued tasks of a home; they must be reported as failed."""
-        pieces = [piece for piece in self._runnable() if self.home_of(piece.terms) == home]
+        return self._evict([each for each in self._runnable() if self.home_of(each.terms) == home])
+
+    def _evict(self, pieces: list[Piece]) -> list[Piece]:
         gone = set(map(id, pieces))
         self._queue = deque(piece for piece in self._queue if id(piece) not in gone)
         for piece in pieces:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.environments import IMAGE_CHARS_MAX, REQUIREMENTS, UV, check_image
-from gateway.knobs import KnobError, check_known, count, number
+from gateway.knobs import KnobError, check_known, choice, count, flag, number
 from policies.environments import SANDBOX_TAG, tags_of
 
 IMAGES_MAX: Final = 16
@@ -125,9 +125,8 @@ def check_confines(confines: Confines) -> None:
         number("cpus", confines.cpus, CPUS_MIN, CPUS_MAX)
     if confines.pids_max:
         count("pids_max", confines.pids_max, PIDS_MIN, PIDS_MAX)
-    _choice("cgroups", confines.cgroups, CGROUPS)
-    if type(confines.pin) is not bool:
-        raise KnobError("pin must be true or false")
+    choice("cgroups", confines.cgroups, CGROUPS)
+    flag("pin", confines.pin)
 
 
 def gpus_tagged(tags: Any) -> int:
@@ -163,15 +162,13 @@ def read_rules(table: Any) -> Rules:
         elif key in _COUNTS:
             values[key] = count(key, value, *_COUNTS[key])
         elif key in _CHOICES:
-            values[key] = _choice(key, value, _CHOICES[key])
+            values[key] = choice(key, value, _CHOICES[key])
         elif key in ("packages", "wheels_only"):
-            if type(value) is not bool:
-                raise KnobError(f"{key} must be true or false")
-            values[key] = value
+            values[key] = flag(key, value)
         elif key == "images":
             values[key] = _patterns(key, value)
         elif key == "runtimes":
-            values[key] = tuple(_choice(key, each, RUNTIMES) for each in _texts(key, value, 2))
+            values[key] = tuple(choice(key, each, RUNTIMES) for each in _texts(key, value, 2))
         elif key == "build":
             values[key] = _builds(value)
         else:
@@ -230,12 +227,6 @@ def _image(key: str, name: str) -> None:
         check_image(name)
     except ValueError as error:
         raise KnobError(f"{key}: {error}") from None
-
-
-def _choice(key: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known or not isinstance(value, str):
-        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
-    return value
 
 
 def _text(key: str, value: Any) -> str:

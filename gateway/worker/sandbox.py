@@ -29,7 +29,9 @@ ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alterna
 ETC_NETWORK: Final = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf")
 ROOTS: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SHARED_BYTES: Final = 64 << 20  # of its /dev/shm
-VARIABLES: Final = ("LANG", "LC_ALL", "TZ", "GRIDFED_GATEWAY", "GRIDFED_SECRET")
+# Never GRIDFED_SECRET: whoever has it may come in as anybody.
+VARIABLES: Final = ("LANG", "LC_ALL", "TZ")
+VARIABLES_NETWORK: Final = ("GRIDFED_GATEWAY",)
 
 
 class SandboxUnavailable(Exception):
@@ -106,10 +108,8 @@ def python_folders() -> list[Path]:
 
 def variables(environment: Mapping[str, str], kit: Path, network: str) -> dict[str, str]:
     """The few variables that a slot in a sandbox gets; the way to our gateway only with a net."""
-    kept = {name: environment[name] for name in VARIABLES if name in environment}
-    if network != "host":
-        kept.pop("GRIDFED_GATEWAY", None)
-    kept.pop("GRIDFED_SECRET", None)  # whoever has it may come in as anybody
+    names = (*VARIABLES, *(VARIABLES_NETWORK if network == "host" else ()))
+    kept = {name: environment[name] for name in names if name in environment}
     return {**kept, "PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(kit)}  # noqa: S108
 
 

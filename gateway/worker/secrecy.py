@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 PR_SET_DUMPABLE: Final = 4
-PILOT_VARIABLE: Final = "GRIDFED_PILOT"  # gateway.grids.processes finds its pilots by it
+# A pilot's mark, "/" and its name, by which gateway.grids.processes finds it.
+PILOT_VARIABLE: Final = "GRIDFED_PILOT"
 _BEGIN, _END = 47, 48  # env_start and env_end in /proc/PID/stat, counted after the program's name
 
 

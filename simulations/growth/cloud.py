@@ -165,7 +165,6 @@ class Cloud:
         self.habits = habits
         self.instances: dict[tuple[str, str], Instance] = {}  # by mark and name
         self.all: list[Instance] = []
-        self.peak = 0
         self._seed = seed
         self._doubles = Random(f"{seed} doubles")
         self._guest_of = guest_of
@@ -205,7 +204,6 @@ class Cloud:
         instance = Instance(mark, name, f"i-{number:08x}", slots, self.clock.now_s)
         self.instances[mark, name] = instance
         self.all.append(instance)
-        self.peak = max(self.peak, len(self.living())) if self.habits.instances_max else 0
         launched_s = self._launches.take(self.clock.now_s)
         runs_s, dials_s = self.habits.runs.draw(dice), self.habits.dials.draw(dice)
         is_mute = dice.random() < self.habits.mute

@@ -58,7 +58,7 @@ class DayFigures:
         paid_s: ours.
         least_s: below what somebody who had known would have paid for the same waiting.
         work_s: slot-seconds of the work: nobody pays less.
-        at_once_s: the same, had he let nothing wait at all.
+        at_once_s: `least_s`, had nothing waited at all.
         wait_s: until the first task of a job began, the mean over jobs; `late_s` is how much later
             than at once a job was done, and `run_s` how long it takes.
         starts: ours.

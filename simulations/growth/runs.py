@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -171,7 +171,7 @@ def run_climb(climb: Climb) -> Climbed:
                 busy = sum(min(each.slots, each.in_flight) for each in workers)
                 if busy >= climb.slots:
                     found.working_s = clock.now_s - begun_s
-                    found.at_work = _copy(site.spent)
+                    found.at_work = replace(site.spent)
             if found.worked_s == math.inf and all(each.end_s is not None for each in works):
                 found.worked_s = max(each.end_s or 0.0 for each in works) - begun_s
                 found.at_work = _since(site.spent, found.at_work)
@@ -190,10 +190,6 @@ def run_climb(climb: Climb) -> Climbed:
 
     under_clock(climb.seed, run)
     return found
-
-
-def _copy(spent: Spent) -> Spent:
-    return Spent(spent.keeper_s, spent.rounds, spent.broker_s, spent.batches, spent.worst_round_s)
 
 
 def _since(now: Spent, then: Spent) -> Spent:

@@ -75,8 +75,6 @@ class Seen:
 
     done: dict[str, int] = field(default_factory=dict)  # by job
     booked: dict[str, int] = field(default_factory=dict)
-    busy_s: float = 0.0
-    lost_s: float = 0.0
     said: list[str] = field(default_factory=list)
     spans: list[tuple[float, float, int]] = field(default_factory=list)  # (from, to, slots) busy
 
@@ -158,7 +156,6 @@ class Site(Guest):
         self.is_up = False
         for each in self.slots.values():
             each.halt()
-            self._add_up(each)
         self.slots.clear()
 
     # --- what a client does --------------------------------------------------------------------
@@ -216,7 +213,6 @@ class Site(Guest):
             slots = self.slots.pop(old, None)
             if slots is not None:
                 slots.halt()
-                self._add_up(slots)
                 self.expect(events.WorkerGone(old, "its line broke"))
 
         self._clock.after(BROKEN_S, broke)
@@ -232,14 +228,8 @@ class Site(Guest):
         handle = self._by_name.pop(instance.name, None)
         if handle is None:
             return
-        slots = self.slots.pop(handle)
-        slots.halt()
-        self._add_up(slots)
+        self.slots.pop(handle).halt()
         self.expect(events.WorkerGone(handle, "its instance ended", is_orderly))
-
-    def _add_up(self, slots: PilotSlots) -> None:
-        self._seen.busy_s += slots.used.done_s
-        self._seen.lost_s += slots.used.lost_s
 
     # --- the gateway ---------------------------------------------------------------------------
 

@@ -234,9 +234,8 @@ class Gateway(Member):
         if self.plan.others:
             roll = roll_of(self.plan, self.next_boot())
             seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
-            self.peers = Peers(
-                self, roll, self.config.rules, handles, self._hear_peers, self._hear_link
-            )
+            news = self._hear_peers, self._hear_link, self._heard_all
+            self.peers = Peers(self, roll, self.config.rules, handles, *news)
         self._reception = Reception(
             self.config,
             self.port,
@@ -302,6 +301,9 @@ class Gateway(Member):
     def _hear_link(self, news: LinkNews) -> None:
         if self._dealings is not None:
             self._dealings.hear_link(news)
+
+    def _heard_all(self) -> None:
+        if self._dealings is not None:
             self._dealings.heard_all()
             self._progress()
 

@@ -36,6 +36,7 @@ class Links:
         credentials: how we prove it to a site, and it to us.
         limits: see LinkLimits.
         tell: takes news.
+        heard_all: called when all the news of what has arrived together was told.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Links:
         credentials: Callable[[str], Credentials],
         limits: LinkLimits,
         tell: Callable[[LinkNews], None],
+        heard_all: Callable[[], None],
     ) -> None:
         self.host = host
         self.may_dial = may_dial
@@ -53,6 +55,7 @@ class Links:
         self.credentials = credentials
         self.limits = limits
         self.tell = tell
+        self.heard_all = heard_all
         self.kept: frozenset[str] = frozenset()
         self._lines: dict[str, _Line] = {}
         self._dirty: dict[str, None] = {}
@@ -198,6 +201,8 @@ class _Line:
             if any(isinstance(message, Bye) for message in messages):
                 self._dialogue = self._new_dialogue()
                 return True
+        if frames:
+            self._links.heard_all()
         return False
 
     def _hang_up(self, link: MemoryLink) -> None:

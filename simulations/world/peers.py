@@ -137,7 +137,7 @@ class Peers:
         registry: who is who.
         rules: what the lobby tells and demands.
         handles: where the numbers of guests come from.
-        heard, link_news: take news, as gateway.peers tells it.
+        heard, link_news, heard_all: take news, as gateway.peers tells it.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class Peers:
         handles: Iterator[int],
         heard: Callable[[list[News]], None],
         link_news: Callable[[LinkNews], None],
+        heard_all: Callable[[], None],
     ) -> None:
         self._host = host
         self._heard = heard
@@ -169,6 +170,7 @@ class Peers:
             lambda site: SiteCredentials(registry, site),
             LIMITS,
             self._take_link,
+            heard_all,
         )
         host.after(TICK_S, self._tick)
 

@@ -27,8 +27,9 @@ from federation.messages import (
 )
 from federation.ranges import Range, RangeSet
 from gateway.conversation import REDIAL_MAX_S, REDIAL_MIN_S
-from gateway.worker.agent import PULSE_S, WATCH_S
+from gateway.worker.agent import WATCH_S
 from gateway.worker.cells import NO_LIMIT, SETTLE_S
+from gateway.worker.conversation import PULSE_S
 from gateway.worker.functions import Functions
 from gateway.worker.outbox import Outbox
 from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms

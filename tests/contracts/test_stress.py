@@ -170,7 +170,10 @@ def run(scheme, sessions, messages, tmp_path):
     assert grown < 300 << 20
 
 
-@pytest.mark.parametrize("scheme", ["ipc", "tcp", "tls+tcp"])
+@pytest.mark.parametrize(
+    "scheme",
+    [*(pytest.param(each, marks=pytest.mark.thorough) for each in ("ipc", "tcp")), "tls+tcp"],
+)
 def test_nothing_is_lost_or_doubled(scheme, tmp_path):
     run(scheme, 20, 1000, tmp_path)
 

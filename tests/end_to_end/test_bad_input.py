@@ -31,6 +31,7 @@ class Vandal:
     def __init__(self, address):
         self.link = NngLink(address, nothing)
         self.dialogue = None
+        self.frames = []
         self.wait(lambda: self.link.is_up)
 
     def wait(self, condition, at_most_s=20.0):
@@ -44,9 +45,9 @@ class Vandal:
         until_s = time.monotonic() + 20.0
         while time.monotonic() < until_s:
             select.select([self.link.fileno()], [], [], 0.02)
-            frames = self.link.receive()
-            if frames:
-                return frames[0]
+            self.frames += self.link.receive()
+            if self.frames:
+                return self.frames.pop(0)
             if self.link.is_lost:
                 return None
         raise AssertionError("neither an answer nor the end")

@@ -173,7 +173,7 @@ def test_what_runs_is_an_estimate_and_told_apart(make_site):
     address = ["--gateway", site.address]
     with site.client(user="ann") as client:
         # The first one tells how long it takes.
-        assert client.submit(time.sleep, 0.2).result(timeout=30) is None
+        assert client.submit(time.sleep, 0.02).result(timeout=30) is None
         job = client.submit_job(time.sleep, [600])
         wait_until(lambda: job.details()["in_flight"] == 1, "the start of the task")
         found = job.details()
@@ -186,7 +186,8 @@ def test_what_runs_is_an_estimate_and_told_apart(make_site):
         facts = json.loads(quick(*report))["facts"]
         assert row["group"] == "equity desk"
         assert facts["settled_nanos"] == facts["booked_nanos"] == {"USD": row["cost_nanos"]}
-        assert facts["estimated_nanos"] == found["estimated_costs_nanos"]
+        later = job.details()["estimated_costs_nanos"]["USD"]
+        assert found["estimated_costs_nanos"]["USD"] <= facts["estimated_nanos"]["USD"] <= later
         others = json.loads(quick(*report, "--where", "group=cooks"))
         assert (others["rows"], others["facts"]["estimated_nanos"]) == ([], {})
         job.cancel(stop=True)
@@ -318,6 +319,7 @@ def test_tags_of_workers_and_pools(make_site):
         assert client.job(client.jobs()[0]["id"]).cost().currency == "EUR"
 
 
+@pytest.mark.thorough
 def test_a_second_interrupt_ends_it_at_once(make_site):
     site = make_site(1)
     client = site.client()

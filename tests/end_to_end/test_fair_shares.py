@@ -51,7 +51,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
     with site.client() as client:
         jobs = {
             project: client.options(project=project).submit_job(nap, range(4000))
-            for project in ("pricing", "risk")
+            for project in ("risk", "pricing")  # the first has all slots until the second comes
         }
         wait_until(lambda: used_s() > USED_S, "some work is done")
         rows = shown()

@@ -64,6 +64,7 @@ def eat_memory():
     data = []
     while True:
         data.append(bytearray(10_000_000))
+        time.sleep(0.005)  # who looks after it is to see it grow
 
 
 def mark_and_wait(path):
@@ -152,7 +153,9 @@ def test_a_task_that_outgrows_its_memory_is_stopped(make_site):
 
 
 def test_kill_9_of_a_slot(client, tmp_path):
-    future = client.submit(mark_and_wait, str(tmp_path / "mark"))
+    mark = tmp_path / "mark"
+    future = client.submit(mark_and_wait, str(mark))
+    wait_until(lambda: mark.exists() and mark.read_text(), "its mark")
     os.kill(slot_of(client, future), signal.SIGKILL)
     assert future.result(timeout=30) == "second"
 
@@ -161,7 +164,9 @@ def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site
     site = make_site(0, config="[limits]\ngrace_s = 0.5\nheartbeat_s = 0.2\n")
     first = site.add_worker()
     with site.client() as client:
-        future = client.submit(mark_and_wait, str(tmp_path / "mark"))
+        mark = tmp_path / "mark"
+        future = client.submit(mark_and_wait, str(mark))
+        wait_until(lambda: mark.exists() and mark.read_text(), "its mark")
         slot = slot_of(client, future)
         site.add_worker()
         first.kill()
@@ -263,6 +268,7 @@ from federation import Client
 client = Client({site.address!r})
 job = client.submit_job(time.sleep, [0.01] * 100)
 futures = [client.submit(time.sleep, 300) for _ in range(20)]
+client.ask("status")  # all of that has arrived
 print(job.id, futures[0].job, flush=True)
 time.sleep(300)
 """

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import time
 
@@ -310,3 +311,35 @@ def test_a_buyer_that_is_killed_pays_by_the_terms_that_were_quoted_before(tmp_pa
         assert {tuple(row[:4]) for row in rows} == {
             ("paris", "paris-7", "always", "preemptible")
         }, rows
+
+
+def submit_naps(member, done, **options):
+    """Submit a detached job; its id, once so many of its tasks are done."""
+    with member.client() as client:
+        job = client.options(**options).submit_job(nap, [0.02] * 150, name="nightly")
+        wait_until(lambda: client.job(job.id).progress().done >= done, "some of it to be done")
+        return job.id
+
+
+@pytest.mark.thorough
+def test_both_are_killed_again_and_again_and_nothing_is_lost_or_paid_for_twice(tmp_path):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with dear_and_cheap(tmp_path) as pair:
+        london, paris = pair
+        for each in pair:
+            each.keep_port()
+        for _ in range(8):
+            sites = chance.choice((["paris"], ["london", "paris"]))
+            job = submit_naps(london, chance.choice((0, 2, 20, 80, 140)), sites=sites)
+            killed = chance.choice(((london,), (paris,), (london, paris), (paris, london)))
+            for each in killed:
+                each.gateway.kill()
+            for each in killed:
+                each.start()
+            with london.client() as client:
+                assert len(list(client.job(job).results())) == 150
+        wait_until(lambda: settled(london, paris), "the books to agree")
+        for each in pair:
+            run("audit", "--config", str(each.config))  # which fails where anything is wrong

@@ -91,7 +91,7 @@ def serving():
         grid.server_close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_waits_for_a_peer_s_greener_hour_and_is_done_by_its_deadline(tmp_path):
     with serving() as grid:
         london = Member(tmp_path, "london", 1, "0.04 USD", CARBON_OF_LONDON, start=False)
@@ -113,14 +113,15 @@ CARBON_OF_LONDON = "carbon_g_per_kwh = 300\nslot_watts = 100\n"
 
 def see_it_wait(grid, london, paris):
     with london.client() as client:
-        assert len(list(client.map(moment, range(3)))) == 3  # so long does it take
-        hour_s = time.time() + 5.0
+        # So long does it take. Nobody is asked for a quote that comes when all is done: who holds
+        # slots at Paris and commits to nothing waits, and the job after it would be done in London.
+        assert len(list(client.options(sites=["london"]).map(moment, range(3)))) == 3
+        hour_s = time.time() + 10.0
         grid.from_s, grid.ahead = hour_s - 20.0, [400.0] * 10 + [50.0] * 40
 
         def foresees():
-            (pool,) = (row for row in london.ask("pools") if row["site"] == "paris")
-            ahead = pool["carbon_ahead"]
-            return ahead is not None and min(ahead["g_per_kwh"]) == 50.0
+            ahead = [row["carbon_ahead"] for row in london.ask("pools") if row["site"] == "paris"]
+            return any(each is not None and min(each["g_per_kwh"]) == 50.0 for each in ahead)
 
         wait_until(foresees, "london knows of the greener hour at paris")
         table = run("pools", "--gateway", london.address)

@@ -38,6 +38,7 @@ def test_the_work_of_a_site_on_its_page(written: Path, tmp_path: Path) -> None:
         assert browser.complaints == []
 
 
+@pytest.mark.thorough
 def test_it_is_written_whole_or_not_at_all(shared_site, written: Path, tmp_path: Path) -> None:
     before = written.read_bytes()
     missing = tmp_path / "nowhere" / "page.html"

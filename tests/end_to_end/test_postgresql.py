@@ -35,6 +35,7 @@ def charges(client) -> int:
     return sum(row[tasks] for row in found["rows"])
 
 
+@pytest.mark.thorough
 def test_a_database_that_is_killed_holds_results_back_and_loses_none(server, site):
     with site.client() as client:
         futures = [client.submit(slow, x) for x in range(3000)]

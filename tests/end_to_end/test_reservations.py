@@ -84,7 +84,7 @@ def test_short_work_runs_in_the_gap_before_one_and_long_work_waits(site):
         tasks = [short.submit(abs, -at) for at in range(20)]
         assert [each.result(20) for each in tasks] == list(range(20))
         assert long.submit(nap, 1.0).result(20) == 1.0
-        site.clock.set(NOON_S + 59.5)
+        site.clock.set(NOON_S + 59.5, stands=True)
         late = long.submit(nap, 1.0)
         more = [short.submit(abs, -at) for at in range(5)]
         assert [each.result(20) for each in more] == list(range(5))
@@ -186,7 +186,7 @@ def held(member, **more):
     return {each["site"]: each for each in member.ask("reservations", **more)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 def test_several_sites_or_none_and_work_goes_where_it_is_reserved(members, tmp_path):
     london, paris = members

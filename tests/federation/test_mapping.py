@@ -77,7 +77,10 @@ def test_results_before_one_that_cannot_be_opened_come_and_none_after_it(bad):
     assert list(results) == []
 
 
-@pytest.mark.parametrize(("item_bytes", "items_made"), [(1 << 20, 200), (0, 200_000)])
+@pytest.mark.parametrize(
+    ("item_bytes", "items_made"),
+    [(1 << 20, 200), pytest.param(0, 200_000, marks=pytest.mark.thorough)],
+)
 def test_a_detached_job_is_sent_no_further_ahead_than_allowed(item_bytes, items_made):
     grid, held, ahead = Grid(len), [], []
 

@@ -1,7 +1,11 @@
 """A pipe that ends a poll."""
 
+import os
 import select
+import threading
+from types import SimpleNamespace
 
+from federation import waking
 from federation.waking import Waker
 
 
@@ -27,3 +31,36 @@ def test_who_wakes_what_another_thread_has_closed_wakes_nobody():
     waker.close()
     waker.wake()
     waker.close()
+
+
+def test_a_signal_that_wakes_it_while_it_is_closed_wakes_nobody(monkeypatch):
+    """The lock is the same thread's: what is closed already may be a file of the user's."""
+    waker = Waker()
+    written = []
+
+    def close(descriptor):
+        waker.wake()
+        os.close(descriptor)
+
+    os_like = SimpleNamespace(write=lambda *given: written.append(given), close=close)
+    monkeypatch.setattr(waking, "os", os_like)
+    waker.close()
+    assert written == []
+
+
+def test_nobody_closes_it_under_who_wakes(monkeypatch):
+    """His write would go to whatever has that descriptor next: a file of the user's."""
+    waker = Waker()
+    closer = threading.Thread(target=waker.close)
+    had_to_wait = []
+
+    def write(descriptor, data):
+        closer.start()
+        closer.join(0.1)
+        had_to_wait.append(closer.is_alive())
+        return os.write(descriptor, data)
+
+    monkeypatch.setattr(waking, "os", SimpleNamespace(write=write, close=os.close))
+    waker.wake()
+    closer.join()
+    assert had_to_wait == [True]

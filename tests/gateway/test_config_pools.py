@@ -144,6 +144,14 @@ SLURM += '[pool.slurm]\npython = "/p"\npartition = "p"\n'
         ("[contracts]\nlease_s = 0\n", "line 2: [contracts] lease_s"),
         ("# nothing\n[sites]\n", "line 2: the top level: unknown key 'sites'"),
         ("site = 3\n", "line 1: [site] must be a table"),
+        (
+            '[site]\nname = "x"\n[[show]]\nhidden = true\n[[show]]\n\nsite = 3\n',
+            "line 7: [[show]] has no key 'site'",
+        ),
+        ("[show]\ncoarse = true\n", "line 1: [[show]] is a table in an array"),
+        ("[alerts]\n\ntries = 0\n", "line 3: [alerts] tries is 0"),
+        ('[[alert]]\nname = "a"\nkind = "x"\n', "line 3: [[alert]] a: kind is 'x'"),
+        ('[[alert]]\nkind = "budget"\n', "line 1: [[alert]] needs a name"),
     ],
 )
 def test_a_mistake_has_the_line_of_its_key(tmp_path, text, said):

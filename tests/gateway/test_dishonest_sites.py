@@ -226,7 +226,7 @@ def question_again(town, question, number):
     return replace(question, contract=contract, grant=grant)
 
 
-@pytest.mark.parametrize("end", ["wait", "close", "short lease"])
+@pytest.mark.parametrize("end", ["wait", "short lease"])
 def test_who_has_slots_held_and_commits_to_nothing_waits(town, end):
     forwarded(town)
     question, paris = asked(town), town.sites["paris"]
@@ -239,9 +239,7 @@ def test_who_has_slots_held_and_commits_to_nothing_waits(town, end):
             town.pass_time(RULES.hold_s)
             continue
         as_buyer(town, deals.Hold(again.contract))
-        if end == "close":
-            as_buyer(town, deals.CloseContract(again.contract))
-        elif end == "short lease":
+        if end == "short lease":
             terms = sale.pool, sale.price.price_nanos, sale.price.currency
             as_buyer(town, deals.Commit(again.contract, *terms, 0.0, sale.price.version))
         town.mail.clear()
@@ -249,6 +247,33 @@ def test_who_has_slots_held_and_commits_to_nothing_waits(town, end):
     holds = [m for *_, m in town.said if isinstance(m, deals.Held)]
     assert len(holds) < 10
     assert [m for *_, m in town.said if isinstance(m, deals.Decline) and m.code == "busy"]
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["held", "committed"])
+@pytest.mark.parametrize("held_s", [0.2, 4.0])
+def test_who_gives_back_what_is_held_can_keep_it_a_fifth_of_the_time(town, held_s, is_committed):
+    forwarded(town)
+    question, paris = asked(town), town.sites["paris"]
+    number = int(question.contract.rpartition("-")[2])
+    began_s, holds = town.now_s, 0
+    for more in range(1, 400):
+        again = question_again(town, question, number + more)
+        as_buyer(town, again)
+        if ("london", again.contract) in paris.exchange.sales.sales:
+            as_buyer(town, deals.Hold(again.contract))
+            town.pass_time(held_s)
+            if is_committed:
+                sale = paris.exchange.sales.sales["london", again.contract]
+                terms = sale.pool, sale.price.price_nanos, sale.price.currency
+                as_buyer(town, deals.Commit(again.contract, *terms, 8.0, sale.price.version))
+            as_buyer(town, deals.CloseContract(again.contract))
+            holds += 1
+        town.mail.clear()
+        town.pass_time(0.1)
+    passed_s = town.now_s - began_s
+    assert passed_s / (5 * held_s) / 2 < holds <= passed_s / (5 * held_s) + 1, "it may ask again"
+    declined = {m.code for *_, m in town.said if isinstance(m, deals.Decline)}
+    assert declined == {"no-slots"}, "which rests nobody for long"
 
 
 def test_a_relay_sells_no_more_slots_than_its_rules_let_a_buyer_have():

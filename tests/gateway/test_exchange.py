@@ -23,10 +23,15 @@ from policies.tariffs import Tariff
 from policies.windows import Rules, Span
 
 
-@pytest.fixture
-def town():
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="in frames"),
+        pytest.param(False, id="one by one", marks=pytest.mark.thorough),
+    ]
+)
+def town(request):
     """A dear small site, and a cheap large one, that know each other."""
-    return dear_and_cheap()
+    return dear_and_cheap(in_frames=request.param)
 
 
 def finished(town, tasks, site="london"):
@@ -533,6 +538,62 @@ def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town
         town.pass_time(0.05)
     assert town.now_s - began_s >= RULES.lease_s
     town.run(lambda: len(kept_tasks(london)) == 20_000)
+
+
+def test_who_gives_back_what_is_held_for_a_job_that_is_over_is_served_in_a_moment(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+
+    def is_held():
+        return any(isinstance(each[-1], deals.Held) for each in town.mail)
+
+    for client in (1, 2, 3):
+        london.submit(20_000, client=client)
+        town.pass_time(10.0, until=is_held)
+        assert is_held()
+        london.do(events.ClientGone(client))
+        town.pass_time(0.1)
+    london.submit(20_000, client=4)
+    town.pass_time(2.0)
+    assert paris.broker.jobs
+
+
+def test_what_a_seller_says_that_it_holds_is_planned_for_once_however_often_it_says_it(
+    town, monkeypatch
+):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 100)
+    (purchase,) = london.exchange.purchases.live("j")
+    settled = []
+    settle = london.broker.settle
+    monkeypatch.setattr(london.broker, "settle", lambda utc_s: settled.append(1) or settle(utc_s))
+    for _ in range(50):
+        for message in (
+            deals.GivenBack(purchase.contract, 1, []),
+            deals.Holding("nobody-1-1", []),
+        ):
+            london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+    assert not settled
+    london.do()
+    assert settled
+
+
+@pytest.mark.parametrize("detached", [True, False])
+def test_a_seller_that_ended_a_contract_while_its_buyer_was_away_is_asked_again(town, detached):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(2_000, detached=detached)
+    town.run(lambda: len(kept_tasks(london) if detached else london.answers()) > 100)
+    town.deliver()
+    town.mail.clear()
+    paris.exchange.sales.sales.clear()  # as if all had been settled, and "closed" was not heard
+    if detached:
+        restart_with_detached_job(town, 2_000)
+    else:
+        london.recover(2)
+    town.deliver()
+    contracts = london.exchange.purchases.purchases.values()
+    assert [each.phase for each in contracts] == ["lapsed"]
+    assert not london.exchange.purchases.resting.is_resting("paris", UTC_S + town.now_s)
 
 
 def test_attached_tasks_of_a_buyer_that_restarts_are_stopped_where_they_ran(town):

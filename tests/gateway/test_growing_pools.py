@@ -146,6 +146,15 @@ def test_a_pool_that_can_start_nothing_now_is_quoted_and_shown_no_more():
     assert paris.exchange.show(UTC_S).pools[0].slots_total == 0
 
 
+@pytest.mark.parametrize("warm", [0, 2])
+def test_who_may_have_nothing_of_a_pool_that_grows_is_told_so(warm):
+    """Else it would ask again soon, as one does where all slots are taken."""
+    town = make_town(warm, Growth(4, START_S, 0.0))
+    town.sites["paris"].permits.refused = "not you"
+    found = answered(town, "j", 3)
+    assert (type(found), found.code) == (deals.Decline, Reason.NOT_ENTITLED)
+
+
 def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
     town = make_town(0, Growth(4, START_S, 0.0))
     quote = quoted(town, "j", 3)

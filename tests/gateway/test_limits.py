@@ -407,6 +407,7 @@ def live(town, until_s):
     return last_s
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(
     here=st.integers(1, 6),

@@ -257,3 +257,19 @@ def test_it_says_how_a_pool_grows_otherwise_in_the_words_of_the_file(tmp_path):
     ]
     taken = change.config.pools[-1].scale
     assert (taken.rules.hourly_nanos, taken.currency) == (2 * 10**9, "USD"), "both, or it is none"
+
+
+def test_large_figures_and_another_currency_of_how_a_pool_grows_are_told(tmp_path):
+    path = tmp_path / "site.toml"
+    text = FILE + GROWS.replace('kind = "p', 'price = "1 USD"\nkind = "p')
+    path.write_text(text + 'walltime = "8h"\nhourly_cost = "2 USD"\n')
+    config = check(load(str(path)), NOON_S)
+    path.write_text(
+        text.replace("\nmax = 4\n", "\nmax = 1_000_000\n").replace("1 USD", "1 EUR")
+        + 'walltime = "30d"\nhourly_cost = "2 EUR"\n'
+    )
+    assert read_again(config, NOON_S).scales == [
+        ("burst", "max", "4", "1000000"),
+        ("burst", "hourly_cost", "2 USD", "2 EUR"),
+        ("burst", "walltime", "28800s", "2592000s"),
+    ]

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 from rich.console import Console
 
-from gateway.cli import between, inspect, show
+from gateway.cli import between, inspect, scale, show
 from gateway.cli.main import cli
 
 DASH = "\N{EN DASH}"
@@ -130,6 +130,22 @@ def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
     monkeypatch.setattr(inspect, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
     said = CliRunner().invoke(cli, ["jobs"]).output
     assert said.splitlines()[3:] == ["id waits: no known pool charges in GBP"]
+
+
+def test_what_a_grid_says_of_a_pool_does_not_move_the_cursor(monkeypatch):
+    none = dict.fromkeys(("wanted", "busy", "max", "start_s", "slot_s", "tasks", "cancel"), 0)
+    slots = dict.fromkeys(("ready", "starting", "queued", "draining"), 0)
+    row = none | {"pool": "hpc", "kind": "slurm", "slots": slots, "start": 1, "pilot_slots": 1}
+    row |= {"drain": 0, "dry_run": True, "barred": "", "failed": "", "why": ["\x1b[2J"]}
+    found = {"pools": [row | {"trouble": "no\x1b[1A such host"}]}
+    monkeypatch.setattr(scale, "ask", lambda *_, **__: found)
+    result = CliRunner().invoke(cli, ["scale", "--why"])
+    assert result.output.splitlines()[2:] == [
+        "hpc: its grid can't be asked now: no\N{REPLACEMENT CHARACTER}[1A such host",
+        "hpc: a dry run: nothing is started or stopped",
+        "hpc: \N{REPLACEMENT CHARACTER}[2J",
+        "hpc: would start 1 pilot, 1 slot",
+    ]
 
 
 @pytest.mark.parametrize("digits", [20, 5_000])

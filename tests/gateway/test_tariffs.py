@@ -222,6 +222,7 @@ def test_an_open_contract_keeps_its_price_and_the_next_one_has_the_new(town):
     london.submit(500, "k", 2)
     town.run(lambda: len(london.answers(2)) == 500)
     assert {each.tariff for each in usage(paris) if each.origin} == {"paris-7", "paris-8"}
+    town.pass_time(4.0)
     check_books(town)
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from federation.words import count
 from gateway import views
-from gateway.cli import show
 from gateway.ledger.rows import JobRow
 
 
@@ -41,7 +41,7 @@ def test_the_latest_jobs_are_those_submitted_last():
 
 
 def test_one_is_written_without_the_s():
-    assert [show.count(number, "slot") for number in (0, 1, 2000)] == [
+    assert [count(number, "slot") for number in (0, 1, 2000)] == [
         "0 slots",
         "1 slot",
         "2,000 slots",

@@ -407,7 +407,7 @@ def trees(draw):
     return tuple(shares), next(users)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(drawn=trees(), slots=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_where_everybody_always_wants_more_parts_become_shares(drawn, slots, seed):

@@ -67,8 +67,8 @@ def test_what_was_sent_for_a_job_is_in_the_way_of_others_alone() -> None:
     market = make_market(a=make_pool(slots_free=30, load_slot_s=5.0))
     market.sent(KEY, 20, 100.0, NOW_S + 1, "ours")
     market.sent(KEY, 4, 40.0, NOW_S + 1, "another")
-    with market.without("ours", [KEY, ("nobody", "none")]):
-        assert (only(market).slots_free, only(market).backlog_slot_s(NOW_S + 1)) == (26, 45.0)
+    ours = only(market.without("ours", [KEY, ("nobody", "none")]))
+    assert (ours.slots_free, ours.backlog_slot_s(NOW_S + 1)) == (26, 45.0)
     assert (only(market).slots_free, only(market).backlog_slot_s(NOW_S + 1)) == (6, 145.0)
 
 

@@ -6,9 +6,24 @@ from simulations.scenarios import SCENARIOS
 from simulations.world.trioclock import run_under_trio
 from simulations.world.world import World
 
+LONG = {
+    "flapping_link",
+    "lost_site",
+    "partitioned_sites",
+    "paused_site",
+    "restarted_buyer",
+    "slow_site",
+}
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.thorough) if each in LONG else each
+        for each in SCENARIOS
+    ],
+)
 def test_a_scenario_ends_well(name: str) -> None:
     assert World(SCENARIOS[name](7), 7).run().broken is None
 

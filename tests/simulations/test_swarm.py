@@ -18,7 +18,7 @@ def _broken(seeds: range) -> list[tuple[int, str]]:
     return [(each.seed, each.broken) for each in swarm(seeds, processes) if each.broken]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_invariant_breaks_in_random_worlds() -> None:
     assert _broken(range(SEEDS)) == []
 
@@ -57,11 +57,11 @@ FIRST = {
     "overbooked-slots": 7,
     "unheld-tasks": 12,
     "unheld-contracts": 460,
-    "forgotten-slices": 215,
+    "forgotten-slices": 1244,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments", "unheld-tasks", "overbooked-slots"}
+QUICK = {"open-door", "unheld-tasks", "overbooked-slots"}
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_the_swarm_finds_each_planted_bug_from_its_first_seed(bug: str) -> None:
     assert not judge(found.seed).broken
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_lease_without_an_epoch_is_found_where_a_buyer_restarts() -> None:
     plan = SCENARIOS["restarted_buyer"](7)
     with planted("no-epoch"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gateway.grids.contract import Sighting, Stand
 from gateway.grids.ec2.prices import PriceBook
-from gateway.grids.ec2.seen import Instance, spend_nanos
+from gateway.grids.ec2.seen import Instance
 from gateway.grids.ec2.settings import Ec2Config
 
 
@@ -47,10 +47,12 @@ def surplus(
         slots: of each instance type.
     """
     staying = [e for e in shown if e.state in ("pending", "running") and e.id not in leaving]
-    prices: dict[str, int] = {}
+    costs: dict[str, int] = {}  # of those with a price: an hour of all, …
+    prices: dict[str, int] = {}  # … and of a slot
     for each in staying:
         nanos = book.price_nanos(each.kind, each.zone, is_spot=each.is_spot)
         if nanos is not None:
+            costs[each.id] = nanos
             prices[each.id] = -(-nanos // max(1, slots.get(each.kind, 1)))
     found: dict[str, str] = {}
     if config.max_price_nanos is not None:
@@ -65,8 +67,11 @@ def surplus(
     )
     while len(rest) > config.max_instances:
         found[rest.pop().id] = f"max_instances is {config.max_instances}, and more are there"
-    limit = config.max_spend_nanos
-    known = [each for each in rest if each.id in prices]
-    while limit is not None and known and (spend_nanos(known, book) or 0) > limit:
-        found[known.pop().id] = "what runs costs more than max_spend_per_hour at the prices of now"
+    if config.max_spend_nanos is not None:
+        known = [each.id for each in rest if each.id in costs]
+        spend_nanos = sum(costs[each] for each in known)
+        while known and spend_nanos > config.max_spend_nanos:
+            gone = known.pop()
+            spend_nanos -= costs[gone]
+            found[gone] = "what runs costs more than max_spend_per_hour at the prices of now"
     return found

@@ -14,6 +14,13 @@ MISMATCH: Final = "IdempotentParameterMismatch"
 NOT_FOUND: Final = "InvalidInstanceID.NotFound"
 EXISTS: Final = "InvalidLaunchTemplateName.AlreadyExistsException"
 TEMPLATE_GONE: Final = "InvalidLaunchTemplateName.NotFoundException"
+NO_TEMPLATE: Final = frozenset(
+    {
+        TEMPLATE_GONE,
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateId.VersionNotFound",
+    }
+)
 DRY_RUN: Final = "DryRunOperation"  # not an error: it would have worked
 
 # The same may work later.
@@ -24,15 +31,8 @@ _AGAIN: Final = frozenset(
         *("Unavailable", "ServerInternal", "RequestTimeout", MISMATCH),
         # Whoever renews credentials, or sets the clock, need not know of us.
         *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "PendingVerification"),
-    }
-)
-# What we made ourselves and is not shown yet, or is gone: it is made anew.
-_LATE: Final = frozenset(
-    {
-        NOT_FOUND,
-        TEMPLATE_GONE,
-        "InvalidLaunchTemplateId.NotFound",
-        "InvalidLaunchTemplateId.VersionNotFound",
+        # What we made ourselves and is not shown everywhere yet, or is gone: it is made anew.
+        *(NOT_FOUND, *NO_TEMPLATE),
     }
 )
 # Not here and now, and it need not be wrong.
@@ -56,8 +56,8 @@ _DENIED: Final = frozenset(
 )
 # What the pool's table says is wrong there. Any other code may be a whim of the service's.
 _WRONG: Final = re.compile(
-    r"(Invalid|Missing|Malformed|Unknown|Incorrect|Blocked|Disabled|NotSupported|Unsupported|Dependency|"
-    r"ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent)\w*"
+    r"Invalid|Missing|Malformed|Unknown|Incorrect|Blocked|Disabled|NotSupported|Unsupported|"
+    r"Dependency|ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent"
 )
 _ADVICE: Final[Mapping[str, str]] = {
     "UnauthorizedOperation": "give the gateway's user or role the policy of docs/grids_ec2.md",
@@ -86,12 +86,10 @@ class Ec2Fault(GridFault):
 def blame_of(code: str) -> Blame:
     """What an error code means for an order.
 
-    What we have just made may not be shown everywhere yet.
-
     What is not known is tried again, ever later: a pool that stops until somebody acts is dearer
     than a call that is refused every quarter of an hour.
     """
-    if code in _LATE or code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
+    if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
         return Blame.AGAIN
     if code in _ELSEWHERE:
         return Blame.ELSEWHERE

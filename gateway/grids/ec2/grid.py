@@ -73,12 +73,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """What an instance type is. `learns_tags`: also those that it gets when it runs."""
+    """What an instance type is."""
 
     slots: int
     memory_bytes: int
     gpus: int
-    learns_tags: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,11 @@ class _Facts:
     places: tuple[Place, ...]
     template: Mapping[str, Any]
 
+    @property
+    def slots(self) -> dict[str, int]:
+        """Of each type."""
+        return {kind: each.slots for kind, each in self.types.items()}
+
 
 @dataclass(slots=True)
 class _Started:
@@ -98,6 +102,7 @@ class _Started:
     number: int
     kind: str
     at_s: float
+    is_told: bool = False  # its number
 
 
 class Ec2Grid:
@@ -169,7 +174,8 @@ class Ec2Grid:
         there = sum(not each.is_over for each in self._look())
         most = f"{there} of at most {config.max_instances} instances are there"
         cheapest = offers[0].slot_nanos
-        price = "" if cheapest is None else f", from {cheapest / 1e9:.4f} {config.currency}"
+        currency = self._book(is_needed=False).currency
+        price = "" if cheapest is None else f", from {cheapest / 1e9:.4f} {currency}"
         kinds = ", ".join(sorted({each.kind for each in offers}))
         return f"EC2 in {config.region}: {kinds}, {config.market}{price} a slot-hour; {most}"
 
@@ -200,17 +206,16 @@ class Ec2Grid:
 
     def _pilots(self) -> list[Sighting]:
         shown = self._look()
-        if any(each.number is None and not each.is_over for each in shown):
+        if any(map(self._is_untold, shown)):
             with self._alone():  # a start that is under way names its own
                 shown = self._name(self._look())
-        types = self._load().types
+        slots = self._load().slots
         self._keep_to_ceilings(shown)
         found: dict[str, Sighting] = {}
         doubles: list[str] = []
         for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
             if each.number is not None:
-                slots = types[each.kind].slots if each.kind in types else 1
-                sighting = each.sighting(each.number, slots)
+                sighting = each.sighting(each.number, slots.get(each.kind, 1))
                 if each.id in self._leaving:
                     sighting = self._leaving[each.id].over(sighting)
                 first = found.setdefault(sighting.name, sighting)
@@ -221,10 +226,9 @@ class Ec2Grid:
             self._calls.terminate(doubles)
         self._end_late(shown)
         for instance, started in self._hidden(shown):
-            slots = types[started.kind].slots if started.kind in types else 1
             body = {"InstanceId": instance, "State": {"Name": "pending"}}
             each = replace(read_instance(body), order=started.order)
-            sighting = each.sighting(started.number, slots)
+            sighting = each.sighting(started.number, slots.get(started.kind, 1))
             found.setdefault(sighting.name, sighting)
         return list(found.values())
 
@@ -232,13 +236,12 @@ class Ec2Grid:
         """Let instances go that pass the ceilings, by what they cost now."""
         config, ids = self._config, {each.id for each in shown if not each.is_over}
         self._leaving = {one: each for one, each in self._leaving.items() if one in ids}
-        slots = {kind: each.slots for kind, each in self._load().types.items()}
         try:
             book = self._book(is_needed=True) if config.has_price_ceiling and ids else PriceBook()
         except GridFault as fault:
             self._say(f"whether what runs keeps to its ceilings is not known: {fault}")
             return
-        new = surplus(config, shown, self._leaving.keys(), slots, book)
+        new = surplus(config, shown, self._leaving.keys(), self._load().slots, book)
         if new:
             self._say(f"{len(new)} instances are let go: {next(iter(new.values()))}")
             until_s = time.time() + config.over_ceiling_s
@@ -269,9 +272,9 @@ class Ec2Grid:
 
     def _price(self) -> tuple[int, str] | None:
         book = self._book(is_needed=False)
-        types = self._load().types
+        slots_of = self._load().slots
         running = [each for each in self._look() if each.state == "running"]
-        slots = sum(types[each.kind].slots for each in running if each.kind in types)
+        slots = sum(slots_of.get(each.kind, 0) for each in running)
         spend = spend_nanos(running, book)
         if slots and spend is not None:
             return -(-spend // slots), book.currency
@@ -324,7 +327,7 @@ class Ec2Grid:
         for one, number in numbers.items():
             self._started[one] = _Started(order.name, number, kinds[one], time.monotonic())
         with contextlib.suppress(faults.Ec2Fault):
-            self._tell(numbers)  # an instance that is not shown yet is named at a later look
+            self._tell(numbers)  # one that is not shown everywhere yet is told at a later look
         if len(numbers) < room.instances:
             raise faults.unfulfilled(answer.get("Errors", []), len(numbers), order.pilots)
         if room.why:
@@ -332,32 +335,45 @@ class Ec2Grid:
             raise GridFault(Blame.ELSEWHERE, text)
 
     def _name(self, shown: Sequence[Instance]) -> list[Instance]:
-        """Give numbers to instances that have none: who started them died before he could."""
+        """Tell instances their numbers that have not been told: who started them could not.
+
+        Those of a former life have none, and get what is free.
+        """
         named = {each.id: each for each in shown}
-        lost = [each for each in shown if each.number is None and not each.is_over]
-        for order in sorted({each.order for each in lost}):
+        untold = [each for each in shown if self._is_untold(each)]
+        for order in sorted({each.order for each in untold}):
             taken = {
                 each.id: each.number
                 for each in shown
                 if each.order == order and each.number is not None
             }
-            numbers = name_rest(taken, (each.id for each in lost if each.order == order))
-            self._tell(numbers)
+            ours = [each for each in untold if each.order == order]
+            numbers = name_rest(taken, (each.id for each in ours if each.number is None))
             for one, number in numbers.items():
                 kind = named[one].kind
                 self._started[one] = _Started(order, number, kind, time.monotonic())
                 named[one] = replace(named[one], number=number)
+            try:
+                self._tell({each.id: self._started[each.id].number for each in ours})
+            except faults.Ec2Fault as fault:  # the next look tells them; till then, they are seen
+                self._say(f"{len(ours)} instances could not be told their names: {fault}")
         return list(named.values())
+
+    def _is_untold(self, each: Instance) -> bool:
+        known = self._started.get(each.id)
+        is_told = each.number is not None if known is None else known.is_told
+        return not is_told and not each.is_over
 
     def _tell(self, numbers: Mapping[str, int]) -> None:
         for instances, tag in groups(numbers):
             self._calls.tag(instances, PILOTS_TAG, tag)
+            for each in instances:
+                self._started[each].is_told = True
 
     def _template(self, shape: Shape, limit_s: float | None) -> str:
         """The launch template for pilots of a shape and time; made where there is none."""
         facts = self._load()
-        slots = {kind: each.slots for kind, each in facts.types.items()}
-        script = user_data(self._config, self._launch, shape, slots, limit_s)
+        script = user_data(self._config, self._launch, shape, facts.slots, limit_s)
         data = template_data(self._config, self._launch, script, facts.template)
         name = template_name(self._launch.mark, data)
         if name not in self._templates:
@@ -419,16 +435,15 @@ class Ec2Grid:
             if kind not in bodies:
                 raise GridFault(Blame.NEVER, f"EC2 has no instance type {kind} in this region")
             body = bodies[kind]
+            if body.get("Hypervisor") == "xen":
+                text = f"{kind} is not of the Nitro system: a running one does not learn its tags"
+                raise GridFault(Blame.NEVER, f"{text}, and so not its name; name a newer type")
             gpus = sum(each.get("Count", 0) for each in body.get("GpuInfo", {}).get("Gpus", []))
             found[kind] = _Type(
                 slots=slots or int(body["VCpuInfo"]["DefaultVCpus"]),
                 memory_bytes=int(body["MemoryInfo"]["SizeInMiB"]) << 20,
                 gpus=gpus,
-                learns_tags=body.get("Hypervisor") != "xen",
             )
-            if not found[kind].learns_tags:
-                text = f"{kind} is not of the Nitro system: a running one does not learn its tags"
-                raise GridFault(Blame.NEVER, f"{text}, and so not its name; name a newer type")
         return found
 
     def _places(self) -> tuple[Place, ...]:
@@ -443,7 +458,13 @@ class Ec2Grid:
         name = self._config.launch_template
         if not name:
             return {}
-        found = self._calls.template(name, self._config.launch_template_version)
+        try:
+            found = self._calls.template(name, self._config.launch_template_version)
+        except faults.Ec2Fault as fault:
+            if fault.code not in faults.NO_TEMPLATE:
+                raise
+            # Ours come again by themselves; the owner's does not.
+            raise GridFault(Blame.NEVER, f"{fault}; look at `launch_template`") from None
         if found.get("UserData"):
             text = f"launch template {name} has user data, which would not be run"
             raise GridFault(Blame.NEVER, f"{text}: move it into user_data_head")
@@ -515,7 +536,8 @@ class Ec2Grid:
             self._say(f"prices are not known: {fault}")
             return PriceBook()
         if is_needed and book.currency != self._config.currency:
-            text = f"max_spend_per_hour is in {self._config.currency}, prices in {book.currency}"
+            key = "max_price" if self._config.max_spend_nanos is None else "max_spend_per_hour"
+            text = f"{key} is in {self._config.currency}, prices in {book.currency}"
             raise GridFault(Blame.NEVER, f"{text}: write both in one currency")
         return book
 

@@ -16,9 +16,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Final
 
+from federation.money import format_amount
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
 from gateway.grids.ec2.prices import Offer
 from gateway.grids.ec2.settings import Ec2Config, Market
@@ -218,7 +218,7 @@ def fleet_request(
             override["AvailabilityZone"] = offer.place.zone
         if spot and config.max_price_nanos is not None:
             # EC2 itself keeps to it, also when nobody here is left to look.
-            override["MaxPrice"] = f"{Decimal(config.max_price_nanos * offer.slots) / 10**9:f}"
+            override["MaxPrice"] = format_amount(config.max_price_nanos * offer.slots)
         overrides.append(override)
     request: dict[str, Any] = {
         "Type": "instant",

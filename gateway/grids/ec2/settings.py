@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.money import parse_money
-from gateway.knobs import KnobError, check_known, count, guarded, length_s, number
+from gateway.knobs import KnobError, check_known, choice, count, flag, guarded, length_s, number
 
 TYPES_MAX: Final = 40
 PLACES_MAX: Final = 20
@@ -116,7 +116,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
     template, image = _text(table, "launch_template"), _text(table, "image")
     if not template and not image:
         raise KnobError("needs an image, or a launch_template that has one")
-    market = _choice(table, "market", tuple(Market), Market.ON_DEMAND)
+    market = choice("market", table.get("market", Market.ON_DEMAND), tuple(Market))
     types = _types(table.get("instance_types"))
     places = _places(table)
     if len(types) * len(places) > POOLS_MAX:
@@ -140,7 +140,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         instance_profile=_text(table, "instance_profile"),
         market=Market(market),
         spot_share=_spot_share(table, Market(market)),
-        strategy=_choice(table, "strategy", STRATEGIES, STRATEGIES[0]),
+        strategy=choice("strategy", table.get("strategy", STRATEGIES[0]), STRATEGIES),
         max_spend_nanos=spend_nanos,
         max_price_nanos=price_nanos,
         over_ceiling_s=length_s("over_ceiling", table.get("over_ceiling", "10m"), "0s", "1d"),
@@ -154,7 +154,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         interruption_poll_s=length_s(
             "interruption_poll", table.get("interruption_poll", "5s"), "0.1s", "60s"
         ),
-        leave_on_rebalance=_flag(table, "leave_on_rebalance", default=True),
+        leave_on_rebalance=flag("leave_on_rebalance", table.get("leave_on_rebalance", True)),
     )
 
 
@@ -183,20 +183,6 @@ def _texts(table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int)
     if len(set(values)) != len(values):
         raise KnobError(f"{key} has something twice")
     return tuple(values)
-
-
-def _choice(table: Mapping[str, Any], key: str, known: tuple[str, ...], default: str) -> str:
-    value = table.get(key, default)
-    if value not in known:
-        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
-    return str(value)
-
-
-def _flag(table: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = table.get(key, default)
-    if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
-    return value
 
 
 def _region(table: Mapping[str, Any]) -> str:

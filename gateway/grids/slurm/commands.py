@@ -6,6 +6,7 @@ what they do, and what the gateway has in its own is none of a job's business.
 
 import os
 import re
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -114,16 +115,13 @@ class Commands:
 
     async def quotas(self, qos: Sequence[str]) -> Quotas:
         """The limits that hold for us: slurmctld knows them, and asks no database."""
-        settings = self._settings
-        if self._uid is None:
-            said = await self._ask("id", "-u")
-            self._uid = _whole(said.out.decode(errors="replace").strip())
+        settings, uid = self._settings, await self._get_uid()
         said = await self._run("scontrol", "show", "assoc_mgr", "flags=assoc,qos")
         if said.code and DENIED in said.err.lower():
             return Quotas()  # they are kept from us: a refusal will say so
-        if said.code or self._uid is None:
+        if said.code:
             raise fault_of("scontrol", said.err)
-        uid, text = self._uid, said.out.decode(errors="replace")
+        text = said.out.decode(errors="replace")
         # Every account of a large cluster is in it.
         return await trio.to_thread.run_sync(
             lambda: read_quotas(text, uid, settings.account, qos, settings.partitions)
@@ -156,7 +154,9 @@ class Commands:
 
     async def _submit(self, request: Request, *more: str, **variables: str) -> Said:
         words = ["sbatch", *sbatch_options(self._settings, request), *more]
-        environment = {**request.environment, **variables}
+        ours = self._environment()
+        environment: dict[str, str] = {name: ours[name] for name in GIVEN if name in ours}
+        environment |= {**request.environment, **variables}
         said = await self._run(*words, text=request.script, environment=environment)
         if said.code:
             raise fault_of("sbatch", said.err)
@@ -168,6 +168,14 @@ class Commands:
         assert self._release is not None
         return self._release
 
+    async def _get_uid(self) -> int:
+        if self._uid is None:
+            said = await self._ask("id", "-u")
+            self._uid = _whole(said.out.decode(errors="replace").strip())
+            if self._uid is None:
+                raise GridFault(Blame.NEVER, f"id -u says {said.out[:60]!r}: that is no user's id")
+        return self._uid
+
     async def _ask(self, *words: str) -> Said:
         said = await self._run(*words)
         if said.code:
@@ -178,15 +186,15 @@ class Commands:
         self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
     ) -> Said:
         """Run a command. Raises GridFault if it can't be, or takes too long."""
-        settings = self._settings
+        settings, ours = self._settings, self._environment()
         command = [*settings.prefix, *words]
-        everything = self._environment()
-        if environment is not None:  # which the job has, too
-            everything = {name: everything[name] for name in GIVEN if name in everything}
-            everything |= environment
         try:
             with trio.fail_after(settings.timeout_s):
-                return await _run(command, text.encode(), everything)
+                if environment is not None:  # a job's PATH is a plain one: Slurm is found by ours
+                    command[0] = await trio.to_thread.run_sync(
+                        _find, command[0], ours["PATH"], abandon_on_cancel=True
+                    )
+                return await _run(command, text.encode(), environment or ours)
         except trio.TooSlowError:
             text = f"{words[0]} did not end within {settings.timeout_s:g} s"
             raise GridFault(Blame.AGAIN, f"{text}: is slurmctld overloaded?") from None
@@ -204,6 +212,10 @@ class Commands:
         found |= {"TZ": "UTC", "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
         conf = self._settings.conf or os.environ.get("SLURM_CONF", "")
         return found | ({"SLURM_CONF": conf} if conf else {})
+
+
+def _find(command: str, path: str) -> str:
+    return shutil.which(command, path=path) or command
 
 
 def _whole(text: str) -> int | None:

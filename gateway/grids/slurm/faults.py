@@ -5,12 +5,12 @@ that were tried; so texts are looked for, and no numbers. What is not known is t
 asked pauses ever longer after faults.
 """
 
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gateway.grids.contract import Blame, GridFault
+from gateway.grids.slurm.listing import parse
 
 TEXT_MAX: Final = 400
 GONE: Final = re.compile(
@@ -135,18 +135,19 @@ def tidy(text: str) -> str:
     return "; ".join(lines)[:TEXT_MAX]
 
 
-def rest_text(status: int, body: bytes) -> str:
-    """What slurmrestd says is wrong; empty: nothing is."""
+def read_answer(status: int, body: bytes) -> tuple[Mapping[str, Any], str]:
+    """What slurmrestd answers, and what it says is wrong; empty: nothing is. Raises GridFault."""
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        text = "" if status == 200 else body[:200].decode(errors="replace")
-        return text or ("" if status == 200 else f"HTTP {status}")
-    errors = data.get("errors") if isinstance(data, dict) else None
+        data = parse(body, "slurmrestd's answer")
+    except GridFault:
+        if status == 200:
+            raise
+        return {}, body[:200].decode(errors="replace") or f"HTTP {status}"
+    errors = data.get("errors")
     said = list(_errors(errors if isinstance(errors, list) else ()))
     if not said and status != 200:
         said = [f"HTTP {status}"]
-    return "\n".join(said)
+    return data, "\n".join(said)
 
 
 def _errors(errors: Iterable[Any]) -> Iterable[str]:
@@ -158,19 +159,14 @@ def _errors(errors: Iterable[Any]) -> Iterable[str]:
         number = each.get("error_number", each.get("error_code"))
         if said or number:
             yield said or f"error {number}"
-    return
 
 
-def submitted(body: bytes) -> bool:
+def submitted(data: Mapping[str, Any]) -> bool:
     """Whether slurmrestd's answer to a job says that it is there.
 
     What is but a warning, like "Required node not available", stands among its errors, too.
     """
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    job = data.get("job_id") if isinstance(data, dict) else None
+    job = data.get("job_id")
     return isinstance(job, int) and job > 0
 
 

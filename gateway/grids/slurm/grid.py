@@ -92,7 +92,7 @@ class SlurmGrid:
         over = misfit(settings, quotas)
         if over:
             raise GridFault(Blame.NEVER, over)
-        limits = await self.limits()
+        limits = self._limits(bounds, partitions, quotas)
         full = ""
         try:
             await self._way.expect(await self._request(Order("probe", 1, Shape()), bounds))
@@ -111,16 +111,7 @@ class SlurmGrid:
         """Slurm's own limits, as of now."""
         bounds = await self._way.bounds()
         partitions = self._ours(await self._way.partitions())
-        quotas = await self._quotas(bounds, partitions)
-        limit_s = self._settings.walltime_s
-        if limit_s is None:
-            given = [quotas.limit_s, *(each.limit_s for each in partitions)]
-            limit_s = min((each for each in given if each is not None), default=None)
-        known = self._array_max(bounds), self._fit, quotas.submits_max()
-        most = max(1, min(each for each in known if each is not None))
-        submits = quotas.submits()
-        left = None if submits is None else submits[0]
-        return Limits(most, self._settings.orders_max, limit_s, left)
+        return self._limits(bounds, partitions, await self._quotas(bounds, partitions))
 
     async def capacity(self, shape: Shape) -> Capacity:
         """What the partition's nodes have free, and have at all, less what is ours.
@@ -130,7 +121,7 @@ class SlurmGrid:
         bounds, nodes = await self._way.bounds(), await self._way.nodes()
         partitions = self._ours(await self._way.partitions())
         nodes = [each for each in nodes if self._is_of_ours(each)]
-        _, memory_mb = self._memory(shape, bounds, partitions, nodes)
+        asked_mb, memory_mb = self._memory(shape, bounds, partitions, nodes)
         fit = [self._pilots_on(each, shape, memory_mb) for each in nodes]
         now, most = sum(each for each, _ in fit), sum(each for _, each in fit)
         ours = [each for each in (await self._look()).sightings if each.stand is not Stand.ENDED]
@@ -144,7 +135,10 @@ class SlurmGrid:
             slots_max = min(slots_max, let_most * shape.slots - there)
         slots_now, begins_s = now * shape.slots, None
         if not slots_now and most and let_now != 0:
-            begins_s = await self._begins_s(shape, bounds)
+            probe = Order("probe", 1, shape)
+            begins_s = await self._begins_s(
+                request_of(self._settings, self._launch, probe, asked_mb)
+            )
         return Capacity(slots_now, max(slots_now, slots_max), begins_s)
 
     async def pilots(self) -> Sequence[Sighting]:
@@ -236,6 +230,15 @@ class SlurmGrid:
     def _cpus(self, shape: Shape) -> int:
         return shape.slots * self._settings.cpus_per_slot
 
+    def _limits(self, bounds: Bounds, partitions: Sequence[Partition], quotas: Quotas) -> Limits:
+        limit_s = self._settings.walltime_s
+        if limit_s is None:
+            given = [quotas.limit_s, *(each.limit_s for each in partitions)]
+            limit_s = min((each for each in given if each is not None), default=None)
+        known = self._array_max(bounds), self._fit, quotas.submits_max()
+        most = max(1, min(each for each in known if each is not None))
+        return Limits(most, self._settings.orders_max, limit_s, quotas.submits())
+
     async def _quotas(self, bounds: Bounds, partitions: Sequence[Partition]) -> Quotas:
         """The limits that hold for ours. Among several partitions nobody knows whose QOS holds."""
         if not bounds.has_quotas:
@@ -243,10 +246,10 @@ class SlurmGrid:
         qos = [partitions[0].qos] if len(partitions) == 1 else []
         return await self._way.quotas([each for each in (*qos, self._settings.qos) if each])
 
-    async def _begins_s(self, shape: Shape, bounds: Bounds) -> float | None:
+    async def _begins_s(self, request: Request) -> float | None:
         """When the next pilot would begin, as far as that can be said."""
         try:
-            found = await self._way.expect(await self._request(Order("probe", 1, shape), bounds))
+            found = await self._way.expect(request)
         except GridFault as fault:
             if fault.is_full:
                 return None

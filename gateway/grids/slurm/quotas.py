@@ -65,14 +65,10 @@ class Quotas:
     each: Mapping[str, int] = field(default_factory=dict)
     limit_s: float | None = None
 
-    def submits(self) -> tuple[int, Quota] | None:
-        """How many jobs more may be submitted, and the limit that says it; None: no limit does."""
-        found = [(max(0, each.most - each.used), each) for each in self.shared]
-        return min(
-            (pair for pair in found if pair[1].what == SUBMITS),
-            key=lambda pair: pair[0],
-            default=None,
-        )
+    def submits(self) -> int | None:
+        """How many jobs more may be submitted; None: no limit says."""
+        left = (max(0, each.most - each.used) for each in self.shared if each.what == SUBMITS)
+        return min(left, default=None)
 
     def submits_max(self) -> int | None:
         """How many there may be, once there are no others."""
@@ -114,23 +110,20 @@ def read_quotas(
     levels += [list(_chain(accounts, ours))] if ours is not None else []
     shared: dict[tuple[str, str], list[Quota]] = {}
     each_most: dict[str, int] = {}
-    limits_min: list[int] = []
+    limit_min: int | None = None
     for level in levels:
+        own = level[0]
         found: dict[tuple[str, str], list[Quota]] = {}
-        each_found: dict[str, int] = {}
         for record in level:
-            for kind, quota in record.shared(uid, own_account, is_ours=record is level[0]):
+            for kind, quota in record.shared(uid, own_account, is_ours=record is own):
                 found.setdefault((kind, quota.what), []).append(quota)
-            if record is level[0]:
-                for what, most in record.each():
-                    each_found[what] = min(most, each_found.get(what, most))
-                limits_min += record.limit_min()
         shared = found | shared
-        each_most = each_found | each_most
+        each_most = own.each() | each_most
+        limit_min = own.limit_min() if limit_min is None else limit_min
     return Quotas(
         tuple(quota for quotas in shared.values() for quota in quotas),
         each_most,
-        limits_min[0] * 60.0 if limits_min else None,
+        None if limit_min is None else limit_min * 60.0,
     )
 
 
@@ -153,15 +146,17 @@ class _Record:
             for named, most, used in _amounts(value):
                 yield kind, Quota(what or named, most, used, f"{self.name} {key} {most}")
 
-    def each(self) -> Iterator[tuple[str, int]]:
+    def each(self) -> dict[str, int]:
         """What one job may take."""
+        found: dict[str, int] = {}
         for key in _EACH:
             for what, most, _ in _amounts(self.pairs.get(key, "")):
-                yield what, most
+                found[what] = min(most, found.get(what, most))
+        return found
 
-    def limit_min(self) -> list[int]:
+    def limit_min(self) -> int | None:
         """How long one job may run."""
-        return [most for _, most, _ in _amounts(self.pairs.get("MaxWallPJ", ""))]
+        return next((most for _, most, _ in _amounts(self.pairs.get("MaxWallPJ", ""))), None)
 
     @property
     def name(self) -> str:

@@ -14,11 +14,10 @@ import trio
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.asking import Request, rest_body
-from gateway.grids.slurm.faults import GONE, fault_of, hide, rest_text, submitted
+from gateway.grids.slurm.faults import GONE, fault_of, hide, read_answer, submitted
 from gateway.grids.slurm.listing import (
     Node,
     Partition,
-    parse,
     read_nodes,
     read_partitions,
     release,
@@ -38,6 +37,7 @@ class SlurmRest:
     def __init__(self, settings: SlurmSettings, rest: Rest) -> None:
         self._settings = settings
         self._rest = rest
+        self._token = ""  # as it was last read: nothing that is said shows it
 
     async def version(self) -> str:
         """Of Slurm; its controller has answered."""
@@ -78,10 +78,9 @@ class SlurmRest:
         """Have an array."""
         body = rest_body(self._settings, request, self._rest.api)
         hidden = request.environment.values()
-        status, answer = await self._exchange("POST", "job/submit", body, hidden)
-        said = rest_text(status, answer)
+        answer, said = await self._exchange("POST", "job/submit", body, hidden)
         if said and not submitted(answer):
-            raise fault_of("slurmrestd", await self._hide(said, hidden))
+            raise fault_of("slurmrestd", self._hide(said, hidden))
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
         """Let tasks go."""
@@ -119,16 +118,13 @@ class SlurmRest:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
         """Ask, and read the answer. Raises GridFault."""
-        status, answer = await self._exchange(method, path, body)
-        # All jobs of a large cluster may be in it, and the loop must not wait for them.
-        said = await trio.to_thread.run_sync(rest_text, status, answer)
+        answer, said = await self._exchange(method, path, body)
         if said:
-            raise fault_of("slurmrestd", await self._hide(said))
-        return await trio.to_thread.run_sync(parse, answer, "slurmrestd's answer")
+            raise fault_of("slurmrestd", self._hide(said))
+        return answer
 
-    async def _hide(self, text: str, more: Collection[str] = ()) -> str:
-        headers = await self._headers()
-        return hide(text, (headers.get("X-SLURM-USER-TOKEN", ""), *more))
+    def _hide(self, text: str, more: Collection[str] = ()) -> str:
+        return hide(text, (self._token, *more))
 
     async def _exchange(
         self,
@@ -136,20 +132,22 @@ class SlurmRest:
         path: str,
         body: Mapping[str, Any] | None = None,
         hidden: Collection[str] = (),
-    ) -> tuple[int, bytes]:
-        """The status and the body of an answer. Raises GridFault."""
+    ) -> tuple[Mapping[str, Any], str]:
+        """An answer, and what it says is wrong. Raises GridFault."""
         timeout_s = self._settings.timeout_s
         try:
             with trio.fail_after(timeout_s):
-                return await self._send(method, path, body, await self._headers())
+                answer = await self._send(method, path, body, await self._headers())
         except trio.TooSlowError:
             text = f"slurmrestd did not answer within {timeout_s:g} s"
             raise GridFault(Blame.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            text = await self._hide(f"{type(error).__name__}: {error}", hidden)
+            text = self._hide(f"{type(error).__name__}: {error}", hidden)
             raise GridFault(
                 Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
             ) from None
+        # All jobs of a large cluster may be in it, and the loop must not wait for them.
+        return await trio.to_thread.run_sync(read_answer, *answer)
 
     async def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
@@ -171,9 +169,10 @@ class SlurmRest:
             headers["X-SLURM-USER-NAME"] = self._rest.user
         if self._rest.token_file:
             # It may lie in a file system of the net that does not answer.
-            headers["X-SLURM-USER-TOKEN"] = await trio.to_thread.run_sync(
+            self._token = await trio.to_thread.run_sync(
                 _read_token, self._rest.token_file, abandon_on_cancel=True
             )
+            headers["X-SLURM-USER-TOKEN"] = self._token
         return headers
 
 

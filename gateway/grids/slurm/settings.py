@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.knobs import KnobError, check_known, count, length_s
+from gateway.knobs import KnobError, check_known, count, flag, length_s
 
 APIS: Final = ("v0.0.38", "v0.0.42")
 # Options of sbatch that only say where and how jobs run; True: it takes no value.
@@ -144,7 +144,7 @@ def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
         warn_s=length_s("warn", table.get("warn", "60s"), "0s", "18h"),
         folder=_path("folder", table) or "/tmp",  # noqa: S108
         logs=_path("logs", table),
-        requeue=_flag("requeue", table),
+        requeue=flag("requeue", table.get("requeue", False)),
         options=_options(table.get("options", {})),
         conf=_path("conf", table),
         prefix=_words("prefix", table.get("prefix", [])),
@@ -229,13 +229,6 @@ def _path(key: str, table: Mapping[str, Any], *, required: bool = False) -> str:
     return str(value)
 
 
-def _flag(key: str, table: Mapping[str, Any]) -> bool:
-    value = table.get(key, False)
-    if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
-    return value
-
-
 def _words(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > 50:
         raise KnobError(f'{key} must be a list of words, as in ["nice", "-n", "5"]')
@@ -255,10 +248,8 @@ def _options(value: Any) -> tuple[tuple[str, str], ...]:
                 f"options has no {str(name)[:40]!r}; there are {', '.join(sorted(OPTIONS))}"
             )
         if OPTIONS[name]:
-            if given is True:
+            if flag(f"options {name}", given):
                 found.append((name, ""))
-            elif given is not False:
-                raise KnobError(f"options {name} must be true or false")
             continue
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)

@@ -13,18 +13,20 @@ unseen. So it goes, too, when only the connection was lost, or the side process:
 ours all the time, and their sessions are opened again by the next `run`.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
+from gateway.child import first_of
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import (
     Begun,
     Broken,
     Cancelled,
+    Ended,
     Found,
     Home,
     Lost,
@@ -35,7 +37,7 @@ from gateway.grids.delegating import (
 from gateway.grids.symphony.journal import Journal
 from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_output
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, Way, first_of
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, Way
 
 TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
 SEND_TASKS_MAX: Final = 50
@@ -68,7 +70,7 @@ class _Session:
     digest: bytes
     is_old: bool = False
     id: str = ""
-    waiting: deque[Parcel] = field(default_factory=deque)
+    waiting: OrderedDict[str, Parcel] = field(default_factory=OrderedDict)
     tasks: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
     kills: set[str] = field(default_factory=set)  # parcels that are to be killed
@@ -81,10 +83,6 @@ class _Session:
     def wake(self) -> None:
         """There is something to do."""
         self.more.set()
-
-    def holds(self) -> list[str]:
-        """Its parcels."""
-        return [*(each.name for each in self.waiting), *self.sent]
 
 
 class SymphonyEngine:
@@ -107,7 +105,8 @@ class SymphonyEngine:
         self._by_id: dict[str, _Session] = {}
         self._left: dict[str, _Session] = {}  # to be opened again, by their ids
         self._cut_since_s: float | None = None
-        self._journal: Journal | None = None
+        self._journal = Journal(home.folder, settings.application, home.say)
+        self._has_looked = False  # into it, for what a former life has left
         self._parcels: dict[str, _Session] = {}
         self._tell: Callable[[News], None] = lambda _news: None
         self._nursery: trio.Nursery | None = None
@@ -145,7 +144,7 @@ class SymphonyEngine:
     async def run(self, tell: Callable[[News], None]) -> None:
         """See Engine."""
         self._tell = tell
-        if self._journal is None:
+        if not self._has_looked:
             self._find_left()
         fault: GridFault | None = None
         try:
@@ -171,16 +170,14 @@ class SymphonyEngine:
 
     def _find_left(self) -> None:
         """Read what a former life has left, and tell of it."""
-        settings = self._settings
-        journal = Journal(self._home.folder, settings.application, self._home.say)
-        journal.load()
-        self._journal = journal
+        self._journal.load()
+        self._has_looked = True
         if not self.take_up_s:
             return
-        for id_, known in journal.sessions.items():
-            if known.tasks:
+        for id_, tasks in self._journal.sessions.items():
+            if tasks:
                 session = self._left[id_] = _Session(b"", is_old=True, id=id_)
-                for task, (name, label) in known.tasks.items():
+                for task, (name, label) in tasks.items():
                     session.tasks[task] = name
                     session.sent[name] = task
                     self._parcels[name] = session
@@ -188,22 +185,20 @@ class SymphonyEngine:
 
     async def _take_up(self, nursery: trio.Nursery) -> None:
         """Open again the sessions that have something of ours, and close what else is open."""
-        assert self._journal is not None
         for id_ in list(self._journal.sessions):
             session = self._left.get(id_)
             if session is None or not session.sent:
                 self._left.pop(id_, None)
                 self._home.say(f"closes session {id_}, which a former life has left")
-                await self._close(_Session(b"", is_old=True, id=id_))  # or not: the rest goes on
+                await self._close(id_)  # or not: the rest goes on
                 continue
             self._by_id[id_] = session  # what has ended there may be told at once
             if not await self._way.reopen(id_, list(session.tasks)):
                 self._lost_session(session, "it is not open any more")
                 self._journal.closed(id_)
-            if self._left.pop(id_, None) is None or id_ not in self._by_id:
-                continue  # it is gone, as was told meanwhile
-            self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
-            nursery.start_soon(self._serve, session)
+            if self._left.pop(id_, None) is not None:  # else it is gone, as was told meanwhile
+                self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
+                nursery.start_soon(self._serve, session)
 
     def _disconnected(self, *, is_fault: bool) -> None:
         """There is no connection any more: what is at Symphony waits for the next, or is lost."""
@@ -211,29 +206,25 @@ class SymphonyEngine:
         now_s = trio.current_time()
         if self._cut_since_s is None:
             self._cut_since_s = now_s
-        is_kept = is_fault and now_s - self._cut_since_s < self.take_up_s
-        is_kept = is_kept or (not is_fault and self.detaches)
+        is_kept = now_s - self._cut_since_s < self.take_up_s if is_fault else self.detaches
         self._sessions.clear()
         self._by_id.clear()
         self._left.clear()
         for session in sessions:
-            why = "the connection to Symphony ended"
-            self._drop(session, why, but_sent=is_kept)
+            self._drop(session, "the connection to Symphony ended", but_sent=is_kept)
             if session.sent:
                 again = _Session(session.digest, is_old=True, id=session.id)
                 again.tasks, again.sent = session.tasks, session.sent
                 again.kills = session.kills
                 self._left[session.id] = again
                 self._parcels |= dict.fromkeys(again.sent, again)
-        if self._journal is not None:
-            self._journal.close()
+        self._journal.close()
 
     async def _watch_room(self) -> None:
-        if self._ask_room is None:
+        ask_room = self._ask_room
+        if ask_room is None:
             self._tell(Room(self._settings.slots))
             await trio.sleep_forever()
-        ask_room = self._ask_room
-        assert ask_room is not None
         said = ""
         try:
             while True:
@@ -271,7 +262,7 @@ class SymphonyEngine:
             session = self._sessions[parcel.function] = _Session(parcel.function)
             self._nursery.start_soon(self._serve, session)
         self._parcels[parcel.name] = session
-        session.waiting.append(parcel)
+        session.waiting[parcel.name] = parcel
         session.wake()
 
     def cancel(self, names: Collection[str], *, running: bool) -> None:
@@ -280,9 +271,7 @@ class SymphonyEngine:
             session = self._parcels.get(name)
             if session is None:
                 continue
-            waiting = next((each for each in session.waiting if each.name == name), None)
-            if waiting is not None:
-                session.waiting.remove(waiting)
+            if session.waiting.pop(name, None) is not None:
                 self._end(Cancelled(name))
             elif running:
                 session.kills.add(name)
@@ -313,7 +302,7 @@ class SymphonyEngine:
             except GridFault as fault:
                 self._home.say(f"lost session {session.id}: {fault}")
                 self._drop(session, str(fault))
-            await self._close(session)
+            await self._close(session.id)
 
     async def _open(self, session: _Session) -> None:
         name = f"gridfed {self._home.mark}"
@@ -324,11 +313,10 @@ class SymphonyEngine:
             self._way.leave()  # it is not for the other sessions to suffer
             raise
         self._by_id[session.id] = session
-        assert self._journal is not None
         try:
             self._journal.opened(session.id)
         except GridFault:
-            await self._close(session)  # nobody would know of it after our death
+            await self._close(session.id)  # nobody would know of it after our death
             self._way.leave()
             raise
 
@@ -356,7 +344,7 @@ class SymphonyEngine:
         while session.waiting and len(batch) < SEND_TASKS_MAX:
             if batch and sum(map(len, inputs)) > SEND_BYTES_MAX:
                 break
-            batch.append(session.waiting.popleft())
+            batch.append(session.waiting.popitem(last=False)[1])
             inputs.append(pack_input(batch[-1]))
         session.sent |= dict.fromkeys((each.name for each in batch), "")
         session.is_sending = True
@@ -381,7 +369,6 @@ class SymphonyEngine:
 
     def _note_sent(self, session: _Session, batch: list[Parcel], tasks: list[str | None]) -> None:
         """Write down which parcels are which tasks, but for those that have ended already."""
-        assert self._journal is not None
         self._journal.sent(
             session.id,
             [
@@ -409,16 +396,14 @@ class SymphonyEngine:
                 session.tasks.pop(task, None)
                 self._end(Cancelled(name))
 
-    async def _close(self, session: _Session) -> None:
-        self._by_id.pop(session.id, None)
+    async def _close(self, id_: str) -> None:
+        self._by_id.pop(id_, None)
         try:
-            await self._way.close(session.id)
+            await self._way.close(id_)
         except GridFault as fault:
-            text = f"can't close session {session.id}, tries again at the next start: {fault}"
-            self._home.say(text)
+            self._home.say(f"can't close session {id_}, tries again at the next start: {fault}")
             return
-        assert self._journal is not None
-        self._journal.closed(session.id)
+        self._journal.closed(id_)
 
     def _forget(self, session: _Session) -> None:
         """Nothing more is sent to a session."""
@@ -432,7 +417,7 @@ class SymphonyEngine:
             but_sent: those that are tasks there are kept.
         """
         self._forget(session)
-        for name in session.holds():
+        for name in [*session.waiting, *session.sent]:
             if not (but_sent and session.sent.get(name)):
                 session.sent.pop(name, None)
                 self._end(Lost(name, why))
@@ -458,7 +443,7 @@ class SymphonyEngine:
                 self._lost_session(session, text)
                 session.scope.cancel()
                 if self._nursery is not None:  # whoever says so may be wrong: nothing runs on
-                    self._nursery.start_soon(self._close, session)
+                    self._nursery.start_soon(self._close, session.id)
             case Outcome():
                 self._take(session, heard)
 
@@ -478,9 +463,7 @@ class SymphonyEngine:
         else:
             self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
 
-    def _end(self, news: News) -> None:
-        assert not isinstance(news, Room | Found)
+    def _end(self, news: Ended) -> None:
         if self._parcels.pop(news.parcel, None) is not None:
-            if self._journal is not None:
-                self._journal.ended(news.parcel)
+            self._journal.ended(news.parcel)
             self._tell(news)

@@ -15,8 +15,7 @@ those are synced.
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
@@ -28,11 +27,7 @@ FILE: Final = "sessions.jsonl"
 LINES_MAX: Final = 20_000  # then what is of the past is left out
 
 
-@dataclass(slots=True)
-class Open:
-    """A session that is open: its tasks that have not ended, with the parcels that they are."""
-
-    tasks: dict[str, tuple[str, Label]] = field(default_factory=dict)
+Tasks = dict[str, tuple[str, Label]]  # of a session, those that have not ended: their parcels
 
 
 class Journal:
@@ -44,7 +39,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, application: str, say: Callable[[str], None]) -> None:
-        self.sessions: dict[str, Open] = {}
+        self.sessions: dict[str, Tasks] = {}  # that are open
         self._where: dict[str, tuple[str, str]] = {}  # parcels, by session and task
         self._path = folder / FILE
         self._application = application
@@ -66,6 +61,8 @@ class Journal:
             # Not left out: the next line written would be the end of all that is in it.
             text = f"{self._path} can't be read: {error.strerror}"
             raise GridFault(Blame.NEVER, text) from None
+        self.sessions.clear()  # it is read again when it could not be written
+        self._where.clear()
         is_ours = True
         for number, line in enumerate(lines, 1):
             if not line:
@@ -97,14 +94,10 @@ class Journal:
             del self.sessions[session]
             raise GridFault(Blame.AGAIN, f"{self._path} can't be written, and no session is kept")
 
-    def sent(self, session: str, tasks: Iterable[tuple[str, str, Label]]) -> None:
+    def sent(self, session: str, tasks: Collection[tuple[str, str, Label]]) -> None:
         """Parcels have become tasks: (task, parcel, label) each."""
-        fields = [
-            [task, name, label.job, label.first, label.count, label.digest]
-            for task, name, label in tasks
-        ]
-        if fields:
-            self._note({"sent": session, "tasks": fields})
+        if tasks:
+            self._note(_sent(session, tasks))
 
     def ended(self, parcel: str) -> None:
         """What became of a parcel has been told; nothing if it was never sent."""
@@ -128,17 +121,17 @@ class Journal:
         """What a line says. Raises ValueError, TypeError or KeyError where it makes no sense."""
         match said:
             case {"open": str(session)}:
-                self.sessions.setdefault(session, Open())
+                self.sessions.setdefault(session, {})
             case {"sent": str(session), "tasks": list(tasks)}:
                 for task, name, job, first, count, digest in tasks:
-                    self.sessions[session].tasks[task] = (name, Label(job, first, count, digest))
+                    self.sessions[session][task] = (name, Label(job, first, count, digest))
                     self._where[name] = (session, task)
             case {"ended": list(names)}:
                 for name in names:
                     session, task = self._where.pop(name)
-                    self.sessions[session].tasks.pop(task, None)
+                    self.sessions[session].pop(task, None)
             case {"closed": str(session)}:
-                for name, _ in self.sessions.pop(session).tasks.values():
+                for name, _ in self.sessions.pop(session).values():
                     self._where.pop(name, None)
             case _:
                 raise ValueError("no such line")
@@ -175,14 +168,10 @@ class Journal:
 
     def _whole(self) -> Iterator[dict[str, Any]]:
         yield {"application": self._application}
-        for session, known in self.sessions.items():
+        for session, tasks in self.sessions.items():
             yield {"open": session}
-            tasks = [
-                [task, name, label.job, label.first, label.count, label.digest]
-                for task, (name, label) in known.tasks.items()
-            ]
             if tasks:
-                yield {"sent": session, "tasks": tasks}
+                yield _sent(session, ((task, name, label) for task, (name, label) in tasks.items()))
 
     def _write_whole(self) -> None:
         self.close()
@@ -194,6 +183,15 @@ class Journal:
             os.fsync(file.fileno())
         fresh.replace(self._path)
         self._lines = len(lines)
+
+
+def _sent(session: str, tasks: Iterable[tuple[str, str, Label]]) -> dict[str, Any]:
+    """The line that says which parcels have become which tasks."""
+    fields = [
+        [task, name, label.job, label.first, label.count, label.digest]
+        for task, name, label in tasks
+    ]
+    return {"sent": session, "tasks": fields}
 
 
 def _check_tasks(tasks: Any) -> None:

@@ -49,7 +49,7 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
     """
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")))
     try:
-        rows = list(reader)
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise KnobError(f"line {reader.line_num + 1}: {error}") from None
     columns = reader.fieldnames or []
@@ -65,7 +65,7 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
         raise KnobError(f"it has {len(rows)} lines: there may be {LINES_MAX}")
     days: dict[str, list[Share | None]] = {}
     edges = {0}
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
         try:
             share, first, last = _read_row(row)
         except KnobError as error:
@@ -105,6 +105,8 @@ def _intervals(
 
 
 def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
+    if None in row:  # what is over, as of 1,000 slots
+        raise KnobError(f"it has more than {len(row) - 1} fields")
     consumer = (row.get("consumer") or "").strip()
     if not re.fullmatch(r"/[\w./ -]{1,200}", consumer):
         raise KnobError(f"consumer is {consumer[:60]!r}: it must be a path, as in /Risk/Pricing")

@@ -114,7 +114,7 @@ class RestClient:
         try:
             with trio.fail_after(REQUEST_S):
                 async with client.stream(
-                    method, self._base + path, params=given, json=body, **_auth(auth)
+                    method, self._base + path, params=given, json=body, auth=auth
                 ) as response:
                     content = await _take(what, response)
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
@@ -138,10 +138,6 @@ class RestClient:
 
 class _LoggedOff(Cut):
     """The token is not good any more."""
-
-
-def _auth(auth: tuple[str, str] | None) -> dict[str, Any]:
-    return {} if auth is None else {"auth": auth}
 
 
 def _words(error: BaseException) -> str:
@@ -238,8 +234,9 @@ class RestWay:
             self._nursery = None
             if not self._leaves:
                 with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
-                    for session in list(self._polls):
-                        await self._close_at_last(session)
+                    async with trio.open_nursery() as nursery:
+                        for session in list(self._polls):
+                            nursery.start_soon(self._close_at_last, session)
             with trio.CancelScope(shield=True):
                 await self._rest.close()
             self._polls.clear()
@@ -322,12 +319,15 @@ class RestWay:
 
     async def _close_at_last(self, session: str) -> None:
         """Close a session, again and again while there is time; a later life does it otherwise."""
+        said = ""
         while True:
             try:
                 await self.close(session)
                 return
             except GridFault as fault:
-                self._say(f"can't close session {session}: {fault}")
+                if str(fault) != said:
+                    said = str(fault)
+                    self._say(f"can't close session {session}: {said}")
                 if fault.blame is Blame.NEVER:
                     return
             await trio.sleep(CLOSE_AGAIN_S)

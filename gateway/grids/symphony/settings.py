@@ -35,7 +35,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gateway.grids.contract import Blame, GridFault
-from gateway.knobs import KnobError, check_known, count, number
+from gateway.knobs import KnobError, check_known, choice, count, number
 
 WAYS: Final = ("soamapi", "rest")
 ON_STOP: Final = ("close", "detach")
@@ -87,28 +87,23 @@ class SymphonySettings:
 def read(table: Mapping[str, Any]) -> SymphonySettings:
     """Read `[pool.symphony]`. Raises KnobError."""
     check_known(table, [field.name for field in fields(SymphonySettings)])
-    values = dict(table)
     for key in ("way", "application"):
-        if key not in values:
+        if key not in table:
             raise KnobError(f"{key} is missing")
-    if values["way"] not in WAYS:
-        raise KnobError(f"way is {values['way']!r:.40}: it must be one of {', '.join(WAYS)}")
-    for field in fields(SymphonySettings):
-        value = values.get(field.name)
-        if field.type is str and value is not None:
-            _check_text(field.name, value)
-    if not values["application"]:
+    made = SymphonySettings(**table)
+    choice("way", made.way, WAYS)
+    for field in fields(made):
+        if field.type is str:
+            _check_text(field.name, getattr(made, field.name))
+    if not made.application:
         raise KnobError("application is empty")
-    count("slots", values.get("slots", 0), 0, SLOTS_MAX)
-    count("priority", values.get("priority", 0), 0, PRIORITY_MAX)
-    number("capacity_s", values.get("capacity_s", 10.0), 1.0, 3600.0)
-    number("take_up_s", values.get("take_up_s", 120.0), 0.0, TAKE_UP_MAX_S)
-    on_stop = values.get("on_stop", "close")
-    if on_stop not in ON_STOP:
-        raise KnobError(f"on_stop is {on_stop!r:.40}: it must be one of {', '.join(ON_STOP)}")
-    if on_stop == "detach" and not values.get("take_up_s", 120.0):
+    count("slots", made.slots, 0, SLOTS_MAX)
+    count("priority", made.priority, 0, PRIORITY_MAX)
+    number("capacity_s", made.capacity_s, 1.0, 3600.0)
+    number("take_up_s", made.take_up_s, 0.0, TAKE_UP_MAX_S)
+    choice("on_stop", made.on_stop, ON_STOP)
+    if made.on_stop == "detach" and not made.take_up_s:
         raise KnobError('on_stop = "detach" needs a take_up_s: nothing would take it up again')
-    made = SymphonySettings(**values)
     _check_whole(made)
     return made
 

@@ -17,16 +17,17 @@ from typing import Any, Final
 
 import trio
 
-from gateway.child import wait_for_exit
+from gateway.child import first_of, wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, first_of, is_id, words
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
 
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
 READ_BYTES: Final = 1 << 18
 ANSWER_S: Final = 60.0  # no answer of the library's for so long, and the process is given up
 END_S: Final = 10.0  # for closing sessions
+LAST_WORDS_S: Final = 1.0  # for reading what it wrote at its end
 TAIL_BYTES: Final = 4096
 SAID_BYTES_MAX: Final = 1 << 20
 DATA_BYTES_MAX: Final = 512 << 20  # of an outcome
@@ -44,7 +45,7 @@ class SideWay:
     def __init__(self, settings: SymphonySettings, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._say = say
-        self._answers: dict[int, trio.MemorySendChannel[tuple[dict[str, Any], bytes]]] = {}
+        self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
         self._number = 0
         self._outgoing: deque[bytes] = deque()
         self._more = trio.Event()
@@ -137,14 +138,14 @@ class SideWay:
     async def _ask(self, verb: str, data: bytes = b"", **details: Any) -> dict[str, Any]:
         self._number += 1
         number = self._number
-        give, take = trio.open_memory_channel[tuple[dict[str, Any], bytes]](1)
+        give, take = trio.open_memory_channel[dict[str, Any]](1)
         self._answers[number] = give
         said = json.dumps({"n": number, "do": verb, **details}).encode()
         self._outgoing.append(HEADER.pack(len(said), len(data)) + said + data)
         self._more.set()
         try:
             with trio.fail_after(ANSWER_S):
-                answer, _ = await take.receive()
+                answer = await take.receive()
         except trio.TooSlowError:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
@@ -201,7 +202,7 @@ class SideWay:
             case {"on": "gone", "session": str(session), "text": str(text)}:
                 hear(Gone(session, words(text)))
             case {"n": int(number)} if number in self._answers:
-                self._answers.pop(number).send_nowait((said, data))
+                self._answers.pop(number).send_nowait(said)
 
     async def _write(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
@@ -249,7 +250,9 @@ class SideWay:
                     nursery.start_soon(self._drain, process)
                     await self._say_end(process)
                     await wait_for_exit(process)
-                    nursery.cancel_scope.cancel()
+                    # What it wrote last may not be read yet; a child of its own could keep the
+                    # pipe open for ever.
+                    nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
             was_hung = process.poll() is None
             if was_hung:
                 process.kill()

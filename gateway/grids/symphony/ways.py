@@ -96,12 +96,3 @@ def words(text: object, chars_max: int = 2000) -> str:
 def is_id(found: object) -> bool:
     """Whether this may be a session's or a task's id: it stands in files, addresses and lists."""
     return isinstance(found, str) and 0 < len(found) <= ID_CHARS_MAX and _ID(found) is not None
-
-
-def first_of(group: BaseExceptionGroup[GridFault]) -> GridFault:
-    """The first of faults that came about side by side."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, GridFault)
-    return error

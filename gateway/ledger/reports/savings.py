@@ -33,6 +33,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federation.money import format_money
+from federation.words import count
 from gateway.ledger.rows import Dimension, UsageTotal
 from policies.tariffs import Tariff
 
@@ -231,9 +232,9 @@ def _notes(
         if grid is None:
             yield f"static: no price of our own is in {currency}; --static-price gives one"
             continue
-        slots = f"{grid.slots:,} slot{'s' * (grid.slots != 1)}"
         price = format_money(grid.price_nanos, currency)
         hours = f"{grid.period_ns / HOUR_NS:,.2f} h"
+        slots = count(grid.slots, "slot")
         yield f"static: a grid of {slots}, as the busiest hour took, for {hours} at {price} each"
 
 

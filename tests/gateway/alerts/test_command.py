@@ -107,7 +107,7 @@ def hanging(found: Path, manners: str, timeout_s: float) -> Command:
     return Command(("sh", "-c", HANGS, "hangs", str(found), manners), timeout_s)
 
 
-@pytest.mark.parametrize("manners", ["polite", "deaf"])
+@pytest.mark.parametrize("manners", ["polite", pytest.param("deaf", marks=pytest.mark.thorough)])
 async def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path, manners):
     found = tmp_path / "pids"
     with pytest.raises(ActionFailed, match="not done within 3 s, and ended; it said: here"):

@@ -338,7 +338,7 @@ def total(town):
 def test_three_gateways_spend_one_budget_at_once_and_never_more(prefer_own_s):
     town = shared(prefer_own_s=prefer_own_s)
     for site in town.sites.values():
-        site.submit(80, timeout_s=TASK_S)
+        site.submit(150, timeout_s=TASK_S)
 
     def check():
         assert total(town) <= AMOUNT

@@ -506,7 +506,7 @@ class Sharing(RuleBasedStateMachine):
         assert all(each.purse.held_nanos == 0 for each in town.gateways.values())
 
 
-TestSharing = Sharing.TestCase
+TestSharing = pytest.mark.thorough(Sharing.TestCase)
 TestSharing.settings = settings(
     max_examples=150,
     stateful_step_count=60,

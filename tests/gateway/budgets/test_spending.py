@@ -736,7 +736,7 @@ class Spending(RuleBasedStateMachine):
             assert purse.held_nanos == held[purse]
 
 
-TestSpending = Spending.TestCase
+TestSpending = pytest.mark.thorough(Spending.TestCase)
 TestSpending.settings = settings(
     max_examples=60,
     stateful_step_count=40,

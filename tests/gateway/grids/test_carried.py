@@ -9,7 +9,7 @@ from gateway.effects import Tell
 from gateway.events import JobSpec
 from gateway.grids.carried import Carried
 from gateway.jobs import Worker
-from gateway.showing import PoolFacts, show_site
+from gateway.showing import PoolFacts, show_site, take_stock
 from policies.butler import Growth
 from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE
@@ -61,8 +61,8 @@ def test_what_pilots_lack_is_neither_shown_nor_waited_for():
     facts = {"hpc": PoolFacts(PROMISED.tags)}
 
     def shown():
-        given = {"aside": {}, "utc_s": 0.0, "version": 1, "queue": (0, 0.0)}
-        [pool] = show_site("here", broker, facts, work=Work(ANOTHER_SITE), **given).pools
+        stock = take_stock(broker, facts, {}, 0.0)
+        [pool] = show_site("here", broker, stock, version=1, work=Work(ANOTHER_SITE)).pools
         return pool.tags
 
     def refused(job):

@@ -8,7 +8,8 @@ from grids_support import ProcessesBench
 
 from gateway.grids import checks, marked
 from gateway.grids.contract import Blame, GridFault, Limits, Stand
-from gateway.grids.processes import VARIABLE, ProcessesConfig, ProcessGrid
+from gateway.grids.processes import ProcessesConfig, ProcessGrid
+from gateway.worker.secrecy import PILOT_VARIABLE
 
 
 class Nameless(ProcessGrid):
@@ -69,7 +70,7 @@ class Talkative(ProcessGrid):
         return [
             "/bin/sh",
             "-c",
-            'shift; sleep 0.1; exec "$@"',
+            'shift; sleep 1; exec "$@"',
             "sh",
             secret,
             *super()._command(name, shape),
@@ -89,6 +90,8 @@ class Forgetful(ProcessGrid):
 class Shy(ProcessGrid):
     """It knows only what this object has started."""
 
+    wait_s = 5.0
+
     def _pilots(self):
         mine = set(self._children.values())
         return [each for each in super()._pilots() if each.name in mine]
@@ -104,6 +107,8 @@ class Greedy(ProcessGrid):
 
 class Lazy(ProcessGrid):
     """Its stop() stops nothing."""
+
+    wait_s = 5.0
 
     async def stop(self, names):
         self._ending.update(names)
@@ -126,6 +131,8 @@ class Backward(ProcessGrid):
 class Patient(ProcessGrid):
     """Its pilots look for their gateway for ever."""
 
+    wait_s = 5.0
+
     def _command(self, name, shape):
         command = super()._command(name, shape)
         command[command.index("--give-up-s") + 1] = "0"
@@ -133,10 +140,10 @@ class Patient(ProcessGrid):
 
 
 class Bench(ProcessesBench):
-    """Of a class of grids; it waits no longer than a good one takes."""
+    """Of a class of grids; for what is never to come it waits no longer than a good one takes."""
 
     def __init__(self, cls):
-        self.wait_s = getattr(cls, "wait_s", 5.0)
+        self.wait_s = getattr(cls, "wait_s", 60.0)
         self._cls = cls
         self.marks = set()
 
@@ -147,7 +154,7 @@ class Bench(ProcessesBench):
     def kill_all(self):
         """What a broken grid leaves behind."""
         for mark in self.marks:
-            for process in marked.find(VARIABLE, f"{mark}/"):
+            for process in marked.find(PILOT_VARIABLE, f"{mark}/"):
                 marked.send(process, signal.SIGKILL)
 
 

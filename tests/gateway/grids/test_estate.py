@@ -3,17 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.grids.delegating import Done, Label
-from gateway.grids.estate import Estate
+from gateway.grids.delegating import Done
+from gateway.grids.estate import Estate, label_of
 from gateway.grids.parcels import Book
 from gateway.worker.pieces import Terms
 
 DIGEST = b"f" * 32
 TERMS = Terms(7, "job", DIGEST, None, False)
-
-
-def label(first, arguments, terms=TERMS):
-    return Label.of(*(terms.job, first, terms.function, arguments, terms.timeout_s, terms.prints))
 
 
 def calls(first, stop):
@@ -23,7 +19,7 @@ def calls(first, stop):
 def left(*spans):
     estate = Estate()
     for number, (first, stop) in enumerate(spans):
-        estate.add(f"old-1-{number}", label(first, calls(first, stop)), float(number))
+        estate.add(f"old-1-{number}", label_of(TERMS, first, calls(first, stop)), float(number))
     return estate
 
 
@@ -48,7 +44,7 @@ def test_whoever_has_other_calls_under_the_same_numbers_gets_nothing():
 
 
 def test_the_border_between_two_arguments_counts():
-    assert label(0, [b"ab", b"c"]) != label(0, [b"a", b"bc"])
+    assert label_of(TERMS, 0, [b"ab", b"c"]) != label_of(TERMS, 0, [b"a", b"bc"])
 
 
 def test_what_is_done_is_kept_for_whoever_claims_it_and_what_is_stale_is_named():

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.grids.contract import Order, Shape, Sighting, Stand
+from gateway.grids.contract import Blame, GridFault, Order, Shape, Sighting, Stand
 from gateway.grids.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
 from policies.butler import Stage
 
@@ -17,6 +17,10 @@ IDLE = AtWork(slots=2, busy=0, idle_s=0.0)
 
 def order(name="a", pilots=2):
     return Order(name, pilots, Shape(slots=2))
+
+
+def fault(text, *, is_full=False):
+    return GridFault(Blame.AGAIN, text, is_full=is_full)
 
 
 def shown(name, stand=Stand.RUNNING, **more):
@@ -41,7 +45,7 @@ def test_from_the_order_to_the_end():
     assert stages(fleet) == {"a.0": Stage.QUEUED, "a.1": Stage.STARTING}
     fleet.see([shown("a.0"), shown("a.1")], {"a.1": IDLE}, 9.0)
     assert stages(fleet) == {"a.0": Stage.STARTING, "a.1": Stage.READY}
-    fleet.drained(["a.1"], 20.0)
+    fleet.stopped(["a.1"], 20.0)
     assert fleet.done({"a.1": AtWork(2, 1, 0.0)}) == []
     assert fleet.done({"a.1": IDLE}) == ["a.1"]
     fleet.see([shown("a.0"), shown("a.1", Stand.ENDED)], {"a.0": IDLE}, 25.0)
@@ -95,7 +99,7 @@ def test_an_order_that_is_not_wanted_any_more_is_not_made_again():
 def test_a_grid_that_is_full_is_no_failure():
     fleet = Fleet(5.0)
     fleet.ordered(order(pilots=3), 0.0)
-    fleet.refused(order(pilots=3), "no more for now", 3.0, is_full=True)
+    fleet.refused(order(pilots=3), fault("no more for now", is_full=True), 3.0)
     assert (fleet.failures, fleet.why, fleet.pilots, fleet.orders) == (0, "no more for now", {}, {})
 
 
@@ -103,7 +107,7 @@ def test_what_is_shown_of_a_refused_order_stays():
     fleet = ordered(order(pilots=3))
     fleet.see([shown("a.1")], {}, 1.0)
     fleet.stopped(["a.1"], 2.0)
-    fleet.refused(order(pilots=3), "no room", 3.0)
+    fleet.refused(order(pilots=3), fault("no room"), 3.0)
     assert stages(fleet) == {"a.1": Stage.DRAINING}
     assert (fleet.failures, fleet.why, fleet.orders) == (1, "no room", {})
 
@@ -155,10 +159,9 @@ def test_a_start_that_ends_by_way_of_ending_failed_all_the_same():
     assert (fleet.failures, fleet.why) == (1, "disk")
 
 
-@pytest.mark.parametrize("let_go", [Fleet.stopped, Fleet.drained])
-def test_what_we_let_go_is_no_failure_and_one_stop(let_go):
+def test_what_we_let_go_is_no_failure_and_one_stop():
     fleet = ordered(order())
-    let_go(fleet, ["a.0", "gone"], 1.0)
+    fleet.stopped(["a.0", "gone"], 1.0)
     fleet.stopped(["a.0"], 2.0)
     fleet.see([shown("a.1")], {}, 3.0)
     fleet.see([shown("a.1"), shown("a.0", Stand.ENDED)], {}, 4.0)
@@ -305,7 +308,7 @@ class RandomGrid(RuleBasedStateMachine):
         made = self.chance.choice([each.order for each in self.fleet.orders.values()])
         before = self.fleet.failures
         self.known_orders.add(made.name)
-        self.fleet.refused(made, "no", self.now_s)
+        self.fleet.refused(made, fault("no"), self.now_s)
         assert self.fleet.failures <= before + 1
         assert not self.listed & set(made.names()) - self.fleet.pilots.keys() - self.gone()
 
@@ -364,9 +367,8 @@ class RandomGrid(RuleBasedStateMachine):
     def let_go(self):
         names = self.chance.sample(sorted(self.fleet.pilots), min(2, len(self.fleet.pilots)))
         stops = len(self.fleet.stops)
-        let_go = self.chance.choice([self.fleet.drained, self.fleet.stopped])
-        let_go(names, self.now_s)
-        let_go(names, self.now_s)
+        self.fleet.stopped(names, self.now_s)
+        self.fleet.stopped(names, self.now_s)
         assert len(self.fleet.stops) <= stops + len(names)
 
     @rule()

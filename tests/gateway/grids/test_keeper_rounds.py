@@ -11,7 +11,7 @@ from town import CHEAP, UTC_S, Town
 from gateway import events
 from gateway.config import PoolConfig
 from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
-from gateway.grids.keeper import SETTLE_S, Keeper
+from gateway.grids.keeper import SETTLE_S, START_STEP, Keeper
 from gateway.grids.ordering import STOP_AGAIN_S
 from gateway.scale_config import Scale
 from policies.asks import House
@@ -176,7 +176,7 @@ async def test_who_ends_gets_nothing_more(world, how):
     handle = world.come(name)
     await world.round()
     if how == "it dials again":
-        world.keeper.fleet.drained([name], UTC_S + world.town.now_s)
+        world.keeper.fleet.stopped([name], UTC_S + world.town.now_s)
         world.site.do(events.WorkerGone(handle, "its line broke"))
         handle = world.come(name)
     else:
@@ -239,7 +239,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     world.broker.workers[handle].in_flight = 1  # it is at something long
     if whose == "the worker's own":
         world.site.do(events.DrainAsked(handle, on=True, by=events.Drainer.ITSELF))
-    world.keeper.fleet.drained([name], UTC_S + world.town.now_s)
+    world.keeper.fleet.stopped([name], UTC_S + world.town.now_s)
     ask_for_slots(world, 0)
     world.keeper._drain(world.keeper._workers(), [])
     world.hear()
@@ -296,3 +296,21 @@ async def test_a_worker_is_known_by_its_grids_name_when_it_comes(world):
     [name] = world.grid.shown
     handle = world.come(name)
     assert world.broker.workers[handle].title == f"{name} = {name}"
+
+
+async def test_that_a_queue_is_a_moment_shorter_is_no_news(world, monkeypatch):
+    begins_s = UTC_S + 600.0
+
+    async def capacity(shape):
+        return Capacity(0, 4, begins_s)
+
+    monkeypatch.setattr(world.grid, "capacity", capacity)
+    told = []
+    for _ in range(2400):
+        await world.round(0.25)
+        told += [each.growth for each in world.inbox if isinstance(each, events.PoolGrows)]
+        world.hear()
+        left_s = max(0.0, begins_s - UTC_S - world.town.now_s)
+        known_s = world.broker.growth[POOL].start_s
+        assert known_s == pytest.approx(left_s + SCALE.start_s, rel=START_STEP + 0.01)
+    assert len(told) <= 80

@@ -32,6 +32,19 @@ def test_nothing_goes_out_before_its_function_is_there():
     assert len(list(book.feed())) == 4
 
 
+def test_who_waits_for_a_function_keeps_its_place_and_holds_up_nobody():
+    book = Book("p-1", 1)
+    for number, digest in enumerate((b"u" * 32, DIGEST, b"u" * 32, DIGEST)):
+        book.assign(Terms(number, "job", digest, None, False), 0, [b"%d" % number])
+    book.known.add(DIGEST)
+    one, three = book.feed()
+    assert [one.arguments, three.arguments] == [[b"1"], [b"3"]]
+    book.known.add(b"u" * 32)
+    for parcel in (one, three):
+        book.done(done(parcel), 0.0)
+    assert [parcel.arguments for parcel in book.feed()] == [[b"0"], [b"2"]]
+
+
 def test_unknown_durations_go_one_by_one_and_known_ones_together():
     book = opened(slots=1, tasks=12)
     first, second = book.feed()

@@ -1,13 +1,13 @@
 """The contract suite on real Slurm clusters: by commands and by slurmrestd, of both generations."""
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from slurm_support import Cluster, need_slurm
+from slurm_support import Cluster, running
 
 from gateway.grids import checks
-from gateway.grids.contract import Shape
+from gateway.grids.contract import Blame, Shape
 from gateway.grids.slurm import KIND
 
 # What is tried by commands in `make test`; the rest by `make thorough`,
@@ -28,6 +28,7 @@ class SlurmBench(checks.Bench):
 
     called = "slurm"
     shape = Shape(slots=1, memory_bytes=256 << 20, tags={"checked": True, "weight": 2.5})
+    denied_blame = Blame.AGAIN  # a token that is over is refused by the same words
 
     def __init__(self, cluster: Cluster, table: dict[str, object]) -> None:
         self.cluster, self.table = cluster, table
@@ -87,16 +88,6 @@ class SlurmBench(checks.Bench):
 
 def _text(path):
     return path.read_text(errors="replace")
-
-
-@contextmanager
-def running(**options):
-    need_slurm(other=options.get("other", False))
-    cluster = Cluster(**options)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
 
 
 @pytest.fixture(scope="module")

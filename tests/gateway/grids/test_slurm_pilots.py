@@ -2,12 +2,12 @@
 
 import os
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
 import trio
-from slurm_support import OTHER_ROOT, Cluster, need_slurm
+from slurm_support import OTHER_ROOT, pool_config, running
 from tests_support import wait_until
 
 from federation import Client
@@ -17,16 +17,6 @@ from gateway.grids.slurm.asking import request_of
 
 SHAPE = Shape(slots=2, memory_bytes=512 << 20)
 LATE_S = 40.0
-
-
-@contextmanager
-def running(**options):
-    need_slurm(other=options.get("other", False))
-    cluster = Cluster(**options)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +58,14 @@ class Pool:
 
     def until(self, name, stand, late_s=LATE_S):
         """Wait until a pilot is so far; what is seen of it."""
-        wait_until(lambda: self.shown()[name].stand is stand, f"{name} {stand}", late_s)
-        return self.shown()[name]
+        found = {}
+
+        def is_so():
+            found.update(self.shown())
+            return name in found and found[name].stand is stand
+
+        wait_until(is_so, f"{name} {stand}", late_s)
+        return found[name]
 
     def stop_all(self):
         names = tuple(self.shown())
@@ -126,32 +122,16 @@ def test_tasks_run_on_pilots(cluster, make_pool):
     assert workers(make_pool.address) <= {"tasks.0", "tasks.1"}
 
 
-CONFIG = """
-[[pool]]
-name = "hpc"
-kind = "slurm"
-price = "0.03 USD"
-
-[pool.slurm]
-conf = "{conf}"
-python = "{python}"
-partition = "main"
-
-[pool.scale]
-max = 4
-idle = "0s"
-"""
-
-
 def test_a_pool_grows_in_slurm_and_shrinks_to_nothing(cluster, make_site):
-    site = make_site(0, config=CONFIG.format(**cluster.table))
+    config = pool_config(cluster.table, {"max": 4, "idle": "0s"}, price="0.03 USD")
+    site = make_site(0, config=config)
     with site.client() as client:
         assert client.submit(where, 7).result(LATE_S)[0] == 7
     wait_until(lambda: not cluster.run("squeue", "-h"), "its jobs are gone", LATE_S)
 
 
 def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_path):
-    """An administrator's scancel: SIGTERM for all that the job runs, SIGKILL 5 s later."""
+    """An administrator's scancel: SIGTERM for all that the job runs, SIGKILL 15 s later."""
     pool = make_pool(cluster)
     pool.start("cancelled", shape=Shape(1, 256 << 20))
     with Client(make_pool.address) as client:
@@ -341,7 +321,7 @@ def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path, other):
         pool.until("weak.0", Stand.RUNNING)
         cluster.run("sbatch", "-pmain", "-n4", "-o/dev/null", "--mem=10", "--wrap=exec sleep 600")
         found = pool.until("weak.0", Stand.ENDING)
-        assert "preempted" in found.fault
+        wait_until(lambda: "preempted" in pool.shown()["weak.0"].fault, "why", LATE_S)
         assert 0 < found.ends_s - time.time() < 10
         pool.until("weak.0", Stand.ENDED)
         assert trio.run(pool.grid.capacity, Shape(1)).slots_now == 0

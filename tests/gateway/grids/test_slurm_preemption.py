@@ -1,31 +1,16 @@
 """Pilots that real Slurm takes from us for a partition of a higher tier, cancelled or requeued;
 with a whole gateway that orders by itself."""
 
-import json
 import os
 import time
 
 import pytest
-from slurm_support import Cluster, need_slurm
+from slurm_support import pool_config, running
 from tests_support import wait_until
 
 pytestmark = pytest.mark.thorough
 
-CONFIG = """
-[[pool]]
-name = "hpc"
-kind = "slurm"
-memory_bytes = 67_108_864
-
-[pool.slurm]
-{table}
-
-[pool.scale]
-min = 4
-max = 4
-pilot_slots = 2
-idle = "0s"
-"""
+SCALE = {"min": 4, "max": 4, "pilot_slots": 2, "idle": "0s"}
 LATE_S = 40.0
 
 
@@ -58,14 +43,10 @@ def test_what_is_taken_from_us_is_done_elsewhere(make_site, tmp_path, mode, requ
     Of two pilots there are never three, neither when one comes back nor when another one replaces
     it; and once the place is free again, work is done there.
     """
-    need_slurm(other=other)
-    cluster = Cluster(
-        "gt", nodes=2, cpus=2, other=other, preempt=f"partition_prio {mode}", grace_s=3
-    )
-    try:
+    options = {"nodes": 2, "cpus": 2, "preempt": mode, "grace_s": 3}
+    with running(name="gt", other=other, **options) as cluster:
         table = cluster.table | {"partition": "low", "requeue": requeue}
-        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items())
-        site = make_site(0, config=CONFIG.format(table=lines))
+        site = make_site(0, config=pool_config(table, SCALE, memory_bytes=64 << 20))
         most = []
 
         def ours(states="PD,CF,R,CG,S,RQ"):
@@ -82,10 +63,8 @@ def test_what_is_taken_from_us_is_done_elsewhere(make_site, tmp_path, mode, requ
             assert len(victims) == 2
             strong = ["sbatch", "--parsable", "-pmain", "-n2", "-wgt0", "-o/dev/null", "--mem=10"]
             taken = cluster.run(*strong, "--wrap=exec sleep 600").strip()
-            running = ["squeue", "-h", "-j", taken, "-o", "%T"]
-            wait_until(
-                lambda: ours() and cluster.run(*running).strip() == "RUNNING", "taken", LATE_S
-            )
+            state = ["squeue", "-h", "-j", taken, "-o", "%T"]
+            wait_until(lambda: ours() and cluster.run(*state).strip() == "RUNNING", "taken", LATE_S)
             # Not on the node that is taken: what can end while its pilot leaves runs once.
             (tmp_path / "release_gt1").touch()
             assert {each.result(LATE_S) for each in tasks} == {f"t{at}" for at in range(4)}
@@ -109,5 +88,3 @@ def test_what_is_taken_from_us_is_done_elsewhere(make_site, tmp_path, mode, requ
             (pool,) = client.ask("scale")["pools"]
         assert pool["failures"] == 0, pool["failed"]
         assert max(most) == 2, "there were more than two"
-    finally:
-        cluster.close()

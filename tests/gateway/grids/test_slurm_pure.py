@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
 from gateway.grids.slurm import KIND
 from gateway.grids.slurm.asking import joined, request_of, rest_body, sbatch_options
-from gateway.grids.slurm.faults import KNOWN, fault_of, hide, rest_text, submitted, tidy
+from gateway.grids.slurm.faults import KNOWN, fault_of, hide, read_answer, submitted, tidy
 from gateway.grids.slurm.listing import (
     TASKS_MAX,
     parse,
@@ -320,8 +320,7 @@ def test_answers_that_are_none(body):
         for read in (read_nodes, read_partitions, lambda data: read_jobs(data, "")):
             with suppress(GridFault):
                 read(data)
-    rest_text(500, body)
-    submitted(body)
+    submitted(read_answer(500, body)[0])
 
 
 def test_json_that_is_too_deep_is_a_fault():
@@ -466,13 +465,15 @@ def test_each_known_text_is_found_by_itself():
 
 def test_what_slurmrestd_says():
     body = {"errors": [{"error_code": 2000, "error": "Invalid partition name specified"}]}
-    assert rest_text(500, json.dumps(body).encode()) == "Invalid partition name specified"
-    assert rest_text(200, b'{"errors": []}') == ""
-    assert rest_text(502, b"<html>Bad gateway") == "<html>Bad gateway"
-    assert rest_text(401, b"") == "HTTP 401"
-    warned = {"errors": [{"error": "Required node not available"}], "job_id": 5}
-    assert submitted(json.dumps(warned).encode())
-    assert not submitted(json.dumps(body).encode())
+    said = "Invalid partition name specified"
+    assert read_answer(500, json.dumps(body).encode()) == (body, said)
+    assert read_answer(200, b'{"errors": []}')[1] == ""
+    assert read_answer(502, b"<html>Bad gateway")[1] == "<html>Bad gateway"
+    assert read_answer(401, b"")[1] == "HTTP 401"
+    with pytest.raises(GridFault, match="no JSON"):
+        read_answer(200, b"<html>Welcome")
+    assert submitted({"errors": [{"error": "Required node not available"}], "job_id": 5})
+    assert not submitted(body)
 
 
 def test_texts_lose_what_is_secret_and_control_characters():

@@ -1,12 +1,11 @@
 """Accounts, associations, QOS and their limits: real slurmdbd, of both generations."""
 
 import itertools
-import json
 import time
 
 import pytest
 import trio
-from slurm_support import Cluster, need_slurm
+from slurm_support import pool_config, running
 from tests_support import wait_until
 
 from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
@@ -37,13 +36,9 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=[False, True], ids=["here", "newer"])
 def cluster(request):
-    need_slurm(other=request.param, books=True)
     rest = "tcp" if request.param else "unix"
-    found = Cluster("gb", books=BOOKS, other=request.param, rest=rest)
-    try:
+    with running(name="gb", books=BOOKS, other=request.param, rest=rest) as found:
         yield found
-    finally:
-        found.close()
 
 
 @pytest.fixture
@@ -204,26 +199,10 @@ def test_what_waits_for_a_limit(open_grid, table, pilots, stand, reason):
     assert set(found) == {stand}
 
 
-CONFIG = """
-[[pool]]
-name = "hpc"
-kind = "slurm"
-memory_bytes = 67_108_864
-
-[pool.slurm]
-{table}
-account = "small"
-
-[pool.scale]
-min = 8
-max = 8
-"""
-
-
 def test_a_gateway_that_wants_more_than_its_account_may_have_does_with_that(cluster, make_site):
     """Two may run, and eight are wanted: two are ordered. Nothing fails, and all is done."""
-    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in cluster.table.items())
-    site = make_site(0, config=CONFIG.format(table=lines))
+    table = cluster.table | {"account": "small"}
+    site = make_site(0, config=pool_config(table, {"min": 8, "max": 8}, memory_bytes=64 << 20))
     with site.client() as client:
         tasks = client.map(_at_work, [0.2] * 60)
         wait_until(lambda: _pools(client)["slots"]["ready"] == 2, "as many as it may", 30)

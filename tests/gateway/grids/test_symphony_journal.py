@@ -23,7 +23,7 @@ def opened(folder, application="gridfed", said=None):
 
 
 def known(journal):
-    return {name: dict(each.tasks) for name, each in journal.sessions.items()}
+    return {name: dict(each) for name, each in journal.sessions.items()}
 
 
 def test_the_next_life_knows_what_was_open(tmp_path):

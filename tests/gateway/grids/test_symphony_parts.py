@@ -202,6 +202,8 @@ def test_a_plan_that_never_changes_is_one_window():
         ("/A,00:30,24:00,5,,", "line 2: from is '00:30'"),
         ("/A,00:00,12:00,5,,", "/A has nothing from 12:00"),
         ("/A,00:00,24:00,5,,\n/A,08:00,09:00,5,,", "line 3: /A has 08:00 twice"),
+        ("\n/A,00:30,24:00,5,,", "line 3: from is '00:30'"),
+        ("/A,00:00,24:00,1,000,,", "line 2: it has more than 6 fields"),
         ("A,00:00,24:00,5,,", "must be a path"),
         ("/A,00:00,24:00,many,,", "owned is 'many'"),
         ("/A,00:00,24:00,,,", "owned is missing"),

@@ -204,3 +204,26 @@ async def test_a_session_that_is_refused_for_long_is_gone_and_no_other_suffers(
     ((gone,),) = [heard]
     assert isinstance(gone, Gone)
     assert gone.session == "5"
+
+
+async def test_a_session_that_can_not_be_closed_keeps_no_other_open(server, autojump_clock):
+    closed = []
+
+    def answer(request):
+        session = request.url.params["sessionId"]
+        if request.method != "DELETE":
+            return httpx2.Response(200, json={"taskResults": []})
+        if session == "stuck":
+            return httpx2.Response(503)
+        closed.append(session)
+        return httpx2.Response(200)
+
+    server.answer = answer
+    way = RestWay(server.settings(), lambda _line: None)
+    with trio.fail_after(LIMIT_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(way.run, lambda _heard: None, False)
+            for session in ("stuck", "1", "2"):
+                await way.reopen(session, [])
+            nursery.cancel_scope.cancel()
+    assert sorted(closed) == ["1", "2"]

@@ -10,6 +10,7 @@ import cloudpickle
 import psutil
 import pytest
 import trio
+import trio.testing
 from symphony_support import WAYS, StandIn
 
 from gateway.grids import engine_checks
@@ -17,6 +18,7 @@ from gateway.grids.contract import Blame, GridFault
 from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Found, Label, Lost, Room
 from gateway.grids.engine_checks import Stage, double, leave, nap
 from gateway.grids.symphony.package import build_package
+from gateway.grids.symphony.side import SideWay
 
 cloudpickle.register_pickle_by_value(engine_checks)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -98,9 +100,26 @@ async def run_until_it_fails(stage, befall):
     return repr(caught.value.exceptions)
 
 
-def kill_the_side(stand_in):
-    for each in sides():
-        each.kill()
+async def stage_settled(stand_in):
+    """Wait until the journal has the tasks that were sent."""
+    file = stand_in.folder / "home-soamapi" / "sessions.jsonl"
+    await wait_for(lambda: file.read_text().rstrip().split("\n")[-1].startswith('{"sent"'))
+
+
+async def run_until_its_side_is_killed(stage, stand_in, wait_s=600.0):
+    """Run the engine, lose its side process while a parcel runs: that parcel, and what was said."""
+    name = ""
+
+    async def lose():
+        nonlocal name
+        name = stage.send(nap, wait_s)
+        await wait_for(lambda: stand_in.cluster.running)
+        await stage_settled(stand_in)
+        for each in sides():
+            each.kill()
+
+    said = await run_until_it_fails(stage, lose)
+    return name, said
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -110,17 +129,9 @@ async def test_what_runs_outlives_a_side_process_where_symphony_keeps_its_sessio
     cluster = stand_in.cluster
     cluster.aborts_orphans = not is_kept
     stage = stage_of(stand_in.engine("soamapi"))
-    name = ""
-
-    async def lose():
-        nonlocal name
-        name = stage.send(nap, 1.0)
-        await wait_for(lambda: cluster.running)
-        await stage_settled(stand_in)
-        kill_the_side(stand_in)
-
     with trio.fail_after(LIMIT_S):
-        assert "the process of soamapi ended" in await run_until_it_fails(stage, lose)
+        name, said = await run_until_its_side_is_killed(stage, stand_in, 1.0)
+        assert "the process of soamapi ended" in said
         if is_kept:
             assert stage.engine.holds(name)
         tries = len(cluster.started)
@@ -152,26 +163,11 @@ async def test_a_connection_that_is_lost_is_made_anew_and_leaves_nothing_running
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
 
 
-async def stage_settled(stand_in):
-    """Wait until the journal has the tasks that were sent."""
-    file = stand_in.folder / "home-soamapi" / "sessions.jsonl"
-    await wait_for(lambda: file.read_text().rstrip().split("\n")[-1].startswith('{"sent"'))
-
-
 async def test_what_is_stopped_while_there_is_no_connection_is_stopped_by_the_next(stand_in):
     stand_in.cluster.aborts_orphans = False
     stage = stage_of(stand_in.engine("soamapi"))
-    name = ""
-
-    async def lose():
-        nonlocal name
-        name = stage.send(nap, 600.0)
-        await wait_for(lambda: stand_in.cluster.running)
-        await stage_settled(stand_in)
-        kill_the_side(stand_in)
-
     with trio.fail_after(LIMIT_S):
-        await run_until_it_fails(stage, lose)
+        name, _ = await run_until_its_side_is_killed(stage, stand_in)
         stage.engine.cancel([name], running=True)
         stage.told.clear()
         async with stage.opened():
@@ -183,17 +179,8 @@ async def test_without_a_connection_for_long_tasks_go_elsewhere(stand_in, monkey
     """And the session that nobody wants any more is closed when there is one again."""
     stand_in.cluster.aborts_orphans = False
     stage = stage_of(stand_in.engine("soamapi", take_up_s=0.01))
-    name = ""
-
-    async def lose():
-        nonlocal name
-        name = stage.send(nap, 600.0)
-        await wait_for(lambda: stand_in.cluster.running)
-        await stage_settled(stand_in)
-        kill_the_side(stand_in)
-
     with trio.fail_after(LIMIT_S):
-        await run_until_it_fails(stage, lose)
+        name, _ = await run_until_its_side_is_killed(stage, stand_in)
         monkeypatch.setitem(stand_in.cluster.users, "Guest", "other")
         with pytest.raises(GridFault):
             await stage.engine.run(stage._hear)
@@ -207,10 +194,13 @@ async def test_without_a_connection_for_long_tasks_go_elsewhere(stand_in, monkey
 @pytest.mark.parametrize("verb", ["create", "send", "kill", "connect"])
 async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, monkeypatch, verb):
     """Every call has a limit of time; the next process goes on."""
-    monkeypatch.setattr("gateway.grids.symphony.side.ANSWER_S", 0.5)
     cluster = stand_in.cluster
     stage = stage_of(stand_in.engine("soamapi"))
     name = ""
+
+    def hang_now():
+        monkeypatch.setattr("gateway.grids.symphony.side.ANSWER_S", 0.5)
+        cluster.hangs = verb
 
     async def hang():
         nonlocal name
@@ -218,7 +208,7 @@ async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, m
             name = stage.send(nap, 600.0)
             await wait_for(lambda: cluster.running)
             await stage_settled(stand_in)
-        cluster.hangs = verb
+        hang_now()
         if verb == "kill":
             stage.engine.cancel([name], running=True)
         else:
@@ -226,7 +216,7 @@ async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, m
 
     with trio.fail_after(LIMIT_S):
         if verb == "connect":
-            cluster.hangs = verb
+            hang_now()
             with pytest.raises(GridFault, match=r"did not connect in 0\.5 s"):
                 await stage.engine.run(stage._hear)
         else:
@@ -234,6 +224,7 @@ async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, m
             assert f"did not {words} in 0.5 s" in await run_until_it_fails(stage, hang)
         assert not any(sides()), "it was left hanging"
         cluster.hangs = ""
+        monkeypatch.undo()
         if verb in ("create", "send"):
             assert isinstance(await stage.end(name), Lost)
         stage.told.clear()
@@ -244,8 +235,6 @@ async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, m
 
 
 async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, monkeypatch):
-    monkeypatch.setattr("gateway.grids.symphony.rest.REQUEST_S", 0.5)
-    monkeypatch.setattr("gateway.grids.symphony.rest.FAULTS_MAX", 1)
     stage = stage_of(stand_in.engine("rest", slots=1, ego_url="", consumer=""))
     name = ""
 
@@ -253,6 +242,8 @@ async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, 
         nonlocal name
         name = stage.send(nap, 1.0)
         await wait_for(lambda: stage.engine._parcels[name].sent.get(name))
+        monkeypatch.setattr("gateway.grids.symphony.rest.REQUEST_S", 0.5)
+        monkeypatch.setattr("gateway.grids.symphony.rest.FAULTS_MAX", 1)
         stand_in.rest.hangs = True
 
     with trio.fail_after(LIMIT_S):
@@ -260,6 +251,7 @@ async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, 
             assert "TooSlowError" in await run_until_it_fails(stage, hang)
         finally:
             stand_in.rest.hangs = False
+            monkeypatch.undo()
         begun = len(stand_in.cluster.started)
         assert stage.engine.holds(name)
         async with stage.opened():
@@ -267,7 +259,15 @@ async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, 
         assert len(stand_in.cluster.started) == begun
 
 
-async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in):
+async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in, monkeypatch):
+    drain = SideWay._drain
+
+    async def drain_late(self, process):
+        await wait_for(lambda: process.poll() is not None)
+        await trio.testing.wait_all_tasks_blocked(0.05)  # who waits for its end has seen it
+        await drain(self, process)
+
+    monkeypatch.setattr(SideWay, "_drain", drain_late)
     said = []
     stage = stage_of(stand_in.engine("soamapi", said.append))
     with trio.fail_after(LIMIT_S):

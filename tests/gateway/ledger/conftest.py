@@ -16,6 +16,7 @@ from gateway.ledger.store import SqlStore, Store
 from simulations.world.disk import Disk, MemoryStore
 
 DEADLINE_S = 20
+HERE = Path(__file__).parent
 
 OpenStore = Callable[..., Store]
 
@@ -36,6 +37,17 @@ def _on(url: str) -> Callable[..., Store]:
 # Another implementation joins the contract by a line here. Opened twice in one directory, it
 # must find what it wrote.
 STORES = {"sqlite": _sqlite, "memory": _memory(), "postgresql": None}
+
+
+# Hundreds of tests of what is asked of a store: on PostgreSQL they run with `make thorough`. What a
+# store is and does, and what is PostgreSQL's own, runs on it always.
+MANY = {"test_journal", "test_reports", "test_rollup", "test_filled_migrations"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.path.stem in MANY and "postgresql" in item.name:
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(params=STORES)

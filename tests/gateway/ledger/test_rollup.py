@@ -220,7 +220,7 @@ NO_FIXTURES = [
 
 @settings(max_examples=6, deadline=None, suppress_health_check=NO_FIXTURES)
 @given(data=st.data())
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_sum_changes_whatever_is_rolled_up_and_wherever_it_stops(
     data: st.DataObject, small_pieces: None, new_url: Any, commit: Commit, usage: Usage
 ) -> None:

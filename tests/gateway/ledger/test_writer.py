@@ -240,6 +240,7 @@ def test_closing_on_a_full_disk_says_how_much_stays_behind(
     assert list(open_sqlite().bundles("job")) == []
 
 
+@pytest.mark.thorough
 def test_a_program_that_holds_the_database_is_waited_for(
     open_sqlite: OpenStore,
     connections: list[Any],

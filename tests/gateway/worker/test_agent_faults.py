@@ -117,7 +117,7 @@ def test_a_function_that_kills_when_it_is_unpickled(gateway, start_agent):
     assert gateway.assign(guest, abs, [(-1,)]).wait().values() == {0: 1}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_report_that_is_swallowed(gateway, start_agent):
     start_agent(gateway)
     calls = [(promises_more_than_comes,), (GOOD,)]

@@ -14,16 +14,27 @@ from gateway.worker.devices import Devices, gpus_held, share_cores
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def visible(wait_s=0.0):
-    time.sleep(wait_s)
+def visible():
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-def test_a_task_sees_the_gpus_that_it_holds_and_no_others(gateway, start_agent):
+def visible_to_both(folder, number):
+    """It ends when there are two of it."""
+    (folder / str(number)).touch()
+    while len(os.listdir(folder)) < 2:
+        time.sleep(0.01)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_a_task_sees_the_gpus_that_it_holds_and_no_others(gateway, start_agent, tmp_path):
     start_agent(gateway, 3, "--tags", "gpu=2", "--gpus", "GPU-a,GPU-b", CUDA_VISIBLE_DEVICES="7")
     guest = gateway.guest()
     assert gateway.assign(guest, visible, [()]).wait().values() == {0: ""}
-    works = [gateway.assign(guest, visible, [(2.0,)], holds="gpu=1") for _ in range(2)]
+    folder = tmp_path / "both"
+    folder.mkdir()
+    works = [
+        gateway.assign(guest, visible_to_both, [(folder, each)], holds="gpu=1") for each in range(2)
+    ]
     assert {work.wait().values()[0] for work in works} == {"GPU-a", "GPU-b"}
     # Both are held by processes that wait: they let go.
     both = gateway.assign(guest, visible, [()], holds="gpu=2").wait().values()

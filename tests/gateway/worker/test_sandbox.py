@@ -1,5 +1,6 @@
 """Work of other sites in bubblewrap: what it sees, what it can't do, and that it ends."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -146,8 +147,10 @@ def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
     agent = psutil.Process(guest.hello.about["pid"])
 
     def is_clean():
-        below = agent.children(recursive=True)
-        return sum(each.name().startswith(("python", "bwrap")) for each in below) <= before + 1
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = agent.children(recursive=True)
+            return sum(each.name().startswith(("python", "bwrap")) for each in below) <= before + 1
+        return False
 
     gateway.wait_for(is_clean)
     assert gateway.assign(guest, left, [()], origin="paris").wait().values()[0] == before
@@ -234,16 +237,16 @@ def test_it_dies_with_its_agent(gateway, shut, ended):
             pass
 
     gateway.assign(guest, hang, [()], origin="paris")
-    found = gateway.wait_for(
-        lambda: (
-            [each for each in agent.me.children(recursive=True) if each.name() != "python"]
-            and [
-                each
-                for each in agent.me.children(recursive=True)
-                if each.cpu_times().user > 0.5 and "gateway.worker.slot" in each.cmdline()
-            ]
-        )
-    )
+
+    def at_work():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = agent.me.children(recursive=True)
+            if any(each.name() != "python" for each in below):
+                slots = [each for each in below if "gateway.worker.slot" in each.cmdline()]
+                return [each for each in slots if each.cpu_times().user > 0.5]
+        return []
+
+    found = gateway.wait_for(at_work)
     agent.process.kill()
     agent.process.wait(10)
     for each in found:

@@ -1,10 +1,13 @@
 """The pool grows and is gone again, small; random fates; the command says what it can't do."""
 
+import json
+
 import pytest
 
 from simulations.growth import command
 from simulations.growth.days import Day, run_day
 from simulations.growth.fates import draw_fate, run_fate
+from simulations.growth.report import report
 from simulations.growth.runs import Climb, run_climb
 
 
@@ -50,3 +53,9 @@ def test_what_cannot_be_is_refused(arguments, words, capsys):
     with pytest.raises(SystemExit):
         command.read(arguments)
     assert words in capsys.readouterr().err
+
+
+def test_the_figures_that_are_kept_are_those_that_the_report_tells():
+    figures = json.loads((command.RESULTS / "growth.json").read_text())
+    told = (command.RESULTS / "growth.md").read_text()
+    assert told.startswith(report(figures)), "beside it may stand what was done by hand"

@@ -50,7 +50,7 @@ def test_what_is_worse_is_told_as_worse():
     assert found["carbon"]["better_by"] == -0.25
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_report_is_written_with_its_figures_and_pictures(tmp_path):
     told = []

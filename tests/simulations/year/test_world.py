@@ -11,7 +11,8 @@ from simulations.year.command import run_both, run_one
 from simulations.year.scenario import Scenario
 from simulations.year.world import Year
 
-pytestmark = pytest.mark.timeout(600)  # seconds where nobody else works
+# Tens of seconds where nobody else works.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 # Two working days of January: many programs are new to everybody, so work has to make room.
 TWO_DAYS = Scenario(days=2, begin_day=8)
@@ -23,7 +24,6 @@ def found():
     return run_both(TWO_DAYS)
 
 
-@pytest.mark.slow
 def test_the_federation_is_better_at_all_that_is_promised(found):
     assert {name: each["is_better"] for name, each in found["better"].items()} == {
         "utilisation": True,
@@ -34,7 +34,6 @@ def test_the_federation_is_better_at_all_that_is_promised(found):
     }
 
 
-@pytest.mark.slow
 def test_production_has_its_whole_grid_when_its_window_begins(found):
     for how in ("alone", "federated"):
         production = found[how]["production"]
@@ -45,7 +44,6 @@ def test_production_has_its_whole_grid_when_its_window_begins(found):
     assert found["federated"]["sites"]["london"]["preempted_tasks"] > 0
 
 
-@pytest.mark.slow
 def test_both_ways_all_of_the_same_work_is_done(found):
     alone, federated = found["alone"], found["federated"]
     assert alone["total"]["unfinished"] == federated["total"]["unfinished"] == 0
@@ -54,7 +52,6 @@ def test_both_ways_all_of_the_same_work_is_done(found):
         assert each["slot_h"] == federated["departments"][name]["slot_h"]
 
 
-@pytest.mark.slow
 def test_what_sites_pay_each_other_is_what_they_earn(found):
     sites = found["federated"]["sites"].values()
     paid = sum(each["paid_usd"] for each in sites)
@@ -63,7 +60,6 @@ def test_what_sites_pay_each_other_is_what_they_earn(found):
     assert all(each["paid_usd"] == 0 for each in found["alone"]["sites"].values())
 
 
-@pytest.mark.slow
 def test_without_preemption_production_comes_late():
     planted = Scenario(days=1, begin_day=8, preempts=False)
     production = run_one(planted, True)["production"]
@@ -71,7 +67,6 @@ def test_without_preemption_production_comes_late():
     assert production["latest_s"] > 10
 
 
-@pytest.mark.slow
 def test_the_books_have_what_the_slots_did():
     outcome = Year(Scenario(days=1, begin_day=8), is_federated=True).run()
     lost_s = sum(
@@ -83,13 +78,11 @@ def test_the_books_have_what_the_slots_did():
     assert lost_s > 0
 
 
-@pytest.mark.slow
 def test_equal_seeds_give_equal_figures():
     one, other = (run_one(Scenario(days=1, begin_day=50), True) for _ in range(2))
     assert one == other
 
 
-@pytest.mark.thorough
 def test_equal_seeds_give_equal_reports_in_every_process(tmp_path):
     command = [sys.executable, "-m", "simulations", "year", "--days", "1", "--from-day", "8"]
     texts = []
@@ -108,7 +101,6 @@ def test_equal_seeds_give_equal_reports_in_every_process(tmp_path):
     assert json.loads(texts[0]["year.json"])["federated"]["production"]["runs"] == 1
 
 
-@pytest.mark.slow
 def test_another_seed_is_another_year():
     one, other = (Year(Scenario(days=3, seed=seed), is_federated=False).works for seed in (1, 2))
     assert [work.at_s for work in one] != [work.at_s for work in other]

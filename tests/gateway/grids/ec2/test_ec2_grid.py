@@ -5,6 +5,7 @@ Instances are there and run nothing: these tests are of the adapter alone.
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import trio
@@ -100,7 +101,32 @@ def test_who_is_not_shown_when_it_is_named_is_named_later(ec2, make_grid):
     grid = make_grid()
     start(grid, order(pilots=2))
     assert len(ec2.alive()) == 2
+    names = shown(grid).keys()
+    assert names == {"o-1.0", "o-1.1"}
+    assert ec2.calls.count("CreateTags") == 2, "they wait for it, and would give up"
+    shown(grid)
+    assert shown(make_grid()).keys() == names
+    assert ec2.calls.count("CreateTags") == 2
+
+
+def test_who_could_not_be_named_by_a_former_life_is_named_later(ec2, make_grid):
+    ec2.failures["CreateTags"] = [("InvalidInstanceID.NotFound", "no such instance")]
+    start(make_grid(), order(pilots=2))
     assert shown(make_grid()).keys() == {"o-1.0", "o-1.1"}
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "RequestLimitExceeded"])
+def test_who_can_not_be_named_is_seen_and_held_to_the_ceilings(ec2, make_grid, make_launch, code):
+    ec2.failures["CreateTags"] = [(code, "no tags")] * 40
+    grid = make_grid(max_instances=4)
+    start(grid, order(pilots=2))
+    assert shown(grid).keys() == {"o-1.0", "o-1.1"}
+    start(grid, order(pilots=2))  # made again, as where an answer was lost
+    assert len(ec2.alive()) == 2
+    assert any("could not be told their names" in line for line in make_launch.said)
+    grid._config = replace(grid._config, max_instances=1, over_ceiling_s=0.0)
+    shown(grid)
+    assert len(ec2.alive()) == 1
 
 
 @pytest.mark.thorough
@@ -247,9 +273,12 @@ def test_prices_from_a_file(ec2, make_grid, tmp_path):
     (tmp_path / "prices").write_text(json.dumps(listed))
     table = {"prices": str(tmp_path / "prices"), "instance_types": {LARGE: 1, XLARGE: 8}}
     assert trio.run(make_grid(**table).price_nanos) == (50_000_000, "CHF")
+    assert "from 0.0500 CHF a slot-hour" in trio.run(make_grid(**table).check)
     start(make_grid(max_spend_per_hour="1 CHF", **table), order())
-    found = fault(make_grid(max_spend_per_hour="1 USD", **table), order("o-2"))
-    assert (found.blame, "one currency" in str(found)) == (Blame.NEVER, True)
+    for ceiling in ("max_spend_per_hour", "max_price"):
+        found = fault(make_grid(**{ceiling: "1 USD"}, **table), order("o-2"))
+        assert found.blame is Blame.NEVER
+        assert f"{ceiling} is in USD, prices in CHF: write both in one currency" in str(found)
 
 
 def test_the_price_is_that_of_what_runs(ec2, make_grid):
@@ -363,6 +392,9 @@ def test_a_launch_template_of_the_owner(ec2, make_grid):
         assert {"Key": "team", "Value": "risk"} in each["Tags"]
     found = fault(make_grid(launch_template="busy"), order("o-2"))
     assert (found.blame, "user_data_head" in str(found)) == (Blame.NEVER, True)
+    for table in ({"launch_template": "none"}, {"launch_template": "lt-0123456789abcdef0"}):
+        found = fault(make_grid(**table), order("o-3"))
+        assert (found.blame, "`launch_template`" in str(found)) == (Blame.NEVER, True)
 
 
 def test_check_says_what_it_is_and_what_may_not_be(ec2, make_grid):

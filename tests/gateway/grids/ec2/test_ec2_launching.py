@@ -80,8 +80,8 @@ def test_an_instance_ends_also_when_its_head_hangs(launch, tmp_path):
 
 def test_a_head_that_has_ended_is_not_waited_for(launch, tmp_path):
     config = replace(CONFIG, user_data_head=":", python=str(tmp_path / "python"))
-    text = script(config, launch).replace("sleep 1800", "sleep 0.3")
-    run(text, tmp_path, python=f"sleep 0.6; cp {tmp_path}/off {tmp_path}/too-soon; :")
+    text = script(config, launch).replace("sleep 1800", "sleep 1")
+    run(text, tmp_path, python=f"sleep 1.5; cp {tmp_path}/off {tmp_path}/too-soon; :")
     assert not (tmp_path / "too-soon").exists()
 
 
@@ -91,7 +91,7 @@ def test_a_worker_is_told_before_the_time_is_over_and_then_it_is(launch, tmp_pat
     assert "(sleep 36000; off) &" in text
     assert f"timeout --foreground $((35940 - SECONDS)) {tmp_path}/python" in text
     told = f"trap 'touch {tmp_path}/told' TERM; while [ ! -e {tmp_path}/off ]; do sleep 0.05; done"
-    soon = text.replace("sleep 36000", "sleep 0.5").replace("$((35940 - SECONDS))", "0.1")
+    soon = text.replace("sleep 36000", "sleep 3").replace("$((35940 - SECONDS))", "1")
     run(soon, tmp_path, python=told)
     assert (tmp_path / "told").exists()
     assert (tmp_path / "off").exists()

@@ -30,12 +30,12 @@ def sleep_until(path, number):
     return number
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "user",
     [
         pytest.param(pwd.getpwuid(os.getuid()).pw_name, id="a user"),
-        pytest.param("", id="root", marks=pytest.mark.thorough),
+        pytest.param("", id="root"),
     ],
 )
 def test_what_an_interrupted_instance_ran_is_run_elsewhere(
