@@ -214,7 +214,7 @@ class Cluster:
     @property
     def prefix(self) -> list[str]:
         """What comes before each command."""
-        return _in_other_root() if self.other else []
+        return _in_other_root(self.folder / "run") if self.other else []
 
     @property
     def python(self) -> str:
@@ -344,7 +344,8 @@ class Cluster:
             wrapper = self.folder / "python"
             wrapper.write_text(f'#!/bin/sh\nexec chroot /host {sys.executable} "$@"\n')
             wrapper.chmod(0o755)
-        (self.folder / "state").mkdir(exist_ok=True)
+        for each in "state", "run":
+            (self.folder / each).mkdir(exist_ok=True)
         for each in self.nodes:
             (self.folder / f"spool-{each}").mkdir(exist_ok=True)
 
@@ -463,16 +464,23 @@ class Cluster:
         self._processes = []
 
 
-def _in_other_root() -> list[str]:
+def _in_other_root(run: Path) -> list[str]:
+    """What comes before a command of a cluster with this folder as its /run.
+
+    Daemons of auth/slurm lend their key by a socket at a fixed place there: were it shared, the
+    commands of one cluster would bring the token of another.
+    """
     root = str(OTHER_ROOT)
     script = (
-        'r=$1; shift; mount --bind "$r" "$r" && mount -t proc proc "$r/proc" '
+        'r=$1; run=$2; shift 2; mount --bind "$r" "$r" && mount -t proc proc "$r/proc" '
+        '&& mount --bind "$run" "$r/run" '
         '&& mount --rbind /dev "$r/dev" && mount --rbind /sys "$r/sys" '
         '&& touch "$r/etc/hosts" && mount --bind /etc/hosts "$r/etc/hosts" '  # or it asks the net
         '&& mount --bind /tmp "$r/tmp" && mkdir -p "$r/host" && mount --rbind / "$r/host" '
         '&& exec chroot "$r" "$@"'
     )
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", root]
+    private = ["unshare", "--mount", "--propagation", "private"]
+    return [*private, "sh", "-c", script, "sh", root, str(run)]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -70,7 +70,12 @@ KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("invalid user id", _N, "the nodes do not know our user"),
     ("submitting jobs as root", _N, "this partition takes no jobs of root"),
     # Whoever renews a token, or mends munge, need not know of us: the pool goes on by itself.
-    ("protocol authentication error", _A, "the token is over or wrong, or munge is not the same"),
+    ("sack socket", _A, "nobody lends the cluster's key here: is sackd running?"),
+    (
+        "protocol authentication error",
+        _A,
+        "the token is over or wrong, or munge or sackd here is another cluster's",
+    ),
     ("authentication failure", _A, "the token is missing, over or wrong"),
     ("invalid authentication credential", _A, "the token is over or wrong, or munge differs"),
     ("munge", _A, "munge does not work here: is munged there, with the cluster's key?"),

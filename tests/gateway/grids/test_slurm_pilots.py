@@ -284,6 +284,18 @@ def test_two_clusters_at_once(cluster, make_pool):
         assert [len(pool.shown()) for pool in pools] == [2, 2]
 
 
+@pytest.mark.thorough
+def test_two_clusters_of_the_later_slurm_keep_their_keys_apart():
+    """Its daemons lend them at a fixed place of /run."""
+    with running(name="ga", nodes=1, other=True) as one:
+        with running(name="gb", nodes=1, other=True) as two:
+            assert [each.run("sinfo", "-h", "-p", "main", "-o", "%t") for each in (one, two)] == [
+                "idle\n",
+                "idle\n",
+            ]
+        assert one.run("squeue", "-h") == ""
+
+
 def _cluster_of(sleep_s):
     time.sleep(sleep_s)
     return os.environ["SLURM_CLUSTER_NAME"]

@@ -442,7 +442,9 @@ FAULTS = [
     ("Slurmctld(primary) at vm is DOWN\n** RESTORE SLURMCTLD DAEMON TO SERVICE **", Blame.AGAIN,
      "down"),
     ("Authentication failure", Blame.AGAIN, "token"),
-    ("Protocol authentication error: Unable to query jobs", Blame.AGAIN, "token"),
+    ("Protocol authentication error: Unable to query jobs", Blame.AGAIN, "another cluster"),
+    ("squeue: error: failed to connect to any sack sockets\nslurm_load_jobs error: Protocol "
+     "authentication error", Blame.AGAIN, "sackd running"),
     ("squeue: fatal: Unable to process configuration file", Blame.NEVER, "conf"),
     ("what nobody has ever seen", Blame.ELSEWHERE, "failed"),
     ("", Blame.ELSEWHERE, "nothing"),
