@@ -252,18 +252,21 @@ class Cluster:
         return done.stdout
 
     def kill_node(self, name: str) -> None:
-        """As a power cut would: its daemon and all of its jobs."""
-        doomed = []
+        """As a power cut would: its daemons and all of its jobs.
+
+        The daemons first: one that lives sees its job killed, and reports a job that failed.
+        """
+        daemons, jobs = [], []
         for each in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, IndexError):
                 if each.cmdline()[-2:] == ["-N", name]:
-                    doomed.append(each)
+                    daemons.append(each)
                 elif each.environ().get("SLURMD_NODENAME") == name:
-                    doomed.append(each)
+                    jobs.append(each)
                     parent = each.parent()
                     if parent is not None and parent.name() == "slurmstepd":
-                        doomed.append(parent)
-        for each in doomed:
+                        daemons.append(parent)
+        for each in daemons + jobs:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
 
