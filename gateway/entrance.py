@@ -67,12 +67,27 @@ class Entrance:
         self._changed = changed
         self._say = say
         self._visits: dict[int, _Visit] = {}
-        self.port = NngPort([address], lambda: None, self.tls)
+        self._leaf = registry.active.leaf
+        self.port = NngPort([address], lambda: None, self._tls)
 
     @property
-    def tls(self) -> TlsSettings:
+    def _tls(self) -> TlsSettings:
         """Our leaf is shown, none is asked for."""
         return TlsSettings(str(self._registry.folder / "leaf.pem"))
+
+    def renew(self) -> None:
+        """Show our leaf of now; visitors are cut off if it is another, and only then.
+
+        Whoever was just taken in has changed our pins, and may not have our answer yet: cut off, it
+        would not know, and its invitation is used.
+
+        Raises:
+            AddressError: as `NngPort.reopen`; to be tried again.
+        """
+        leaf = self._registry.active.leaf
+        if leaf != self._leaf:
+            self.port.reopen(self._tls)
+            self._leaf = leaf
 
     async def run(self) -> None:
         """Receive visitors for ever."""

@@ -358,7 +358,7 @@ class Peers:
             if self._listen:
                 self._port.reopen(self._tls)
             if self._entrance is not None:
-                self._entrance.port.reopen(self._entrance.tls)
+                self._entrance.renew()
         except GridError as error:
             self._say_often(f"the port could not be opened anew, and is tried again: {error}")
             return

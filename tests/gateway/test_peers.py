@@ -1,13 +1,17 @@
 """Gateways among themselves, over real sockets with mutual TLS: who gets in, what gets through."""
 
+import contextlib
+
 import pytest
 import trio
 from peers_support import Member, federation, meet, try_to_come_in, until
 
 from federation.handshake import Opened
 from federation.messages import Answer, Ask, Statements
+from federation.nng import NngLink
+from federation.transport import TlsSettings
 from gateway import introduction
-from gateway.certificates import to_pem
+from gateway.certificates import fetch_leaf, to_pem
 from gateway.keys import Rotation
 from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
@@ -57,6 +61,30 @@ async def test_an_invitation_lets_in_one_site(tmp_path):
             await lyon.order("join", invitation=invitation)
         assert london.told("who came to join was refused: used")
         await until(lambda: london.meets(paris), "a session each way")
+
+
+async def test_who_is_coming_in_is_not_cut_off_by_new_pins_but_by_a_new_leaf(tmp_path):
+    knobs = {"rotation_spread_s": 0.2, "rotation_overlap_s": 0.2}
+    async with federation(tmp_path, "london", "paris", **knobs) as (london, paris):
+        leaf = tmp_path / "leaf.pem"
+        leaf.write_text(to_pem([london.registry.active.leaf.certificate]))
+        tls = TlsSettings(ca_file=str(leaf), server_name="london")
+        with contextlib.closing(NngLink(london.registry.join_address, lambda: None, tls)) as link:
+            await until(lambda: link.is_up, "a visitor")
+            await meet(london, paris)  # for which london has listened anew, with paris' pin
+            assert not link.is_lost
+            before = _shown_by(london)
+            await london.order("rotate")
+            await until(lambda: london.registry.active.leaf.certificate != before, "a new leaf")
+            new = london.registry.active.leaf.certificate
+            await until(lambda: _shown_by(london) == new, "the entrance shows it")
+
+
+def _shown_by(member):
+    """The leaf that its entrance shows; None while it is being opened anew."""
+    port = int(member.registry.join_address.rpartition(":")[2])
+    with contextlib.suppress(OSError):
+        return fetch_leaf("127.0.0.1", port, 5.0)
 
 
 async def test_a_third_site_is_known_by_hearsay_and_approved_without_an_invitation(tmp_path):
