@@ -125,8 +125,8 @@ def serve(port, sessions, messages, process):
                     assert message.request == expected[guest.handle]
                     expected[guest.handle] += 1
                     lobby.post(guest, Answer(message.request, "", "", None))
-                case Left(guest, reason):
-                    raise AssertionError(f"a session was lost: {reason}")
+                case Left(guest, reason):  # one that nobody has used lapses
+                    assert not expected[guest.handle], f"a session was lost: {reason}"
         lobby.flush(now_s)
     # A pipe that broke before its welcome arrived leaves a session that nobody has ever used.
     used = [count for count in expected.values() if count]

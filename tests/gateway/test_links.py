@@ -208,7 +208,7 @@ async def test_what_nobody_needs_is_closed_with_a_goodbye():
         await until(lambda: far.heard == [1, 2])
 
 
-async def test_what_is_kept_is_not_closed_when_idle():
+async def test_what_is_kept_is_not_closed_when_idle(autojump_clock):
     async with world(idle_s=0.05) as (near, far):
         near.links.keep(["far"])
         near.ask("far", 1)
@@ -218,7 +218,7 @@ async def test_what_is_kept_is_not_closed_when_idle():
         assert near.of(LinkDown) == []
 
 
-async def test_a_link_on_which_nobody_speaks_outlives_the_grace():
+async def test_a_link_on_which_nobody_speaks_outlives_the_grace(autojump_clock):
     async with world() as (near, _far):
         near.links.keep(["far"])
         await until(lambda: near.news)
@@ -227,7 +227,7 @@ async def test_a_link_on_which_nobody_speaks_outlives_the_grace():
         assert near.news == [LinkUp("far", False)]
 
 
-async def test_a_queue_that_grows_too_long_ends_the_session():
+async def test_a_queue_that_grows_too_long_ends_the_session(autojump_clock):
     async with world(queue_bytes=10_000) as (near, far):
         near.links.keep(["far"])
         await until(lambda: near.of(LinkUp))

@@ -14,6 +14,7 @@ from tests_support import InnerSite, Visitor, wait_until
 
 from federation import Client, messages
 from federation.errors import GridError
+from federation.handshake import SILENT_BEATS
 from federation.ids import new_id
 from gateway import site, surroundings
 from gateway.books_rules import BookRules
@@ -182,7 +183,7 @@ class Behind:
 
 @pytest.mark.parametrize("much", ["backlog", "backlog_bytes"])
 def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
-    inner = make_inner(rules=HouseRules(heartbeat_s=0.1, grace_s=5.0))
+    inner = make_inner(rules=HouseRules(heartbeat_s=0.3, grace_s=30.0))
     store = inner.site.store
     inner.site.reception.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
@@ -192,7 +193,9 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
     one.say(messages.Ask(1, "status", {}))
     assert one.wait_for(messages.Answer).value["jobs"] == 0
     # Many more heartbeats than a silence may last, in both directions.
-    wait_until(lambda: one.hear() and one.dialogue.session.received > 20, "heartbeats")
+    wait_until(
+        lambda: one.hear() and one.dialogue.session.received > 2 * SILENT_BEATS, "heartbeats"
+    )
     assert not one.link.is_lost
     assert inner.site.lobby.guests == {guest.handle: guest}
     inner.site.reception.store = store

@@ -20,7 +20,8 @@ def door() -> Iterator[Door]:
 
 
 @pytest.fixture
-def dead_url() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}/"
+def dead_url() -> Iterator[str]:
+    """An address where nobody listens, and that nobody else gets meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"

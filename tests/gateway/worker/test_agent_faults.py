@@ -77,8 +77,8 @@ def outcomes(work):
         (lambda: os.kill(os.getpid(), 40), "crash", "40"),
         (closes_descriptors, "crash", "channel"),
         (writes_to_every_descriptor, "crash", "channel"),
-        (hangs_deaf, "timeout", "time limit of 0.5 s"),
-        (lambda: holds_interpreter(60), "timeout", "time limit of 0.5 s"),
+        (hangs_deaf, "timeout", "time limit of 2 s"),
+        (lambda: holds_interpreter(60), "timeout", "time limit of 2 s"),
     ],
     ids=["exit", "segfault", "kill", "realtime", "close", "garble", "hang", "interpreter"],
 )
@@ -88,7 +88,7 @@ def test_the_task_at_fault_is_named_and_the_others_run(gateway, start_agent, bad
     gateway.assign(guest, act, [(GOOD,)] * 200).wait()  # so that chunks are large
     calls = [(GOOD,)] * 1000
     calls[300] = (bad,)
-    work = gateway.assign(guest, act, calls, timeout_s=0.5).wait()
+    work = gateway.assign(guest, act, calls, timeout_s=2.0).wait()
     expected = dict.fromkeys(range(1000), GOOD)
     expected[300] = kind
     assert outcomes(work) == expected
@@ -152,11 +152,11 @@ def test_a_busy_slot_that_is_killed_from_outside(gateway, start_agent, tmp_path)
 
 def test_time_limits_are_for_each_task(gateway, start_agent):
     start_agent(gateway)
-    calls = [(time.sleep, 0.15)] * 6 + [(time.sleep, 30)] + [(GOOD,)]
-    work = gateway.assign(gateway.guest(), act, calls, timeout_s=0.6).wait()
+    calls = [(time.sleep, 0.4)] * 6 + [(time.sleep, 30)] + [(GOOD,)]
+    work = gateway.assign(gateway.guest(), act, calls, timeout_s=2.0).wait()
     assert outcomes(work) == {**dict.fromkeys(range(6)), 6: "timeout", 7: GOOD}
     report = next(each for each in work.reports if each.failures)
-    assert 0.6e9 <= report.wall_ns < 10e9
+    assert 2e9 <= report.wall_ns < 10e9
 
 
 def test_a_task_that_outgrows_its_memory_is_stopped(gateway, start_agent):

@@ -164,8 +164,8 @@ def test_what_takes_too_long_ends_with_all_that_it_has_started(rules, tmp_path, 
     pids = tmp_path / "pids"
     hangs = f"sleep 600 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
     monkeypatch.setattr(packages, "commands", lambda *_: [["/bin/sh", "-c", hangs]])
-    with pytest.raises(packages.PackagesUnavailable, match="not installed within build_s, 1 s"):
-        packages.provide(requirements("gridfed_probe==1.0"), replace(rules, build_s=1.0))
+    with pytest.raises(packages.PackagesUnavailable, match="not installed within build_s, 3 s"):
+        packages.provide(requirements("gridfed_probe==1.0"), replace(rules, build_s=3.0))
     pid = int(pids.read_text())
     wait_until(lambda: not psutil.pid_exists(pid) or is_zombie(pid), "what it had started ends")
     assert not list(Path(rules.cache, "packages").iterdir())
