@@ -27,6 +27,7 @@ READY_S, BOOKS_S = 30.0, 30.0  # for so long a cluster starts, and its slurmdbd 
 OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
 PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
 BOOKS = "mariadbd", "mariadb-install-db", "mariadb"
+DATABASE = "--no-defaults", "--user=root"
 
 CONFIG = """\
 ClusterName={name}
@@ -283,10 +284,14 @@ class Cluster:
                     doomed.append(each)
         _, alive = psutil.wait_procs(doomed, timeout=READY_S)
         assert not alive
-        try:
-            yield
-        finally:
-            held.unlink()
+        with socket.socket() as kept:  # bound and not listening: it refuses, and nobody else has it
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            kept.bind(("127.0.0.1", self._port))
+            try:
+                yield
+            finally:
+                kept.close()
+                held.unlink()
 
     def processes(self) -> list[psutil.Process]:
         """All that it runs."""
@@ -300,13 +305,20 @@ class Cluster:
         )
 
     def close(self) -> None:
+        ours = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ours = self.processes()
         self._end()
+        psutil.wait_procs(ours, timeout=READY_S)  # they write for a moment longer
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- its start and end ---------------------------------------------------------------------
 
     def _configure(self) -> None:
-        ports = _free_ports(len(self.nodes) + 3)
+        if self._books:
+            self._make_database()
+        ports = _free_ports(len(self.nodes) + 3)  # free for a moment only
+        self._port = ports[-1]
         host = socket.gethostname()
         nodes = "\n".join(
             f"NodeName={each} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
@@ -362,21 +374,22 @@ class Cluster:
         password = "" if self.other else f"AccountingStoragePass={self.folder}/munge"
         return ACCOUNTED.format(port=port, password=password)
 
-    def _start_database(self) -> None:
-        data, common = self.folder / "mysql", ["--no-defaults", "--user=root"]
+    def _make_database(self) -> None:
+        data = self.folder / "mysql"
         if not data.exists():
             plain = "--auth-root-authentication-method=normal"
+            more = [f"--datadir={data}", "--skip-test-db", plain]
             made = subprocess.run(
-                ["mariadb-install-db", *common, f"--datadir={data}", "--skip-test-db", plain],
-                capture_output=True,
-                text=True,
-                timeout=60,
+                ["mariadb-install-db", *DATABASE, *more], capture_output=True, text=True, timeout=60
             )
             assert made.returncode == 0, made.stdout + made.stderr
+
+    def _start_database(self) -> None:
+        data = self.folder / "mysql"
         files = [f"--socket={self.folder}/mysql.sock", f"--pid-file={self.folder}/mysql.pid"]
         files += [f"--datadir={data}", "--skip-networking", "--innodb-buffer-pool-size=64M"]
         files += ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
-        self._processes.append(self._popen("mariadbd", *common, *files))
+        self._processes.append(self._popen("mariadbd", *DATABASE, *files))
 
     def _start(self) -> None:
         lines = ["trap 'exit 0' TERM"]
@@ -465,6 +478,9 @@ class Cluster:
             each.kill()
             each.wait()
         self._processes = []
+        sockets = (self.folder / each for each in ("munge", "mysql.sock", "rest"))
+        for path in (*self.folder.glob("*.log"), *sockets):  # another attempt looks for its own
+            path.unlink(missing_ok=True)
 
 
 def _in_other_root(run: Path) -> list[str]:

@@ -240,7 +240,7 @@ async def what_was_left_is_found(stage: Stage) -> None:
 async def limits_and_prints_are_a_slots(stage: Stage) -> None:
     """Time limits, results that are too large, and prints: as with a slot of our own."""
     async with stage.opened():
-        done = await stage.done(stage.send(nap, 0.0, 600.0, 0.0, timeout_s=0.5))
+        done = await stage.done(stage.send(nap, 0.0, 600.0, 0.0, timeout_s=2.0))
         assert stage.values(done) == [0.0, None, 0.0]
         assert [failure[:2] for failure in done.failures] == [[1, "timeout"]]
         done = await stage.done(stage.send(double, "x" * 5000, result_bytes_max=4096))

@@ -220,13 +220,20 @@ def test_too_much_print_is_cut(client, capsys):
     assert "more characters were cut" in out
 
 
-def test_cancel_takes_back_what_waits_and_leaves_what_runs(client):
-    running = [client.submit(time.sleep, 1.0) for _ in range(2)]
+def await_file(path):
+    while not path.exists():
+        time.sleep(0.02)
+
+
+def test_cancel_takes_back_what_waits_and_leaves_what_runs(client, tmp_path):
+    go = tmp_path / "go"
+    running = [client.submit(await_file, go) for _ in range(2)]
     waiting = [client.submit(time.sleep, 60) for _ in range(4)]
     assert [future.cancel() for future in waiting] == [True] * 4
     assert all(future.cancelled() for future in waiting)
     done, _ = concurrent.futures.wait(waiting, timeout=5)
     assert len(done) == 4
+    go.touch()
     assert [future.result() for future in running] == [None, None]
 
 

@@ -141,7 +141,8 @@ deny = "site:london"
 
 
 def in_flight(client, pool):
-    found = [client.ask("explain", job=job["id"])["places"] for job in client.ask("jobs")]
+    jobs = [job for job in client.ask("jobs") if job["ended_at_s"] is None]
+    found = [client.ask("explain", job=job["id"])["places"] for job in jobs]
     return sum(each["in_flight"] for places in found for each in places if each["pool"] == pool)
 
 

@@ -161,7 +161,7 @@ def test_kill_9_of_a_slot(client, tmp_path):
 
 
 def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site, tmp_path):
-    site = make_site(0, config="[limits]\ngrace_s = 0.5\nheartbeat_s = 0.2\n")
+    site = make_site(0, config="[limits]\ngrace_s = 2.0\nheartbeat_s = 0.2\n")
     first = site.add_worker()
     with site.client() as client:
         mark = tmp_path / "mark"

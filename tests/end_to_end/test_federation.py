@@ -174,14 +174,14 @@ def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pa
         found = dear.explain(nap, tasks=1000, task_s=0.1)
         assert [share["site"] for share in found["shares"]] == ["london"]
         assert [group["reason"] for group in found["refused"]] == ["site-forbidden"]
-        future = client.submit(nap, 2.0)
-        job = client.options(sites=["paris"]).submit_job(nap, [2.0])
+        future = client.submit(nap, 60.0)
+        job = client.options(sites=["paris"]).submit_job(nap, [60.0])
         for what in (future, future.job, job):
             found = client.explain(what)
             assert found["job"] == getattr(what, "id", future.job)
             assert found["candidates"]
         future.cancel(stop=True)
-        job.cancel()
+        job.cancel(stop=True)
 
 
 @pytest.mark.thorough

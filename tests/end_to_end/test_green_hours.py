@@ -116,8 +116,8 @@ def see_it_wait(grid, london, paris):
         # So long does it take. Nobody is asked for a quote that comes when all is done: who holds
         # slots at Paris and commits to nothing waits, and the job after it would be done in London.
         assert len(list(client.options(sites=["london"]).map(moment, range(3)))) == 3
-        hour_s = time.time() + 10.0
-        grid.from_s, grid.ahead = hour_s - 20.0, [400.0] * 10 + [50.0] * 40
+        hour_s = time.time() + 20.0
+        grid.from_s, grid.ahead = hour_s - 30.0, [400.0] * 15 + [50.0] * 40
 
         def foresees():
             ahead = [row["carbon_ahead"] for row in london.ask("pools") if row["site"] == "paris"]

@@ -83,7 +83,12 @@ def test_map_submit_and_a_generator_are_refused_as_well(client):
     with pytest.raises(LimitsUnmet) as caught:
         client.options(**limits()).submit_job(double, (x for x in range(8)))
     assert caught.value.offers
-    assert all(job["state"] in ("rejected", "done") for job in client.jobs())
+
+    def have_ended():  # a refusal is told before it is in the books
+        jobs = client.jobs()
+        return jobs and all(job["state"] in ("rejected", "done") for job in jobs)
+
+    wait_until(have_ended, "the end of the refused jobs is in the books")
 
 
 @pytest.mark.slow

@@ -38,14 +38,14 @@ def charges(client) -> int:
 @pytest.mark.thorough
 def test_a_database_that_is_killed_holds_results_back_and_loses_none(server, site):
     with site.client() as client:
-        futures = [client.submit(slow, x) for x in range(3000)]
+        futures = [client.submit(slow, x) for x in range(10_000)]
         wait_until(lambda: sum(future.done() for future in futures) > 200, "some results")
         server.kill()
         wait_until(lambda: "can't be reached" in client.ask("status")["trouble"])
         server.start()
         wait_until(lambda: not client.ask("status")["trouble"])
-        assert [future.result(timeout=60) for future in futures] == [*range(3000)]
-        assert charges(client) == 3000
+        assert [future.result(timeout=60) for future in futures] == [*range(10_000)]
+        assert charges(client) == 10_000
 
 
 @pytest.mark.thorough

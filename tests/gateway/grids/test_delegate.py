@@ -177,7 +177,7 @@ def farm():
 @pytest.fixture
 def lives(make_inner, farm):
     """Makes one delegate after the other, over the same hosts."""
-    inner = make_inner(rules=HouseRules(heartbeat_s=0.2, grace_s=1.0))
+    inner = make_inner(rules=HouseRules(heartbeat_s=0.5, grace_s=4.0))
     made = []
 
     def make(**how):

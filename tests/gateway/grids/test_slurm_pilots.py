@@ -336,7 +336,9 @@ def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path, other):
         wait_until(lambda: "preempted" in pool.shown()["weak.0"].fault, "why", LATE_S)
         assert 0 < found.ends_s - time.time() < 10
         pool.until("weak.0", Stand.ENDED)
-        assert trio.run(pool.grid.capacity, Shape(1)).slots_now == 0
+        wait_until(
+            lambda: trio.run(pool.grid.capacity, Shape(1)).slots_now == 0, "its place is taken", 20
+        )
 
 
 @pytest.mark.thorough
