@@ -57,14 +57,15 @@ def test_the_migrations_make_the_tables_of_the_code(
 def test_a_second_process_is_refused_and_told_who_holds_it(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "TAKEOVER_S", 0.0)
     with start(HOLDING, url) as holding:
         assert holding.stdout is not None
         assert holding.stdout.readline() == b"open\n"
-        with pytest.raises(StoreInUse, match=f"process id {holding.pid} .*stop it first"):
-            SqlStore(url)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(database, "TAKEOVER_S", 0.0)
+            with pytest.raises(StoreInUse, match=f"process id {holding.pid} .*stop it first"):
+                SqlStore(url)
         holding.communicate()
-    SqlStore(url).close()
+    SqlStore(url).close()  # once the server has seen that the other is gone
 
 
 def test_two_stores_in_two_databases_of_one_server_do_not_meet(postgres: Postgres) -> None:
