@@ -226,14 +226,17 @@ def await_file(path):
 
 
 def test_cancel_takes_back_what_waits_and_leaves_what_runs(client, tmp_path):
-    go = tmp_path / "go"
+    go, never = tmp_path / "go", tmp_path / "never"
     running = [client.submit(await_file, go) for _ in range(2)]
-    waiting = [client.submit(time.sleep, 60) for _ in range(4)]
-    assert [future.cancel() for future in waiting] == [True] * 4
-    assert all(future.cancelled() for future in waiting)
-    done, _ = concurrent.futures.wait(waiting, timeout=5)
-    assert len(done) == 4
-    go.touch()
+    waiting = [client.submit(await_file, never) for _ in range(4)]  # of one job, so they queue
+    try:
+        assert [future.cancel() for future in waiting] == [True] * 4
+        assert all(future.cancelled() for future in waiting)
+        done, _ = concurrent.futures.wait(waiting, timeout=5)
+        assert len(done) == 4
+    finally:
+        go.touch()
+        never.touch()
     assert [future.result() for future in running] == [None, None]
 
 
