@@ -134,7 +134,7 @@ from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL
-from gateway.knobs import ConfigError, KnobError, count, number
+from gateway.knobs import ConfigError, KnobError, count, flag, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.pool_config import PoolConfig, read_pools
@@ -420,9 +420,8 @@ def _site_values(site: Passage) -> dict[str, Any]:
                 raise site.error(f"{key} must be a list of addresses")
             values[key] = tuple(value)
         elif key == "token_required":
-            if not isinstance(value, bool):
-                raise site.error("token_required must be true or false")
-            values[key] = value
+            with site.about():
+                values[key] = flag(key, value)
         elif not isinstance(value, str):
             raise site.error(f"{key} must be text")
         else:

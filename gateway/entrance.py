@@ -215,7 +215,7 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
                 return joined
             if is_begun:
                 break  # it knows of us: whoever asks again finds the invitation used
-            await trio.sleep(AGAIN_S)  # its port is being opened anew, with the pins of now
+            await trio.sleep(AGAIN_S)  # its port is being opened anew, with a new leaf
             changed = trio.Event()
     raise GridError(f"{address} hung up, or did not answer within {JOIN_MAX_S:g} s")
 

@@ -105,6 +105,13 @@ class Member:
         return {row["state"]: row["tasks"] for row in self.ask("deals") if row["side"] == side}
 
 
+def settled(buyer: Member, seller: Member) -> bool:
+    """Whether the books of both have something, agree on it, and have nothing pending."""
+    bought, sold = buyer.deals("buy"), seller.deals("sell")
+    is_pending = "pending" in bought or "pending" in sold
+    return not is_pending and 0 < bought.get("post", 0) == sold.get("post")
+
+
 def federate(*members: Member, hidden: int = 0) -> None:
     """Everybody knows and trusts everybody, and sees pools of all but so many that hide theirs."""
     first, *others = members

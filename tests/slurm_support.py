@@ -305,11 +305,7 @@ class Cluster:
         )
 
     def close(self) -> None:
-        ours = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            ours = self.processes()
         self._end()
-        psutil.wait_procs(ours, timeout=READY_S)  # they write for a moment longer
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- its start and end ---------------------------------------------------------------------
@@ -474,10 +470,14 @@ class Cluster:
         return False
 
     def _end(self) -> None:
+        ours = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ours = self.processes()
         for each in self._processes:
             each.kill()
             each.wait()
         self._processes = []
+        psutil.wait_procs(ours, timeout=READY_S)  # they write for a moment longer
         sockets = (self.folder / each for each in ("munge", "mysql.sock", "rest"))
         for path in (*self.folder.glob("*.log"), *sockets):  # another attempt looks for its own
             path.unlink(missing_ok=True)

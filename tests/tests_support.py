@@ -53,6 +53,11 @@ class SetClock:
         self._stood_s = utc_s if stands else None
 
 
+def written(path: Path) -> str:
+    """What somebody else has written to a file; nothing until it is there."""
+    return path.read_text() if path.exists() else ""
+
+
 def wait_until(
     condition: Callable[[], object], what: str = "the condition", at_most_s: float = 40.0
 ) -> None:

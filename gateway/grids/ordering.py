@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.words import count
 from gateway.config import PoolConfig
 from gateway.faults import describe_fault
 from gateway.grids.answers import checked
@@ -277,7 +278,7 @@ class Tidings:
         if self._waiting and not 0 <= now_s - self.said_s < SAY_S:
             self.said_s = now_s
             for what, (pilots, why) in self._waiting.items():
-                self.say(f"{pilots:,} {'pilots' if pilots > 1 else 'pilot'} {what} ({why})")
+                self.say(f"{count(pilots, 'pilot')} {what} ({why})")
             self._waiting.clear()
 
 

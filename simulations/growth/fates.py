@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from gateway.child import first_of
 from gateway.grids.contract import Stand
 from gateway.grids.fleet import DIAL_S, DIAL_STARTS
 from gateway.grids.ordering import STOP_AGAIN_S
@@ -273,8 +274,6 @@ def run_fate(fate: Fate) -> Run:
     try:
         under_clock(fate.seed, happen)
     except* AssertionError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+        error = first_of(group)
         raise AssertionError(f"seed {fate.seed}: {error}") from error
     return runs[0]

@@ -43,15 +43,18 @@ def spent(site):
 
 
 def spend(site, tasks, **options):
-    """Submit so many tasks at once: how many were done, and how the others failed."""
+    """Submit so many tasks at once: how many were not refused.
+
+    Some of these may have been too slow for their limit: the host may be busy.
+    """
     with site.client() as client:
         view = client.options(project="risk", timeout_s=LIMIT_S, **options)
         futures = [view.submit(work, TASK_S) for _ in range(tasks)]
         wait(futures, timeout=60)
         errors = [each.exception(0) for each in futures]
     failed = {type(each) for each in errors if each is not None}
-    assert failed <= {CostLimitReached, JobRefused, TaskTimeout}, errors  # the host may be busy
-    return sum(each is None for each in errors)
+    assert failed <= {CostLimitReached, JobRefused, TaskTimeout}, errors
+    return sum(each is None or isinstance(each, TaskTimeout) for each in errors)
 
 
 COMMON = """
@@ -140,7 +143,7 @@ def members(tmp_path):
 @pytest.mark.thorough
 def test_two_gateways_spend_one_budget_at_once_and_never_more(members):
     london, paris = members(london=(2, own(18, "paris")), paris=(2, SLICE))
-    assert spend(paris, 5), "it has a slice before all is spent"
+    assert spend(paris, 5) == 5, "it has a slice before all is spent"
     with ThreadPoolExecutor(2) as both:
         counts = list(both.map(lambda site: spend(site, 900), (london, paris)))
     costs = [spent(london), spent(paris)]
@@ -165,7 +168,7 @@ def test_two_gateways_spend_one_budget_at_once_and_never_more(members):
 def test_a_site_that_is_killed_with_a_slice_keeps_it_until_it_is_back(members):
     extras = {"paris": (1, SLICE), "lyon": (1, SLICE)}
     london, paris, lyon = members(london=(1, own(11, "paris", "lyon")), **extras)
-    assert spend(lyon, 5)
+    assert spend(lyon, 5) == 5
     before = budget_of(lyon)
     assert before["amount_nanos"] > before["spent_nanos"], "it holds more than it has spent"
     lyon.gateway.kill()

@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from tests_support import wait_until
+from tests_support import wait_until, written
 
 from federation import Client
 from federation.errors import GridError, MemoryLimitExceeded, TaskCrashed, TaskTimeout
@@ -155,7 +155,7 @@ def test_a_task_that_outgrows_its_memory_is_stopped(make_site):
 def test_kill_9_of_a_slot(client, tmp_path):
     mark = tmp_path / "mark"
     future = client.submit(mark_and_wait, str(mark))
-    wait_until(lambda: mark.exists() and mark.read_text(), "its mark")
+    wait_until(lambda: written(mark), "its mark")
     os.kill(slot_of(client, future), signal.SIGKILL)
     assert future.result(timeout=30) == "second"
 
@@ -166,7 +166,7 @@ def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site
     with site.client() as client:
         mark = tmp_path / "mark"
         future = client.submit(mark_and_wait, str(mark))
-        wait_until(lambda: mark.exists() and mark.read_text(), "its mark")
+        wait_until(lambda: written(mark), "its mark")
         slot = slot_of(client, future)
         site.add_worker()
         first.kill()

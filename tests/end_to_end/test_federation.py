@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from members_support import LEASE_S, Member, dear_and_cheap, federate, run
+from members_support import LEASE_S, Member, dear_and_cheap, federate, run, settled
 from tests_support import wait_until
 
 from federation.errors import TaskCrashed
@@ -45,13 +45,6 @@ def fragile(tmp_path):
     """The same, to be broken."""
     with dear_and_cheap(tmp_path) as members:
         yield members
-
-
-def settled(one, other):
-    """Whether the books of both have something, agree, and have nothing pending."""
-    bought, sold = one.deals("buy"), other.deals("sell")
-    is_pending = "pending" in bought or "pending" in sold
-    return not is_pending and 0 < bought.get("post", 0) == sold.get("post")
 
 
 def test_a_map_is_forwarded_to_where_it_is_cheap_and_both_sides_book_the_same(pair):

@@ -148,6 +148,8 @@ def test_who_reaches_both_sides_of_a_cut_works_with_both_and_both_stay_members(n
     outlast_the_lease(cut_at_s)
     # Probed through the third, neither buries the other.
     assert "gone" not in states(berlin).values()
+    well = {"berlin": "here", "london": "up", "paris": "up"}
+    wait_until(lambda: states(berlin) == well, "berlin to know that both are well")
     wait_until(lambda: states(london)["paris"] == "up", "london to hear of paris")
     wait_until(lambda: states(paris)["london"] == "up", "paris to hear of london")
 

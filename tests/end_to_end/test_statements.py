@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pytest
 from click.testing import CliRunner
-from members_support import dear_and_cheap, run
+from members_support import dear_and_cheap, run, settled
 from tests_support import wait_until
 
 from gateway.cli.main import cli
@@ -36,8 +36,7 @@ def pair(tmp_path_factory):
 
 
 def is_settled(london, paris):
-    bought, sold = london.deals("buy"), paris.deals("sell")
-    return "pending" not in bought and "pending" not in sold and bought == sold != {}
+    return settled(london, paris) and london.deals("buy") == paris.deals("sell")
 
 
 def order(member, *arguments, code=0):

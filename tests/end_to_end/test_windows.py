@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from members_support import dear_and_cheap, run
+from members_support import dear_and_cheap, run, settled
 from tests_support import InnerSite, SetClock, wait_until
 
 from federation import Client, deadline
@@ -166,11 +166,6 @@ def notes(client):
     """What befell the only job."""
     [job] = client.ask("jobs")
     return [each["text"] for each in client.ask("explain", job=job["id"])["notes"]]
-
-
-def settled(one, other):
-    bought, sold = one.deals("buy"), other.deals("sell")
-    return "pending" not in bought and "pending" not in sold
 
 
 @pytest.mark.slow

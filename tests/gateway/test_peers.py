@@ -173,6 +173,8 @@ async def test_keys_rotate_and_no_message_is_lost(tmp_path):
         await meet(london, paris)
         old = london.registry.active
         await london.order("rotate")
+        with pytest.raises(Exception, match="rotated already"):
+            await london.order("rotate")
         sent = 0
 
         def send():

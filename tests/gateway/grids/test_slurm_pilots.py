@@ -131,7 +131,7 @@ def test_a_pool_grows_in_slurm_and_shrinks_to_nothing(cluster, make_site):
 
 
 def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_path):
-    """An administrator's scancel: SIGTERM for all that the job runs, SIGKILL 15 s later."""
+    """An administrator's scancel: SIGTERM for all that the job runs, SIGKILL 5 s later."""
     pool = make_pool(cluster)
     pool.start("cancelled", shape=Shape(1, 256 << 20))
     with Client(make_pool.address) as client:

@@ -7,6 +7,7 @@ import time
 
 import cloudpickle
 import pytest
+from tests_support import written
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -145,7 +146,7 @@ def test_a_busy_slot_that_is_killed_from_outside(gateway, start_agent, tmp_path)
         time.sleep(60)
 
     work = gateway.assign(gateway.guest(), act, [(waits,), (GOOD,)])
-    pid = gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    pid = gateway.wait_for(lambda: written(mark))
     os.kill(int(pid), signal.SIGKILL)
     assert outcomes(work.wait()) == {0: "crash", 1: GOOD}
 

@@ -8,6 +8,7 @@ import time
 
 import cloudpickle
 import pytest
+from tests_support import written
 
 from federation.errors import SessionRefused
 from federation.messages import Bye, Drain, Report
@@ -52,7 +53,7 @@ def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(
     guest = gateway.guest()
     mark = tmp_path / "mark"
     gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] + [(1,)] * 10)
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     old = int(mark.read_text())
     gateway.close()
     gateway.refuses_resumption = True
@@ -76,7 +77,7 @@ def test_without_a_gateway_the_lease_ends_and_so_do_its_tasks(
     guest = gateway.guest()
     mark = tmp_path / "mark"
     gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     gateway.close()
     ended(int(mark.read_text()))
     gateway.open()
@@ -91,7 +92,7 @@ def test_a_gateway_that_falls_silent_ends_the_lease_too(open_gateway, start_agen
     guest = gateway.guest()
     mark = tmp_path / "mark"
     gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     ended(int(mark.read_text()))  # the pipe is up all the time, but nobody says a word
     assert gateway.guest(1).hello.resume == ""
 
@@ -112,7 +113,7 @@ def test_a_goodbye_drops_everything_and_the_worker_comes_again(gateway, start_ag
     guest = gateway.guest()
     mark = tmp_path / "mark"
     gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] * 3)
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     gateway.say(guest, Bye("stopping"))
     new = gateway.guest(1)
     assert gateway.assign(new, act, [(1,)]).wait().values() == {0: 1}
@@ -158,7 +159,7 @@ def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     guest = gateway.guest()
     mark, go = tmp_path / "mark", tmp_path / "go"
     work = gateway.assign(guest, act, [(waits_for, mark, go)] + [(1,)] * 20)
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(number)
     assert work.wait_answer() == [[1, 21]]
     late = gateway.assign(guest, act, [(1,)])
@@ -184,7 +185,7 @@ def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     agent = start_agent(gateway)
     mark = tmp_path / "mark"
     gateway.assign(gateway.guest(), act, [(waits_for, mark, tmp_path / "never")])
-    gateway.wait_for(lambda: mark.exists() and mark.read_text())
+    gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(signal.SIGINT)
     gateway.wait_for(lambda: "once more" in agent.text())
     agent.process.send_signal(signal.SIGINT)
