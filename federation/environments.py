@@ -182,7 +182,11 @@ def requirement_lines(text: str) -> list[str]:
         if not content or content.startswith("#"):
             continue
         named, *options = re.split(" (?=--)", content)
-        if _REQUIREMENT.fullmatch(named) is None or not all(map(_HASH.fullmatch, options)):
+        # For pip the first word that begins with a dash ends the requirement and begins options,
+        # wherever it stands: in a marker, or in quotes.
+        has_option = " -" in named
+        is_package = _REQUIREMENT.fullmatch(named) is not None and not has_option
+        if not is_package or not all(map(_HASH.fullmatch, options)):
             raise ValueError(
                 f"requirements.txt: {content!r:.80} is not a package with a version: options, "
                 "addresses and paths are not taken; the worker's owner says where packages are from"

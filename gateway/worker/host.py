@@ -22,6 +22,7 @@ from gateway.worker.devices import show_cores
 from gateway.worker.homes import Home, key_of
 from gateway.worker.launch import SLOT, Launch, bare
 from gateway.worker.rules import FREE, Confines, Rules
+from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.slot_code import copy_slot_code
 from gateway.worker.strays import lives, owner_of
 from policies.environments import SANDBOX_TAG, matches, tags_of
@@ -93,6 +94,8 @@ class Host:
         try:
             if rules.sandbox == "bubblewrap":
                 sandbox.probe(self._kit)
+                if not no_user_namespaces():
+                    self._say("can't keep tasks in bubblewrap from making user namespaces here")
             if rules.has_images:
                 images = self._open_runtime(rules)
         except (sandbox.SandboxUnavailable, containers.ContainerUnavailable) as error:

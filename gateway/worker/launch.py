@@ -9,6 +9,7 @@ from typing import Final
 from gateway.worker.cgroups import Group
 
 SLOT: Final = "gateway.worker.slot"
+FILTER_PLACE: Final = "@filter"  # in a command: stands for the descriptor of its `filter`
 # Moves itself into its cgroups, and becomes what follows "--": between the two nothing can escape.
 _ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done; shift; exec "$@"'
 
@@ -27,6 +28,7 @@ class Launch:
         socket: where it fetches its descriptors, being no child of ours; empty: they are inherited.
         remove: the command that ends it, should its socket never have been used.
         python: the minor version that it must be; empty: it is.
+        filter: of system calls, for bubblewrap's --seccomp; empty for none.
     """
 
     command: tuple[str, ...]
@@ -38,10 +40,24 @@ class Launch:
     socket: str = ""
     remove: tuple[str, ...] = ()
     python: str = ""
+    filter: bytes = b""
 
-    def argv(self, descriptors: tuple[int, int]) -> list[str]:
+    def open_filter(self) -> int | None:
+        """A new descriptor that the filter is read from, to its end; None without one."""
+        if not self.filter:
+            return None
+        descriptor = os.memfd_create("gridfed-filter", os.MFD_CLOEXEC)
+        os.write(descriptor, self.filter)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    def words(self, filter_fd: int | None) -> list[str]:
+        """The command, with the descriptor of its filter in its place."""
+        return [str(filter_fd) if each == FILTER_PLACE else each for each in self.command]
+
+    def argv(self, descriptors: tuple[int, int], filter_fd: int | None = None) -> list[str]:
         """The command line, for a slot that inherits these."""
-        command = list(self.command)
+        command = self.words(filter_fd)
         if not self.socket:
             parent = os.getpid() if self.is_child else 0
             command += map(str, (*descriptors, parent, self.memory_bytes))

@@ -65,18 +65,22 @@ class SlotProcess:
         self._cells, cells_fd = create_cells()
         self._stderr, write_end = os.pipe()
         descriptors = (theirs.fileno(), cells_fd)
+        filter_fd = launch.open_filter()
+        inherited = descriptors if filter_fd is None else (*descriptors, filter_fd)
         self._handover = Handover(launch.socket, theirs, cells_fd) if launch.socket else None
         with cores_of_children(launch.cores):
             self._process = subprocess.Popen(
-                launch.argv(descriptors),
+                launch.argv(descriptors, filter_fd),
                 stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
-                pass_fds=() if launch.socket else descriptors,
+                pass_fds=() if launch.socket else inherited,
                 env=dict(launch.environment),
                 start_new_session=True,
             )
         os.close(write_end)
+        if filter_fd is not None:
+            os.close(filter_fd)
         if self._handover is None:
             theirs.close()
             os.close(cells_fd)

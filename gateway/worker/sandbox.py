@@ -7,7 +7,8 @@ sockets. Its /tmp is its own, and gone with it. It dies with the agent.
 A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is
 root to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on
 this host. So there is none then, and the slot really becomes nobody, with the two rights that this
-takes and that it loses by it.
+takes and that it loses by it. A filter of system calls keeps tasks from making user namespaces of
+their own (gateway.worker.seccomp).
 """
 
 import os
@@ -18,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.worker.launch import SLOT, Launch
+from gateway.worker.launch import FILTER_PLACE, SLOT, Launch
+from gateway.worker.seccomp import no_user_namespaces
 
 PROGRAM: Final = "bwrap"
 SETPRIV: Final = "/usr/bin/setpriv"
@@ -48,6 +50,7 @@ def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) 
         tmp_bytes: of its /tmp.
     """
     command = [PROGRAM, *_namespaces(network), "--die-with-parent", "--new-session"]
+    command += ["--seccomp", FILTER_PLACE] if no_user_namespaces() else []
     command += ["--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"]
     command += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
     command += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108
@@ -121,7 +124,9 @@ def launch(
 ) -> Launch:
     """A slot behind a `shell`, in this Python or another."""
     inner = (str(python or sys.executable), "-s", "-m", SLOT)
-    return Launch((*command, *inner), environment, memory_bytes, is_child=False)
+    return Launch(
+        (*command, *inner), environment, memory_bytes, is_child=False, filter=no_user_namespaces()
+    )
 
 
 def probe(kit: Path) -> None:
@@ -136,11 +141,10 @@ def probe(kit: Path) -> None:
         raise SandboxUnavailable("there is no bubblewrap (bwrap) on this host: install it")
     if _is_root() and not Path(SETPRIV).exists():
         raise SandboxUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
-    command = [*shell(kit, (), network="none", tmp_bytes=1 << 20), sys.executable, "-c", "pass"]
+    shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
+    command = Launch((*shut_in, sys.executable, "-c", "pass"), {}, filter=no_user_namespaces())
     try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, timeout=PROBE_S, stdin=subprocess.DEVNULL
-        )
+        done = _try(command)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxUnavailable(f"bwrap does not start here: {error}") from None
     if done.returncode:
@@ -149,3 +153,20 @@ def probe(kit: Path) -> None:
             f"bwrap does not start here ({said or done.returncode}): it needs user namespaces; or "
             "to be run by root, and a Python that all users may read"
         )
+
+
+def _try(launch: Launch) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command that is no slot, to see whether it starts."""
+    filter_fd = launch.open_filter()
+    try:
+        return subprocess.run(
+            launch.words(filter_fd),
+            check=False,
+            capture_output=True,
+            timeout=PROBE_S,
+            stdin=subprocess.DEVNULL,
+            pass_fds=() if filter_fd is None else (filter_fd,),
+        )
+    finally:
+        if filter_fd is not None:
+            os.close(filter_fd)

@@ -47,6 +47,23 @@ BAD = [
     "numpy==${SECRET}",
     "numpy; python_version == '${PIP_INDEX_URL}'",  # pip would show what it holds
     "numpy==1\u2028--index-url https://evil.example",
+    # pip reads options from the first word with a dash, one or two, wherever that stands
+    "numpy -e .",
+    "a -i x",
+    "numpy -c x",
+    "numpy -r x",
+    "numpy -ihttp",
+    "numpy -f links",
+    "numpy==1 -e .",
+    "numpy[x] -e .",
+    "numpy[x, -e]",
+    "numpy (>=1 -e .)",
+    "numpy\t-e .",
+    "numpy \\\n -e .",
+    "numpy; python_version > '3' -e .",
+    "numpy; python_version > ' -e .'",
+    f"numpy==1 --hash=sha256:{'0' * 64} -e .",
+    f"numpy==1 -e . --hash=sha256:{'0' * 64}",
 ]
 PROJECT = b'[project]\nname = "p"\nversion = "1"\n[tool.uv]\npackage = false\n'
 LOCK = b"""version = 1

@@ -12,6 +12,7 @@ from containers_support import need
 
 from gateway.worker import sandbox
 from gateway.worker.rules import Rules
+from gateway.worker.seccomp import no_user_namespaces
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 BUBBLEWRAP = ["--environments", Rules(sandbox="bubblewrap").to_json()]
@@ -121,6 +122,57 @@ def test_nobody_in_it_is_nobody_to_the_kernel(gateway, shut):
 
     found = gateway.assign(guest, hijack, [()], origin="paris").wait().values()[0]
     assert found == (False, 0)
+
+
+def make_namespaces():
+    """How each way of making a user namespace ends, and whether ordinary ones still work."""
+    import ctypes
+    import errno
+    import platform
+    import threading
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = {"x86_64": (56, 435), "aarch64": (220, 435)}[platform.machine()]
+    user, child_ends = 0x10000000, 17  # CLONE_NEWUSER, SIGCHLD
+    ways = {
+        "unshare": lambda: libc.unshare(user),
+        "unshare with others": lambda: libc.unshare(user | 0x20000 | 0x40000000),
+        "clone": lambda: libc.syscall(calls[0], user | child_ends, 0, 0, 0, 0),
+        "clone3": lambda: libc.syscall(calls[1], 0, 0),
+        "setns": lambda: libc.setns(os.open("/proc/self/ns/user", os.O_RDONLY), user),
+    }
+    ends = {}
+    for name, way in ways.items():
+        if way() == 0:
+            os._exit(7)  # in a namespace, or a child in one
+        ends[name] = errno.errorcode[ctypes.get_errno()]
+    thread = threading.Thread(target=lambda: ends.update(thread="ran"))
+    thread.start()
+    thread.join()
+    if os.fork() == 0:
+        os._exit(0 if libc.unshare(user) else 7)
+    return ends, os.waitstatus_to_exitcode(os.wait()[1])
+
+
+def test_it_makes_no_user_namespaces(gateway, shut):
+    shut()
+    guest = gateway.guest()
+    ends, of_child = gateway.assign(guest, make_namespaces, [()], origin="paris").wait().values()[0]
+    assert ends == {
+        "unshare": "EPERM",
+        "unshare with others": "EPERM",
+        "clone": "EPERM",
+        "clone3": "ENOSYS",
+        "setns": "EPERM",
+        "thread": "ran",
+    }
+    assert of_child == 0
+
+
+def test_a_filter_is_for_the_processors_that_are_known():
+    sizes = {len(no_user_namespaces(each)) for each in ("x86_64", "aarch64")}
+    assert sizes == {13 * 8}
+    assert no_user_namespaces("riscv64") == b""
 
 
 def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
