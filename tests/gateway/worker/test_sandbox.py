@@ -14,6 +14,8 @@ from gateway.worker import sandbox
 from gateway.worker.rules import Rules
 from gateway.worker.seccomp import no_user_namespaces
 
+pytestmark = pytest.mark.real
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 BUBBLEWRAP = ["--environments", Rules(sandbox="bubblewrap").to_json()]
 
