@@ -79,9 +79,10 @@ class Deliveries:
             return  # too late, or a second time: it will be void when it is billed
         purchase.tab.deliver(delivery)
         purchase.busy_s = now_s
-        if any(kind == "preempted" for _, kind, *_ in message.failures):
-            # Who stops all that he is given, at no charge, must not be the cheapest for ever.
-            self._resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
+        if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
+            # A pool that stops all it is given, at no charge, must not be the cheapest for ever.
+            why = "stopped work of ours to make room"
+            self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:
             purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent

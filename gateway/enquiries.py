@@ -76,6 +76,8 @@ class Enquiries:
         self._outcome = outcome
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
+        self._late: dict[str, tuple[str, float]] = {}  # given up unanswered: site, and when asked
+        self._delays_s: dict[str, float] = {}  # of sites whose last quote came too late
 
     def new_name(self) -> str:
         """A name that we never gave before to anything that we buy."""
@@ -100,6 +102,7 @@ class Enquiries:
             tasks = shares.get((site, pool), decision.ask.tasks)
             purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
             purchase.price_class = job.spec.price_class
+            purchase.spec, purchase.is_blind = job.spec, not pool
             purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
             if purchase.max_cost_nanos == 0:
                 continue
@@ -112,9 +115,19 @@ class Enquiries:
             asked.append(contract)
             self._say(purchase, question)
         if asked:
-            until_s = now_s + self._rules.quote_wait_s
+            until_s = now_s + max(self._wait_s(site) for site, _ in keys)
             self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
         return [(each.site, each.pool) for each in map(self._book.by_name.__getitem__, asked)]
+
+    def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: float) -> None:
+        if pool:
+            self._resting.refuse(job.spec, site, pool, utc_s, "can't be granted this")
+        else:
+            self._resting.note_useless(job.id, site, utc_s)
+
+    def _wait_s(self, site: str) -> float:
+        """How long to wait for a site's quotes: longer where the last one came too late."""
+        return max(self._rules.quote_wait_s, 2 * self._delays_s.get(site, 0.0))
 
     def _left_nanos(self, job: Job) -> int | None:
         """What of a job's cost limit, and of its budgets, is neither spent nor granted already.
@@ -207,12 +220,31 @@ class Enquiries:
         purchase.quote = quote
         purchase.pool = quote.pool
         purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
+        if 2 * purchase.round_trip_s <= self._rules.quote_wait_s:
+            self._delays_s.pop(purchase.site, None)
         self._consider(purchase.job, now_s, utc_s)
+
+    def answered_late(self, site: str, contract: str, now_s: float) -> None:
+        """An answer has come to a question that we have given up: the site is there, and slow.
+
+        It rests no more for its silence, and is waited for longer, up to ROUND_TRIP_MAX_S.
+        """
+        seller, asked_s = self._late.pop(contract, ("", 0.0))
+        if seller != site:
+            return
+        delay_s = now_s - asked_s
+        if 2 * delay_s <= ROUND_TRIP_MAX_S:
+            self._delays_s[site] = delay_s
+            self._resting.answered(site)
 
     def tick(self, now_s: float, utc_s: float) -> None:
         """Wait no longer for quotes that are late."""
         for job in list(self._enquiries):
             self._consider(job, now_s, utc_s)
+        for contract, (_, asked_s) in list(self._late.items()):
+            if now_s - asked_s <= ROUND_TRIP_MAX_S:
+                break  # in the order in which they were asked
+            del self._late[contract]
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -234,15 +266,31 @@ class Enquiries:
                 purchase.phase = move(Phase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
-                if purchase in quoted and _is_beyond(purchase, decision):
-                    self._resting.note_useless(job, purchase.site, utc_s)
-                elif purchase in quoted and not chosen:
-                    # It is busier than it was when we heard of it, as its next advert will tell.
-                    self._resting.spare_full(purchase.site, utc_s, "quoted worse than it showed")
-                if purchase not in quoted:  # no answer, or a dearer one than was advertised
-                    why = "gave no quote, or not as advertised"
-                    self._resting.spare(purchase.site, utc_s, why)
+                self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
                 self._book.remove(purchase)  # nothing of it is out, nor in the books
+
+    def _note_passed_over(
+        self,
+        purchase: Purchase,
+        fair: list[Purchase],
+        chosen: list[Purchase],
+        decision: Decision,
+        utc_s: float,
+    ) -> None:
+        """Let whoever was asked and not chosen rest, as far as that was its own doing."""
+        site, pool, spec = purchase.site, purchase.pool, purchase.spec
+        assert spec is not None
+        if purchase.quote is None:
+            self._late[purchase.contract] = site, purchase.asked_s
+            self._resting.spare_silent(site, utc_s, "gave no quote in time")
+        elif _is_beyond(purchase, decision) or (purchase.is_blind and purchase not in fair):
+            self._resting.note_useless(purchase.job, site, utc_s)
+        elif purchase not in fair:
+            why = "quoted other terms than it advertised"
+            self._resting.refuse(spec, site, pool, utc_s, why)
+        elif not chosen:
+            # It is busier than it was when we heard of it, as its next advert will tell.
+            self._resting.refuse_full(spec, site, pool, utc_s, "quoted worse than it showed")
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

@@ -381,7 +381,7 @@ class Exchange:
         short = self._broker.spending.short(job.spec)
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
-        if self._places.is_too_dear(decision) and not job.ended and not job.in_flight:
+        if self._places.is_too_dear(job, decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, now_s)
@@ -389,7 +389,7 @@ class Exchange:
         wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
-        if not is_left and not job.spec.path and self._places.is_too_dear(decision):
+        if not is_left and not job.spec.path and self._places.is_too_dear(job, decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
             return None
         places = self._places.of(job, decision)
@@ -483,12 +483,12 @@ class Exchange:
     def _spared(
         self, spec: JobSpec, utc_s: float, short: Short | None = None, *, is_unfit: bool = False
     ) -> Mapping[str, Rest]:
-        """Sites that are left alone now: ours, too, while a budget has no room for a task here.
+        """Sites and pools that rest now: ours, too, while a budget has no room for a task here.
 
         At another site a contract bounds what tasks cost, and less may do. And ours where none of
         our workers could make what a job is to run in (`is_unfit`).
         """
-        resting = self.purchases.resting.sites
+        resting = self.purchases.resting.rests(spec)
         budget = (short or self._broker.spending.short(spec)).budget
         if is_unfit:
             why = "could not make what it is to run in"

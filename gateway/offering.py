@@ -187,11 +187,15 @@ class Offering:
     ) -> deals.Decline:
         """Why there is nothing to offer: our rules, or that there is no slot."""
         pools = self._pools_for(ask, spec, utc_s)
-        if any(self._may_not(ask, spec, pool, price, utc_s) for pool, price in pools):
-            reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
-            return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
-        reason = f"{self._site} has nothing that can run it now"
-        return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
+        barred = [pool for pool, price in pools if self._may_not(ask, spec, pool, price, utc_s)]
+        if not barred:
+            reason = f"{self._site} has nothing that can run it now"
+            return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
+        if any(self._may_ever(ask, spec, pool, utc_s) for pool in barred):
+            reason = f"{buyer} has as much as the rules of {self._site} let it have at a time"
+            return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
+        reason = f"the rules of {self._site} let {buyer} have nothing of it"
+        return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
 
     def _may_not(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: float
@@ -200,6 +204,14 @@ class Offering:
         if not self._suits(spec, pool) or self._permitted(ask, spec, pool, 1, price):
             return False
         return any(self._room(ask, replace(spec, price=price), pool, utc_s))
+
+    def _may_ever(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: float) -> bool:
+        """Whether our rules would let a buyer have a slot of a pool if it had none yet."""
+        prices = (price for name, price in self._pools_for(ask, spec, utc_s) if name == pool)
+        return any(
+            not self._permits.may_send(ask.path[-1], ask.path[0], pool, spec.project, 1, price)
+            for price in prices
+        )
 
     # --- what there is -------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class Places:
         """
         if decision.plan is None:
             # Nobody whom we see can run it, but who has a contract may know somebody.
-            is_hopeful = decision.why is Why.NOBODY and not self.is_too_dear(decision)
+            is_hopeful = decision.why is Why.NOBODY and not self.is_too_dear(job, decision)
             live = self._purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
@@ -122,11 +122,11 @@ class Places:
         worker = self._broker.workers.get(purchase.handle)
         return worker is not None and worker.in_flight >= worker.slots
 
-    def is_too_dear(self, decision: Decision) -> bool:
+    def is_too_dear(self, job: Job, decision: Decision) -> bool:
         """Whether a job could run, were it not for its cost limit.
 
         A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
-        it opens; nor is one whose site has said that it will not have our work.
+        it opens; nor is one that has said that it will not have work of this kind.
         """
         if decision.why is not Why.NOBODY:
             return False  # before anything else: there may be thousands that refused
@@ -135,7 +135,7 @@ class Places:
         return is_dear and not any(
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
-            and not self._purchases.resting.was_refused(candidate.key[0])
+            and not self._purchases.resting.was_refused(job.spec, *candidate.key)
             for candidate, refusal in hopes
         )
 

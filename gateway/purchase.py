@@ -16,7 +16,7 @@ from federation.money import check_currency
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
 from gateway.dealing import LEASE_MAX_S
-from gateway.events import HOPS_MAX
+from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import SLOTS_MAX
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.outcomes import is_sound
@@ -59,6 +59,8 @@ class Purchase:
     spent_nanos: int = 0
     earmark: Earmark | None = None  # what budgets hold for it; None: nothing
     tab: Tab = field(default_factory=Tab)
+    spec: JobSpec | None = None  # of the job; None: of a former life, of a job that is gone
+    is_blind: bool = False  # no pool was named when its site was asked
 
     @property
     def place(self) -> str:

@@ -43,10 +43,15 @@ from policies.budgets import earmark, money_room
 
 # Of a contract that came to its end: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
-# Of a question without a pool, and of what is relayed: it says something of that job, and nothing
-# of its seller.
-ABOUT_JOBS: Final = frozenset(
-    {Reason.NO_SLOTS, Reason.NOT_ENTITLED, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT}
+# What a seller says of all that we may buy of it; any other refusal is about what was asked for.
+OF_SITE: Final = frozenset(
+    {
+        Reason.BUSY,
+        Reason.CREDIT_LIMIT,
+        Reason.DRAINING,
+        Reason.FAULT,
+        Reason.STORE_TROUBLE,
+    }
 )
 
 
@@ -130,7 +135,7 @@ class Purchases:
         """Take a message about one contract."""
         purchase = self.purchases.get(message.contract)
         if purchase is None or purchase.site != seller:
-            self._unknown(seller, message, utc_s)
+            self._unknown(seller, message, now_s, utc_s)
             return
         match message:
             case deals.Quote():
@@ -154,9 +159,11 @@ class Purchases:
             case _:
                 raise ProtocolError(f"a seller may not say {message.kind!r}")
 
-    def _unknown(self, seller: str, message: Any, utc_s: float) -> None:
+    def _unknown(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
         """A contract that we do not have any more: nothing of it counts."""
         match message:
+            case deals.Quote() | deals.Decline():
+                self.enquiries.answered_late(seller, message.contract, now_s)
             case deals.Bill():
                 self._outcome.effects.append(AnswerBill(seller, message, utc_s))
             case deals.Holding():
@@ -167,16 +174,7 @@ class Purchases:
     def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
         if purchase.phase is Phase.LAPSED:
             return  # as we say ourselves
-        why = f"declined ({shown(code)}: {shown(reason)})"
-        is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
-        # What ended while we were away is no refusal of work.
-        is_over = purchase.is_recovered or purchase.is_orphan or code in ENDED
-        if is_relay and code in ABOUT_JOBS:
-            self.resting.note_useless(purchase.job, purchase.site, utc_s)
-        elif not purchase.is_live and code == Reason.NO_SLOTS:
-            self.resting.spare_full(purchase.site, utc_s, why)
-        elif not is_over:
-            self.resting.spare(purchase.site, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
+        self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
             self._outcome.happened(events.JobNoted(purchase.job, text))
@@ -185,6 +183,23 @@ class Purchases:
             self._lapse(purchase, "its seller declined")
             return
         self._give_up(purchase, utc_s)
+
+    def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
+        """Let the seller rest, for as much of our work as its refusal is about."""
+        if purchase.is_recovered or purchase.is_orphan or code in ENDED:
+            return  # what ended while we were away is no refusal of work
+        site, pool, spec = purchase.site, purchase.pool, purchase.spec
+        if code in OF_SITE:
+            self.resting.spare(site, utc_s, why)
+        elif spec is None:
+            return
+        elif purchase.is_blind or pool == RELAY:
+            self.resting.note_useless(purchase.job, site, utc_s)
+        elif code == Reason.NO_SLOTS and not purchase.is_live:
+            self.resting.refuse_full(spec, site, pool, utc_s, why)
+        else:
+            is_no = code == Reason.NOT_ENTITLED
+            self.resting.refuse(spec, site, pool, utc_s, why, is_no=is_no)
 
     def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
@@ -244,7 +259,7 @@ class Purchases:
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
             raise ProtocolError("committed, and nobody asked")
         purchase.phase = move(purchase.phase, Move.COMMIT)
-        self.resting.note_useful(purchase.site)
+        self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
         purchase.busy_s = now_s
         # Its lease began when the seller opened it, which is later than we counted.
         purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
@@ -353,6 +368,7 @@ class Purchases:
             self._say(purchase, deals.Abandon(row.contract))
             return
         purchase.is_recovered = True
+        purchase.spec = job.spec
         self._fund(purchase, job, anyway=True)
         self._join(purchase, row.job, job.spec)
         self._say(purchase, deals.Resume(row.contract))
@@ -454,7 +470,7 @@ class Purchases:
                     )
                     self._drop(purchase)
             elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
-                self.resting.spare(purchase.site, utc_s, "did not answer")
+                self.resting.spare_silent(purchase.site, utc_s, "did not answer in time")
                 if purchase.until_s:  # it may be open there, by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)

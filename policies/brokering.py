@@ -37,9 +37,9 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A site is spared: until when (UTC), and why, as a part of a sentence.
+    """A site or pool is spared: until when (UTC), and why, as a part of a sentence.
 
-    `is_no` is whether it said that it will not have our work, which its operator alone can change.
+    `is_no` is whether it said that it will not have such work, which its operator alone can change.
     """
 
     until_s: float
@@ -63,7 +63,7 @@ def place(
         house: our taste.
         now_s: UTC.
         chance: for the draw among near-equals; see ranking.lots.
-        resting: sites that refused or did not answer lately.
+        resting: sites, and single pools as "site/pool", that refused or did not answer lately.
     """
     candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
     if not candidates:
@@ -110,7 +110,7 @@ def consider(
     waits = ask.when_closed is WhenClosed.WAIT
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
-        rest = resting.get(candidate.key[0]) if resting else None
+        rest = _rest_of(candidate.key, resting) if resting else None
         if waits and rest is not None and candidate.is_closed(now_s):
             rest = None  # it is not asked before it opens, and may be back by then
         if verdict is None and rest is not None and rest.until_s > now_s:
@@ -124,6 +124,11 @@ def consider(
             accepted.append(candidate)
             estimates.append(verdict)
     return accepted, estimates, refused
+
+
+def _rest_of(key: Key, resting: Mapping[str, Rest]) -> Rest | None:
+    found = [resting.get(key[0]), resting.get("/".join(key))]
+    return max((each for each in found if each), key=lambda each: each.until_s, default=None)
 
 
 def _worth_the_wait(

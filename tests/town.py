@@ -482,6 +482,8 @@ class Town:
         self.cut: set[frozenset[str]] = set()
         self.said: list[tuple[str, str, Any]] = []
         self.in_frames = in_frames
+        self.delays_s: dict[type, float] = {}  # how long messages of a kind are on their way
+        self._delayed: list[tuple[float, tuple[str, str, Side, bytes, Any]]] = []
 
     def build(
         self,
@@ -502,7 +504,12 @@ class Town:
         if frozenset((sender, say.site)) in self.cut:
             return
         self.said.append((sender, say.site, say.message))
-        self.mail.append((sender, say.site, say.side, pack(0), say.message))
+        letter = (sender, say.site, say.side, pack(0), say.message)
+        delay_s = self.delays_s.get(type(say.message))
+        if delay_s is None:
+            self.mail.append(letter)
+        else:
+            self._delayed.append((self.now_s + delay_s, letter))
 
     def show(self, hidden: Container[tuple[str, str]] = ()) -> None:
         """Everybody learns everybody's advert, but for those hidden from one: (whose, from)."""
@@ -543,6 +550,8 @@ class Town:
         end_s = self.now_s + seconds
         while self.now_s < end_s - 1e-9 and not until():
             self.now_s += step_s
+            self.mail += [letter for due_s, letter in self._delayed if due_s <= self.now_s]
+            self._delayed = [each for each in self._delayed if each[0] > self.now_s]
             for site in self.sites.values():
                 site.exchange.tick(self.now_s, UTC_S + self.now_s)
                 site.do(events.Ticked())

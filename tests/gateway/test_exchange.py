@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from math import inf
 
 import pytest
 from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
@@ -15,6 +16,7 @@ from gateway import events, views
 from gateway.effects import Side
 from gateway.federation_views import explain_job
 from gateway.ledger import records
+from gateway.resting import SILENT_MAX_S
 from policies.asks import FASTEST, House, WhenClosed, Wishes
 from policies.brokering import Rest
 from policies.claims import NOTHING, Claim, Claims
@@ -821,9 +823,63 @@ def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
     london, paris = town.sites["london"], town.sites["paris"]
     paris.permits.refused = "not you"
     london.submit(50)
-    town.run(lambda: "paris" in london.exchange.purchases.resting.sites)
+    town.run(lambda: "paris/local" in london.exchange.purchases.resting.rests(spec()))
     london.exchange.reached("paris")
-    assert "paris" in london.exchange.purchases.resting.sites
+    assert "paris/local" in london.exchange.purchases.resting.rests(spec())
+
+
+def test_a_project_that_a_seller_refuses_does_not_stall_another(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.may_send = lambda _site, _origin, _pool, project, *_: (
+        "not this" if project == "secret" else ""
+    )
+    abroad = Wishes(allowed_sites=frozenset({"paris"}))
+    london.submit(5, "forbidden", project="secret", wishes=abroad)
+    town.pass_time(3 * RULES.rest_s)
+    declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
+    assert {each.code for each in declined} == {"not-entitled"}
+    assert 2 <= len(declined) <= 3  # ever more seldom
+    london.submit(40, "permitted", wishes=abroad)
+    town.run(lambda: "permitted" not in london.broker.jobs, seconds=2.0)
+
+
+def test_a_buyer_at_its_slot_limit_is_told_to_come_again_soon(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.may_send = lambda *request: "" if request[4] <= 2 else "too many slots"
+    abroad = Wishes(allowed_sites=frozenset({"paris"}))
+    london.submit(1000, "first", wishes=abroad)
+    town.pass_time(1.0)
+    london.submit(40, "second", user="bob", wishes=abroad)
+    town.pass_time(5.0)
+    declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
+    assert {(each.code, "as much as the rules" in each.reason) for each in declined} == {
+        ("no-slots", True)
+    }
+    town.run(lambda: not london.broker.jobs)
+
+
+@pytest.mark.parametrize("delay_s", [1.5, 2.0])
+def test_a_seller_whose_quotes_come_too_late_is_waited_for_longer(town, delay_s):
+    assert delay_s > RULES.quote_wait_s
+    town.delays_s[deals.Quote] = delay_s
+    town.sites["london"].submit(40, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    town.run(lambda: not town.sites["london"].broker.jobs, seconds=3 * delay_s + 2.0)
+    quotes = [m for *_, m in town.said if isinstance(m, deals.Quote)]
+    assert len(quotes) == 2  # the first too late
+
+
+def test_a_seller_that_was_silent_for_long_is_asked_again_soon_after(town):
+    """A gateway that was flooded for a while, and is well again."""
+    london = town.sites["london"]
+    town.delays_s[deals.Quote] = inf
+    london.submit(40, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    for _ in range(20):
+        town.pass_time(10.0, step_s=0.25)
+        town.show()
+    asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    assert 5 <= len(asked) <= 12
+    del town.delays_s[deals.Quote]
+    town.run(lambda: not london.broker.jobs, seconds=SILENT_MAX_S + 5.0)
 
 
 def test_what_was_billed_again_in_a_new_session_may_be_settled_twice(town):
@@ -1127,7 +1183,7 @@ def test_a_quote_that_is_dearer_than_its_advert_is_not_taken(town):
     town.run(finished(town, 5000))
     assert [m for *_, m in town.said if isinstance(m, deals.Quote)]
     assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
-    assert "paris" in london.exchange.purchases.resting.sites
+    assert "paris/local" in london.exchange.purchases.resting.rests(spec())
 
 
 def test_a_quote_in_other_money_than_its_advert_is_not_taken(town):

@@ -255,8 +255,8 @@ def test_a_site_that_has_used_up_what_we_lend_it_is_declined_with_the_figure():
     (found,) = declined(town, Reason.BUDGET_EXHAUSTED)
     assert "the budget 'b' (site:london) is exhausted: 0 USD of 0.00000001 USD" in found.reason
     assert not [each for each in london.books if isinstance(each, records.ContractOpened)]
-    refused = london.exchange.purchases.resting.sites
-    assert "budget-exhausted" in str(refused["paris"])
+    refused = london.exchange.purchases.resting.rests(london.broker.jobs["j"].spec)
+    assert "budget-exhausted" in str(refused["paris/local"])
 
 
 def test_work_that_a_budget_does_not_pay_for_any_more_is_given_back_and_done_elsewhere():
