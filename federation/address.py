@@ -2,6 +2,7 @@
 
 import os
 import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,18 @@ def check_address(address: str) -> None:
     _, port = host_and_port(address)
     if not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
         raise AddressError(f"address {address!r}: it must end in a port, 0 to {_PORT_MAX}")
+
+
+def is_tcp(address: str) -> bool:
+    """Whether it is of TCP, with TLS or without."""
+    return address.startswith(("tcp://", "tls+tcp://"))
+
+
+def plain_ip(address: str | bytes) -> IPv4Address | IPv6Address:
+    """An IP address, from text or its bytes; an IPv4 address that is written as IPv6 is IPv4."""
+    found = ip_address(address)
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found
 
 
 def host_and_port(address: str) -> tuple[str, str]:

@@ -9,6 +9,8 @@ import os
 from collections import deque
 from typing import Final
 
+from federation.transport import GONE, Origin
+
 _QUEUE_DOWN: Final = 2
 
 
@@ -48,11 +50,13 @@ class MemoryPort:
         self._came: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = itertools.count(1)
+        self._origins: dict[int, Origin] = {}
         self._signal = Signal()
 
-    def dial(self) -> "MemoryLink":
-        """A new pipe to this port."""
+    def dial(self, origin: Origin = Origin()) -> "MemoryLink":  # noqa: B008 - it is frozen
+        """A new pipe to this port, as if from there."""
         link = MemoryLink(self, next(self._numbers))
+        self._origins[link.number] = origin
         self._links[link.number] = link
         self._came.append(link.number)
         return link
@@ -79,8 +83,16 @@ class MemoryPort:
         return pipes
 
     def is_local(self, pipe: int) -> bool:
-        """Whoever is in this process is."""
-        return pipe in self._links
+        """Whether it was dialled as from this host, as is usual."""
+        return pipe in self._links and not self._origins[pipe].host
+
+    def origin(self, pipe: int) -> Origin:
+        """What it was dialled with."""
+        return self._origins.get(pipe, GONE)
+
+    def remotes(self) -> list[tuple[str, int]]:
+        """None comes by tcp."""
+        return []
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
@@ -91,6 +103,7 @@ class MemoryPort:
     def drop(self, pipe: int) -> None:
         """Close a pipe."""
         link = self._links.pop(pipe, None)
+        self._origins.pop(pipe, None)
         if link is not None:
             link.lose()
             self._gone.append(pipe)

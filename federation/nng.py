@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import pynng
 
-from federation.address import AddressError, check_address, host_and_port
+from federation.address import AddressError, check_address, host_and_port, plain_ip
 from federation.errors import GridError
 from federation.session import RECEIVE_BYTES_MAX
-from federation.transport import TlsSettings
+from federation.transport import GONE, Origin, TlsSettings
 
 _NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng counts its own header in
 _LINK_QUEUE: Final = 64
@@ -165,6 +165,16 @@ def _readable(name: str | None) -> str | None:
     return str(path)
 
 
+def _origin_of(pipe: Any) -> Origin:
+    remote = pipe.remote_address
+    if not isinstance(remote, pynng.sockaddr.InAddr | pynng.sockaddr.In6Addr):
+        return Origin()
+    text, _, port = str(remote).rpartition(":")
+    host = plain_ip(text.strip("[]"))
+    is_tls = str(pipe.url).startswith("tls+tcp://")
+    return Origin(str(host), int(port), is_private=is_tls or host.is_loopback)
+
+
 class NngLink:
     """The dialling end over nng; see federation.transport.Link.
 
@@ -301,6 +311,7 @@ class NngPort:
     ) -> None:
         _claim_process()
         self._pipes: dict[int, Any] = {}
+        self._origins: dict[int, Origin] = {}
         self._came: deque[Any] = deque()
         self._gone: deque[int] = deque()
         self._closing = threading.Event()
@@ -412,18 +423,21 @@ class NngPort:
         except pynng.exceptions.NNGException:
             return False  # it is gone already
 
-    def remotes(self) -> list[tuple[str, int]]:
-        """Address and port of the other end of each tcp pipe."""
-        found = []
-        for pipe in list(self._pipes.values()):
+    def origin(self, pipe: int) -> Origin:
+        """Where a pipe comes from."""
+        found = self._origins.get(pipe)
+        if found is None:
             try:
-                remote = pipe.remote_address
-            except pynng.exceptions.NNGException:
-                continue  # it is gone already
-            if isinstance(remote, pynng.sockaddr.InAddr | pynng.sockaddr.In6Addr):
-                address, _, port = str(remote).rpartition(":")
-                found.append((address.strip("[]"), int(port)))
+                found = _origin_of(self._pipes[pipe])
+            except (KeyError, pynng.exceptions.NNGException):
+                return GONE
+            self._origins[pipe] = found
         return found
+
+    def remotes(self) -> list[tuple[str, int]]:
+        """Host and port of the other end of each tcp pipe."""
+        origins = (self.origin(pipe) for pipe in self._pipes)
+        return [(each.host, each.port) for each in origins if each.port]
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
@@ -431,6 +445,7 @@ class NngPort:
         while self._gone:
             pipe = self._gone.popleft()
             self._pipes.pop(pipe, None)
+            self._origins.pop(pipe, None)
             pipes.append(pipe)
         return pipes
 
@@ -443,6 +458,7 @@ class NngPort:
             except pynng.exceptions.NNGException:
                 # It went by itself, and a frame of it that was still queued brought us here.
                 self._pipes.pop(pipe, None)
+                self._origins.pop(pipe, None)
 
     def fileno(self) -> int:
         """The descriptor to poll."""

@@ -51,6 +51,24 @@ class TlsSettings:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a pipe comes from.
+
+    Attributes:
+        host: the IP address of its other end; empty when that is a socket of this host (ipc).
+        port: the port of its other end; 0 without a host.
+        is_private: what travels on it can't be read on the way: TLS, or it never leaves this host.
+    """
+
+    host: str = ""
+    port: int = 0
+    is_private: bool = True
+
+
+GONE: Final = Origin("0.0.0.0", 0, is_private=False)  # noqa: S104 - of a pipe that is no more
+
+
 class Link(Protocol):
     """The dialling end: one pipe to one gateway."""
 
@@ -99,6 +117,12 @@ class Port(Protocol):
 
     def is_local(self, pipe: int) -> bool:
         """Whether a pipe comes by a socket of this host that only its owner can reach."""
+
+    def origin(self, pipe: int) -> Origin:
+        """Where a pipe comes from; of a pipe that is gone already, an unknown public host."""
+
+    def remotes(self) -> list[tuple[str, int]]:
+        """Host and port of the other end of each pipe that comes by tcp."""
 
     def drop(self, pipe: int) -> None:
         """Close a pipe. It will be reported by `gone`."""

@@ -233,6 +233,7 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "function_wait_s": ("function_wait_s", 1, 86400),
     "sessions": ("guests_max", 1, 10**6),
     "connections": ("strangers_max", 1, 10**6),
+    "host_connections": ("host_strangers_max", 1, 10**6),
     "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
     "results_s": ("results_s", 0, 10**10),

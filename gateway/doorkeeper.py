@@ -1,8 +1,9 @@
 """Connections that never finish their TLS handshake: nng keeps them for ever and shows none.
 
 The kernel does: a connection to one of our ports that is no pipe after `patience_s` is shut down,
-and so are the oldest beyond `most`; nng then lets go of it. Looking costs one read of
-/proc/self/net/tcp; who is not on Linux has to limit connections in front of the gateway.
+and so are those that give way to others by gateway.half_open; nng then lets go of them. Looking
+costs one read of /proc/self/net/tcp; elsewhere than on Linux connections have to be limited in
+front of the gateway.
 """
 
 import contextlib
@@ -11,6 +12,10 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
+
+from federation.address import host_and_port, is_tcp, plain_ip
+from federation.transport import Port
+from gateway.half_open import GREETING_MAX_S, HalfOpen
 
 TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 _ESTABLISHED: Final = "01"
@@ -23,10 +28,11 @@ class Doorkeeper:
     """Shuts connections that do not get on.
 
     Args:
-        ports: the numbers of our TLS ports.
+        ports: the numbers of our tcp ports, with TLS or without.
         pipes: the other ends of those that did: what NngPort.remotes says, of all ports.
         patience_s: how long a handshake may take.
-        most: how many may be at it at a time.
+        most: how many may be at it at a time, …
+        most_of_host: … and of one host.
     """
 
     def __init__(
@@ -36,20 +42,22 @@ class Doorkeeper:
         *,
         patience_s: float,
         most: int,
+        most_of_host: int,
     ) -> None:
         self._ports = frozenset(ports)
         self._pipes = pipes
         self._patience_s = patience_s
-        self._most = most
-        self._since_s: dict[str, float] = {}  # when each was seen first, by inode
+        self._half_open: HalfOpen[str] = HalfOpen(most, most_of_host)  # by inode
 
     def look(self, now_s: float) -> int:
         """Shut what has been at the door for too long; how many that were."""
         waiting = self._waiting()
-        self._since_s = {inode: self._since_s.get(inode, now_s) for inode in waiting}
-        oldest = sorted(waiting, key=self._since_s.__getitem__)
-        late = [each for each in oldest if now_s - self._since_s[each] > self._patience_s]
-        shut = set(late) | set(oldest[: max(0, len(oldest) - self._most)])
+        for inode in [each for each in self._half_open if each not in waiting]:
+            self._half_open.remove(inode)
+        shut = set(self._half_open.older_than(self._patience_s, now_s))
+        for inode in [each for each in waiting if each not in self._half_open]:
+            host, _ = waiting[inode]
+            shut.update(self._half_open.add(inode, host, now_s))
         return _shut({inode: waiting[inode] for inode in shut}) if shut else 0
 
     def _waiting(self) -> dict[str, Remote]:
@@ -63,6 +71,22 @@ class Doorkeeper:
             return found
         pipes = set(self._pipes())
         return {inode: remote for inode, remote in found.items() if remote not in pipes}
+
+
+def keep_door(ports: Iterable[Port], *, most: int, most_of_host: int) -> Doorkeeper | None:
+    """The doorkeeper of all the tcp addresses of these ports; None when they have none."""
+    doors = list(ports)
+    addresses = [address for port in doors for address in port.addresses]
+    numbers = [int(host_and_port(each)[1]) for each in addresses if is_tcp(each)]
+    if not numbers:
+        return None
+    return Doorkeeper(
+        numbers,
+        lambda: [remote for port in doors for remote in port.remotes()],
+        patience_s=GREETING_MAX_S,
+        most=most,
+        most_of_host=most_of_host,
+    )
 
 
 def _connections(table: Path) -> Iterable[tuple[str, Remote, int]]:
@@ -82,8 +106,7 @@ def _endpoint(text: str) -> Remote:
     """The kernel's hexadecimal words, each in the byte order of the machine."""
     address, _, port = text.partition(":")
     words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
-    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
-    return socket.inet_ntop(family, b"".join(words)), int(port, 16)
+    return str(plain_ip(b"".join(words))), int(port, 16)
 
 
 def _shut(sockets: dict[str, Remote]) -> int:

@@ -16,11 +16,12 @@ from federation.identity import NONCE_BYTES
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
 from gateway.certificates import fetch_leaf, to_pem
+from gateway.half_open import GREETING_MAX_S, HalfOpen
 from gateway.invitations import read_invitation
 from gateway.joining import Applicant, Joined, Reception, enter, reject
 from gateway.keys import write_private
-from gateway.lobby import GREETING_MAX_S, LAST_WORD_S
-from gateway.pace import Pace
+from gateway.lobby import LAST_WORD_S
+from gateway.pace import HostPaces
 from gateway.registry import Registry
 from gateway.trust import TrustBook
 
@@ -45,8 +46,9 @@ class Entrance:
     Args:
         address: where to listen, tls+tcp.
         registry: ours.
-        strangers_max: visitors at a time.
-        handshakes_per_s: new ones.
+        strangers_max: visitors at a time, …
+        host_strangers_max: … and of one host.
+        handshakes_per_s: new ones of one host.
         changed: called when a site was admitted; it is on disk by then.
         say: tells people.
     """
@@ -57,13 +59,14 @@ class Entrance:
         registry: Registry,
         *,
         strangers_max: int,
+        host_strangers_max: int,
         handshakes_per_s: float,
         changed: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
         self._registry = registry
-        self._strangers_max = strangers_max
-        self._pace = Pace(handshakes_per_s, trio.current_time())
+        self._half_open: HalfOpen[int] = HalfOpen(strangers_max, host_strangers_max)
+        self._paces = HostPaces(handshakes_per_s)
         self._changed = changed
         self._say = say
         self._visits: dict[int, _Visit] = {}
@@ -105,6 +108,7 @@ class Entrance:
             for pipe, frame in self.port.receive():
                 visit = self._visits.get(pipe) or self._begin(pipe, now_s)
                 if visit is not None and not visit.is_over:
+                    self._half_open.heard(pipe)
                     self._answer(pipe, visit, frame, now_s)
 
     def _look(self, now_s: float) -> None:
@@ -114,15 +118,19 @@ class Entrance:
                 self._begin(pipe, now_s)
         for pipe in self.port.gone():
             self._visits.pop(pipe, None)
+            self._half_open.remove(pipe)
         for pipe, visit in list(self._visits.items()):
             if now_s > visit.until_s:
                 self.port.drop(pipe)
 
     def _begin(self, pipe: int, now_s: float) -> _Visit | None:
-        if len(self._visits) >= self._strangers_max or not self._pace.allows(now_s):
+        host = self.port.origin(pipe).host
+        if not self._paces.take(host, now_s):
             self.port.drop(pipe)
             return None
-        self._pace.note(now_s)
+        for older in self._half_open.add(pipe, host, now_s):
+            self._visits[older].is_over = True  # `gone` takes it out
+            self.port.drop(older)
         registry = self._registry
         reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
         visit = self._visits[pipe] = _Visit(reception, registry.book, now_s + GREETING_MAX_S)

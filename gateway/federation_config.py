@@ -28,8 +28,9 @@ class FederationConfig:
         contact: on our card, for people.
         follow_expulsions: whose expulsions count here: any, two, ours.
         connections: sessions of other gateways at a time.
-        strangers: connections of a port that have not proved who they are.
-        handshakes_per_s: new connections of a port.
+        strangers: connections of a port that have not proved who they are, …
+        host_strangers: … and of one host.
+        handshakes_per_s: new connections of one host to a port.
         frames_per_s: of one other gateway; who sends more is slowed down.
         queue_bytes: waiting for one other gateway; beyond it the session is given up.
         give_up_s: how long a site may be out of reach before what waits for it is dropped.
@@ -48,6 +49,7 @@ class FederationConfig:
     follow_expulsions: str = Follow.TWO.value
     connections: int = 256
     strangers: int = 64
+    host_strangers: int = 32
     handshakes_per_s: float = 50.0
     frames_per_s: float = 2000.0
     queue_bytes: int = 64 << 20
@@ -66,6 +68,7 @@ class FederationConfig:
 _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "connections": (1, 10**5),
     "strangers": (1, 10**5),
+    "host_strangers": (1, 10**5),
     "handshakes_per_s": (0.1, 10**6),
     "frames_per_s": (10, 10**6),
     "queue_bytes": (1 << 16, 1 << 40),
@@ -74,7 +77,7 @@ _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "rotation_spread_s": (0, 30 * 86400),
     "rotation_overlap_s": (0, 30 * 86400),
 }
-_WHOLE: Final = ("connections", "strangers", "queue_bytes")
+_WHOLE: Final = ("connections", "strangers", "host_strangers", "queue_bytes")
 _ADDRESSES: Final = ("listen", "join_listen", "join_advertise")
 _EVERYWHERE: Final = ("0.0.0.0:", "[::]:", "*:")
 

@@ -25,9 +25,9 @@ from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refus
 from federation.session import DIALLER_WINDOW, Session
 from federation.transport import Port
 from federation.wire import UnknownMessage
-from gateway.pace import Pace
+from gateway.half_open import GREETING_MAX_S, HalfOpen
+from gateway.pace import HostPaces, Pace
 
-GREETING_MAX_S: Final = 10.0  # a pipe that has not come in by then is dropped
 LAST_WORD_S: Final = 1.0  # a pipe that was refused stays open so long, or nng drops the reason
 NONCE_BYTES: Final = 16
 # A bare acknowledgement takes up the one frame that may be under way to a guest. So it is sent
@@ -42,8 +42,9 @@ class HouseRules:
     `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
     it has stopped its tasks itself; those are placed elsewhere a little later, by the formula of
     leases between sites (contracts.grantor_until_s). A hung peer is noticed after
-    SILENT_BEATS heartbeats. Who sends more frames than `frames_per_s` is answered, and so can go
-    on, only as fast as that: no frame is lost. Rates of 0 are no limit.
+    SILENT_BEATS heartbeats. A guest that sends more frames than `frames_per_s` is answered, and so
+    can go on, only as fast as that: no frame is lost. `handshakes_per_s` holds for each host by
+    itself. Rates of 0 are no limit.
     """
 
     site: str = "local"
@@ -60,8 +61,9 @@ class HouseRules:
     kept_bytes_max: int = 1 << 30
     guests_max: int = 4096
     questions_max: int = 256  # of one guest that are not answered yet
-    strangers_max: int = 512  # pipes that have not come in yet
-    handshakes_per_s: float = 0.0
+    strangers_max: int = 512  # pipes that have not come in yet, …
+    host_strangers_max: int = 256  # … and of one host: see gateway.half_open
+    handshakes_per_s: float = 0.0  # of one host
     frames_per_s: float = 0.0  # of one guest
 
 
@@ -125,12 +127,6 @@ class TurnedAway:
 News = CameIn | Left | Said | TurnedAway
 
 
-@dataclass(slots=True)
-class _Stranger:
-    greeting: Greeting
-    since_s: float
-
-
 class Lobby:
     """The sessions behind one port. `now_s` is any monotonic clock.
 
@@ -158,12 +154,13 @@ class Lobby:
         self._credentials = credentials or SharedSecret(rules.secret)
         self._at_home = at_home or self._credentials
         self._handles = handles or itertools.count(1)
-        self._handshakes: Pace | None = None
+        self._handshakes = HostPaces(rules.handshakes_per_s)
+        self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
         self.others: list[str] = []  # gateways that our clients could go to
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
-        self._strangers: dict[int, _Stranger] = {}
+        self._strangers: dict[int, Greeting] = {}  # those that are half-open, by pipe
         self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
         self._dirty: dict[int, Guest] = {}
 
@@ -191,37 +188,41 @@ class Lobby:
                 yield self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
 
     def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
-        """These pipes were made: they have so long to greet, and are not too many."""
+        """These pipes were made: they have GREETING_MAX_S to come in."""
         for pipe in pipes:
             if pipe in self._by_pipe or pipe in self._strangers or pipe in self._closing:
                 continue  # a frame of it was here first
             try:
-                self._expect(pipe, now_s)
+                yield from self._expect(pipe, now_s)
             except SessionRefused as refusal:
                 yield self._turn_away(pipe, refusal, now_s)
 
-    def _expect(self, pipe: int, now_s: float) -> _Stranger:
-        rules = self.rules
-        self._handshakes = self._handshakes or Pace(rules.handshakes_per_s, now_s)
-        if len(self._strangers) >= rules.strangers_max:
-            raise SessionRefused("too many connections that are not in yet", "busy")
-        if not self._handshakes.allows(now_s):
-            raise SessionRefused("too many connections in a short time", "busy")
-        self._handshakes.note(now_s)
+    def _expect(self, pipe: int, now_s: float) -> Iterator[News]:
+        rules, host = self.rules, self._port.origin(pipe).host
+        if not self._handshakes.take(host, now_s):
+            raise SessionRefused("too many connections of your host in a short time", "busy")
         nonce = self._random_bytes(NONCE_BYTES)
         credentials = self._at_home if self._port.is_local(pipe) else self._credentials
-        greeting = Greeting(rules.site, rules.boot, credentials, nonce)
-        stranger = self._strangers[pipe] = _Stranger(greeting, now_s)
-        return stranger
+        self._strangers[pipe] = Greeting(rules.site, rules.boot, credentials, nonce)
+        for older in self._half_open.add(pipe, host, now_s):
+            refusal = SessionRefused("too many connections that are not in yet", "busy")
+            yield self._turn_away(older, refusal, now_s)
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
-        stranger = self._strangers.get(pipe) or self._expect(pipe, now_s)
-        answer = stranger.greeting.receive(frame)
+        if pipe not in self._strangers:
+            yield from self._expect(pipe, now_s)
+        self._half_open.heard(pipe)
+        greeting = self._strangers[pipe]
+        answer = greeting.receive(frame)
         if isinstance(answer, bytes):
             self._port.send(pipe, answer)
             return
-        del self._strangers[pipe]
-        yield from self._let_in(pipe, answer, stranger.greeting, now_s)
+        self._forget_stranger(pipe)
+        yield from self._let_in(pipe, answer, greeting, now_s)
+
+    def _forget_stranger(self, pipe: int) -> Greeting | None:
+        self._half_open.remove(pipe)
+        return self._strangers.pop(pipe, None)
 
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
@@ -301,10 +302,13 @@ class Lobby:
                 return  # expelled for what it said
 
     def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> TurnedAway:
-        stranger = self._strangers.pop(pipe, None)
-        self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
-        self._closing[pipe] = now_s + LAST_WORD_S
-        claim = stranger.greeting.claim if stranger else None
+        greeting = self._forget_stranger(pipe)
+        if len(self._closing) < self.rules.strangers_max:
+            self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
+            self._closing[pipe] = now_s + LAST_WORD_S
+        else:  # they come faster than they can be told
+            self._port.drop(pipe)
+        claim = greeting.claim if greeting else None
         role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
         return TurnedAway(role, name, refusal.code, str(refusal))
 
@@ -313,7 +317,7 @@ class Lobby:
     def pipes_gone(self, pipes: list[int], now_s: float) -> None:
         """These pipes were closed; their guests may come back within the grace."""
         for pipe in pipes:
-            self._strangers.pop(pipe, None)
+            self._forget_stranger(pipe)
             self._closing.pop(pipe, None)
             guest = self._by_pipe.pop(pipe, None)
             if guest is not None and guest.pipe == pipe:
@@ -323,10 +327,9 @@ class Lobby:
     def tick(self, now_s: float) -> Iterator[News]:
         """Drop pipes that are silent, end sessions that did not come back, send heartbeats."""
         rules = self.rules
-        for pipe, stranger in list(self._strangers.items()):
-            if now_s - stranger.since_s > GREETING_MAX_S:
-                late = SessionRefused("the handshake took too long", "late")
-                yield self._turn_away(pipe, late, now_s)
+        for pipe in self._half_open.older_than(GREETING_MAX_S, now_s):
+            late = SessionRefused("the handshake took too long", "late")
+            yield self._turn_away(pipe, late, now_s)
         for pipe, until_s in list(self._closing.items()):
             if now_s > until_s:
                 del self._closing[pipe]

@@ -1,4 +1,10 @@
-"""So many a second and no more: a token bucket, pure."""
+"""So many a second and no more: token buckets, pure."""
+
+from typing import Final
+
+from gateway.half_open import source_of
+
+SOURCES_MAX: Final = 4_096
 
 
 class Pace:
@@ -28,7 +34,43 @@ class Pace:
         self._refill(now_s)
         return self._left >= 0
 
+    def is_full(self, now_s: float) -> bool:
+        """Whether it is as if nothing had ever happened."""
+        self._refill(now_s)
+        return self._left >= self._per_s
+
     def _refill(self, now_s: float) -> None:
         gained = (now_s - self._since_s) * self._per_s
         self._left = min(self._per_s, self._left + gained)
         self._since_s = now_s
+
+
+class HostPaces:
+    """A pace for each host by itself, so that one that is too fast holds up no other.
+
+    Hosts are told apart as by gateway.half_open.source_of. Of more than SOURCES_MAX that are at it
+    at a time, some are not held to it.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._paces: dict[str, Pace] = {}
+
+    def take(self, host: str, now_s: float) -> bool:
+        """Whether one more is within the rate of this host; it counts then."""
+        if not self._per_s:
+            return True
+        source = source_of(host)
+        pace = self._paces.get(source)
+        if pace is None:
+            self._make_room(now_s)
+            pace = self._paces[source] = Pace(self._per_s, now_s)
+        if not pace.allows(now_s):
+            return False
+        pace.note(now_s)
+        return True
+
+    def _make_room(self, now_s: float) -> None:
+        if len(self._paces) >= SOURCES_MAX:
+            busy = {name: pace for name, pace in self._paces.items() if not pace.is_full(now_s)}
+            self._paces = busy if len(busy) < SOURCES_MAX else {}

@@ -26,13 +26,13 @@ from federation.transport import TlsSettings
 from gateway import orders
 from gateway.config import SiteConfig
 from gateway.directory import SiteDirectory
-from gateway.doorkeeper import Doorkeeper
+from gateway.doorkeeper import Doorkeeper, keep_door
 from gateway.entrance import Entrance
 from gateway.federation_config import FederationConfig, shown
 from gateway.introduction import SiteCredentials
 from gateway.keys import hold
 from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkUp
-from gateway.lobby import GREETING_MAX_S, Guest, Lobby, News
+from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
 from gateway.pace import Pace
 from gateway.passes import Passes
@@ -129,6 +129,7 @@ class Peers:
             self._knobs.join_listen,
             self.registry,
             strangers_max=self._knobs.strangers,
+            host_strangers_max=self._knobs.host_strangers,
             handshakes_per_s=self._knobs.handshakes_per_s,
             changed=self.trust_changed,
             say=self._say_often,
@@ -149,6 +150,7 @@ class Peers:
             secret="",
             guests_max=knobs.connections,
             strangers_max=knobs.strangers,
+            host_strangers_max=knobs.host_strangers,
             handshakes_per_s=knobs.handshakes_per_s,
             frames_per_s=knobs.frames_per_s,
         )
@@ -171,15 +173,10 @@ class Peers:
             say=self._say_often,
         )
 
-    def _make_doorkeeper(self) -> Doorkeeper:
+    def _make_doorkeeper(self) -> Doorkeeper | None:
         ports = [self._port, *([self._entrance.port] if self._entrance else [])]
-        addresses = [address for port in ports for address in port.addresses]
-        return Doorkeeper(
-            [int(address.rpartition(":")[2]) for address in addresses],
-            lambda: [remote for port in ports for remote in port.remotes()],
-            patience_s=GREETING_MAX_S,
-            most=self._knobs.strangers,
-        )
+        knobs = self._knobs
+        return keep_door(ports, most=knobs.strangers, most_of_host=knobs.host_strangers)
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
@@ -346,7 +343,7 @@ class Peers:
                 if self.registry.turn():
                     self._say("the new keys have taken the place of the old")
                 self.trust_changed()
-                shut = self._doorkeeper.look(trio.current_time())
+                shut = self._doorkeeper.look(trio.current_time()) if self._doorkeeper else 0
                 if shut:
                     self._say_often(f"{shut} connections that did not prove who they are were shut")
             if self._is_stale:

@@ -3,6 +3,7 @@
     run
     ├── _receive       frames from the port → lobby → events → broker → outbox
     ├── _watch_pipes   pipes that were closed
+    ├── _keep_door     connections that never finish their handshake
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── watch          alerts, where some are configured
     ├── watch_credit   what sites owe us, where that has a limit
@@ -33,6 +34,7 @@ from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
 from federation.wire import Maps
+from federation.words import count
 from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
@@ -44,6 +46,7 @@ from gateway.circle import Circle
 from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
 from gateway.desk import Desk
+from gateway.doorkeeper import keep_door
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.faults import describe_fault
@@ -58,6 +61,7 @@ from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.neighbours import Society
 from gateway.office import Office
+from gateway.pace import Pace
 from gateway.peers import open_society
 from gateway.recalling import T
 from gateway.reception import SLOW_TICKS, Reception, Seat
@@ -69,6 +73,8 @@ FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
 ROLL_UP_S: Final = 3_600.0  # what has become old is looked for so often
 ROLL_UP_PAUSE_S: Final = 0.1
+DOOR_LOOK_S: Final = 1.0
+DOOR_LINE_S: Final = 60.0  # strangers can't make the log longer than by a line in so long
 
 
 OpenSociety = Callable[..., Society | None]
@@ -170,6 +176,7 @@ class Site:
                 self.addresses = port.addresses[: len(self.config.addresses)]
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
+                nursery.start_soon(self._keep_door)
                 nursery.start_soon(self._tick)
                 for event in meters.news():  # before anything has run
                     self.expect(event)
@@ -466,6 +473,21 @@ class Site:
             await self._pipe_watch.wait()
             self.reception.pipes_came(self._port.came())
             self.reception.pipes_gone(self._port.gone())
+
+    async def _keep_door(self) -> None:
+        rules = self.config.rules
+        keeper = keep_door(
+            [self._port], most=rules.strangers_max, most_of_host=rules.host_strangers_max
+        )
+        lines, shut = Pace(1 / DOOR_LINE_S, trio.current_time()), 0
+        while keeper is not None:
+            await trio.sleep(DOOR_LOOK_S)
+            now_s = trio.current_time()
+            shut += keeper.look(now_s)
+            if shut and lines.allows(now_s):
+                lines.note(now_s)
+                self._say(f"{count(shut, 'connection')} that never came in were closed")
+                shut = 0
 
     async def _tick(self) -> None:
         for ticks in itertools.count():

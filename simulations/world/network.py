@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 from federation.memory import Signal
+from federation.transport import Origin
 from simulations.world.clock import Clock
 
 QUEUE_DOWN: Final = 2
@@ -262,6 +263,14 @@ class MemoryPort:
     def is_local(self, pipe: int) -> bool:
         """None of them is of a socket of the host."""
         return False
+
+    def origin(self, _pipe: int) -> Origin:
+        """Nobody in between reads what travels here, and hosts are not limited."""
+        return Origin()
+
+    def remotes(self) -> list[tuple[str, int]]:
+        """None comes by tcp."""
+        return []
 
     def take(self, pipe: int, frame: bytes) -> None:
         """A frame from a pipe."""

@@ -56,7 +56,7 @@ def is_shut(connection):
 
 def test_who_says_nothing_is_shut_in_time_and_who_got_through_is_not(door):
     port, link, number, come = door
-    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=10)
+    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=10, most_of_host=10)
     silent = come()
     wait_until(lambda: is_seen(number))
     assert keeper.look(0.0) == 0
@@ -72,7 +72,7 @@ def test_who_says_nothing_is_shut_in_time_and_who_got_through_is_not(door):
 
 def test_of_more_than_may_be_at_the_door_the_oldest_are_shut(door):
     port, _link, number, come = door
-    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=2)
+    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=9, most_of_host=2)
     first = come()
     wait_until(lambda: is_seen(number) and keeper.look(0.0) == 0)
     later = [come() for _ in range(2)]

@@ -7,9 +7,10 @@ import pytest
 from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.memory import MemoryPort
 from federation.messages import HANDSHAKE, Answer, Ask, Hello
+from federation.transport import Origin
 from federation.wire import pack
+from gateway.half_open import GREETING_MAX_S
 from gateway.lobby import (
-    GREETING_MAX_S,
     LAST_WORD_S,
     CameIn,
     HouseRules,
@@ -23,9 +24,9 @@ from gateway.lobby import (
 class Caller:
     """A dialler over a link in memory."""
 
-    def __init__(self, port, name="caller", role="client"):
+    def __init__(self, port, name="caller", role="client", origin=Origin()):  # noqa: B008
         numbers = itertools.count(1)
-        self.link = port.dial()
+        self.link = port.dial(origin)
         self.heard = []
         self.dialogue = Dialogue(
             hello=Hello([], role, name, "ada", b"", "", 0, {}),
@@ -96,25 +97,47 @@ def test_a_pipe_that_never_greets_is_dropped_in_time(make_house):
     assert [each.code for each in house.of(TurnedAway)] == ["late"]
 
 
-def test_pipes_that_never_greet_take_up_the_places_of_strangers(make_house):
-    house = make_house(strangers_max=2)
-    for _ in range(2):
-        house.port.dial()
-    caller = Caller(house.port)
-    with pytest.raises(Exception, match="not in yet"):
-        meet(house, caller)
+EVIL, HONEST = Origin("203.0.113.9", 1), Origin("198.51.100.7", 1)
+
+
+def test_pipes_that_never_greet_keep_no_newcomer_out(make_house):
+    house = make_house(strangers_max=4, host_strangers_max=4)
+    silent = [house.port.dial(EVIL) for _ in range(4)]
+    house.step()
+    for origin in (HONEST, EVIL):
+        meet(house, Caller(house.port, origin=origin))
+    assert len(house.of(CameIn)) == 2
     assert [each.code for each in house.of(TurnedAway)] == ["busy"]
+    house.tick(LAST_WORD_S + 0.1)
+    assert [link.is_up for link in silent] == [False, True, True, True]
 
 
-def test_more_connections_than_the_rate_allows_are_turned_away_until_it_does(make_house):
+def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_house):
+    house = make_house(strangers_max=4, host_strangers_max=2)
+    for _ in range(10):
+        meet(house, Caller(house.port, origin=HONEST))
+    assert len(house.of(CameIn)) == 10
+    assert not house.of(TurnedAway)
+
+
+def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_house):
+    house = make_house(strangers_max=2)
+    links = [house.port.dial(EVIL) for _ in range(50)]
+    house.step()
+    assert sum(link.is_up for link in links) == 2 + 2  # half-open, and being told
+
+
+def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_it_does(make_house):
     house = make_house(handshakes_per_s=1.0)
     for _ in range(4):
-        house.port.dial()
+        house.port.dial(EVIL)
     house.step(0.0)
     assert [each.code for each in house.of(TurnedAway)] == ["busy", "busy"]
-    late = Caller(house.port)
+    other = Caller(house.port, origin=HONEST)
+    meet(house, other, now_s=0.0)
+    late = Caller(house.port, origin=EVIL)
     meet(house, late, now_s=2.0)
-    assert len(house.of(CameIn)) == 1
+    assert len(house.of(CameIn)) == 2
 
 
 def test_who_is_turned_away_is_named_by_what_it_said(make_house):
