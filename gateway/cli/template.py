@@ -56,6 +56,7 @@ contact = {contact}             # on our card, for people
 # message_bytes = 67108864      # the largest argument or result
 # sessions = 4096               # clients and workers at a time
 # connections = 512             # that have not come in yet
+# host_connections = 256        # and of one host
 # questions = 256               # of one client that are not answered yet
 # unread_bytes = 67108864       # results left unread before a client's work waits
 # results_s = 2592000.0         # how long results of a detached job are kept; 0: for ever
