@@ -1,7 +1,8 @@
 # make demo      run the main job on a federation of three sites, one of which is killed
 # make demo-grids  one job over a real Slurm, rented "instances" and a local pool
-# make test      the fast suite
+# make test      the fast suite: pure tests, then those with real processes
 # make thorough  what the fast suite leaves out for its length: more kills, larger crowds
+# make explore   the pure tests with new random examples
 # make check     lint, types, import rules
 # make bench     benchmarks, with results in benchmarks/results (long)
 # make stress    the transport's stress test and other long tests
@@ -16,7 +17,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough check stress swarm year growth bench format clean
+.PHONY: demo demo-grids test thorough explore check stress swarm year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -32,10 +33,13 @@ demo-grids: .venv/ready
 	$(PY) examples/three_grids.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 4 --dist worksteal --tb=short
+	$(PY) -m tests.suite $(if $(FLAKY),--flaky $(FLAKY))
 
 thorough: .venv/ready
-	$(PY) -m pytest -n 3 --dist worksteal --tb=short -m thorough
+	$(PY) -m tests.suite --thorough $(if $(FLAKY),--flaky $(FLAKY))
+
+explore: .venv/ready
+	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -n 2 --dist worksteal -m "not real and not stress"
 
 check: .venv/ready
 	.venv/bin/ruff check .

@@ -28,7 +28,7 @@ class Door:
                 door.bodies.append(json.loads(body))
                 answer = door.answers.pop(0) if door.answers else 200
                 if answer == "slow":
-                    door.go_on.wait(30.0)
+                    door.go_on.wait(300.0)
                     return
                 if answer == "hang-up":
                     self.connection.shutdown(socket.SHUT_RDWR)

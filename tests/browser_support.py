@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 from PIL import Image
 
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 300.0
 _FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),

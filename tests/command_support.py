@@ -11,7 +11,7 @@ from forked import Forked
 
 from gateway.cli.main import cli
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 
 
 def run(*arguments: str, code: int = 0, anew: bool = False, **environment: str) -> str:

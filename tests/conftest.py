@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import compiled_sql
+import pure_guard
 import pytest
 from hypothesis import settings
 from postgres import Postgres
+from suite_outcomes import Outcomes
 from tests_support import InnerSite, SiteProcess
 
 from federation import Client
 from gateway.config import PoolConfig
 
-# Tests assert nothing of time: the machine is shared.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
+# Tests assert nothing of time: the machine is shared. The examples are the same in every run, so
+# that a failure is of the change at hand; `make explore` looks for new ones.
+settings.register_profile("shared", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shared"))
 
 FAILED = pytest.StashKey[bool]()
 LOG_LINES = 25
@@ -25,13 +29,33 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option by which `tests.suite` learns what came of a run."""
+    parser.addoption("--outcome", type=Path, help="write counts and failed tests to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' files in memory, where there is room: most of them sync databases."""
     compiled_sql.share()
+    pure_guard.install()
+    if (outcome := config.getoption("--outcome")) is not None and not hasattr(
+        config, "workerinput"
+    ):
+        config.pluginmanager.register(Outcomes(outcome))
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
         room = os.statvfs(MEMORY)
         if room.f_bavail * room.f_frsize >= MEMORY_BYTES and not room.f_flag & os.ST_NOEXEC:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let only tests that are marked `real` start processes, open sockets and sleep."""
+    pure_guard.begin(item)
+    try:
+        return (yield)
+    finally:
+        pure_guard.end()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ from gateway.grids.delegating import (
     Room,
 )
 
-READY_S = 30.0
+READY_S = 300.0
 # What functions of tests share with them: they are pickled by value, and import this module.
 ran: Counter[int] = Counter()
 gate = threading.Event()

@@ -30,7 +30,7 @@ RULES = HouseRules(heartbeat_s=0.5, grace_s=5.0)
 
 async def until(condition, what="the condition"):
     """Wait until it holds."""
-    with trio.move_on_after(20):
+    with trio.move_on_after(200):
         while not condition():  # noqa: ASYNC110 - it may be anything
             await trio.sleep(0.005)
         return
@@ -160,7 +160,7 @@ async def try_to_come_in(victim, attacker, hello=None, own=None):
             credentials=SiteCredentials(own, victim.site),
             random_bytes=secrets.token_bytes,
         )
-        with trio.move_on_after(10):
+        with trio.move_on_after(100):
             while not link.is_up:
                 if link.is_lost:
                     return None

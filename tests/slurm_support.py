@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-READY_S, BOOKS_S = 30.0, 30.0  # for so long a cluster starts, and its slurmdbd more
+READY_S, BOOKS_S = 120.0, 120.0  # for so long a cluster starts, and its slurmdbd more
 OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
 PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
 BOOKS = "mariadbd", "mariadb-install-db", "mariadb"

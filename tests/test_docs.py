@@ -223,6 +223,7 @@ def test_every_command_is_found_by_the_name_that_it_has():
     assert all(words[-1] == command.name for words, command in COMMANDS)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("words", "absent"),
     [

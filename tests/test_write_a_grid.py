@@ -85,6 +85,7 @@ async def test_the_page_tells_why_something_is_not_checked(name):
     assert re.search(row, PAGE.read_text(), re.MULTILINE)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "check",
     [
@@ -104,6 +105,7 @@ async def test_its_grid_keeps_the_contract(check, tmp_path):
         pytest.skip(str(reason))
 
 
+@pytest.mark.real
 async def test_all_at_once_says_what_was_not_checked(tmp_path):
     @contextlib.asynccontextmanager
     async def make():

@@ -32,9 +32,9 @@ from gateway.config import SiteConfig, check
 from gateway.site import Site
 from gateway.surroundings import Surroundings
 
-READY_S = 30.0
+READY_S = 300.0
 LOOK_MIN_S, LOOK_MAX_S = 0.005, 0.04
-STOP_S = 20.0
+STOP_S = 200.0
 
 
 class SetClock:
@@ -59,7 +59,7 @@ def written(path: Path) -> str:
 
 
 def wait_until(
-    condition: Callable[[], object], what: str = "the condition", at_most_s: float = 40.0
+    condition: Callable[[], object], what: str = "the condition", at_most_s: float = 300.0
 ) -> None:
     """Look again and again until it holds; the longer it takes the more seldom.
 
@@ -140,7 +140,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        _gone, alive = psutil.wait_procs(family, timeout=5.0)
+        _gone, alive = psutil.wait_procs(family, timeout=50.0)
         for process in alive:
             process.kill()
         self._close()

@@ -44,7 +44,7 @@ from gateway.sales import Sales
 
 DAY_S = 86_400.0
 BEGIN_S = 1_793_491_200.0 + 9 * 3600  # 2026-11-01, 9 o'clock
-DEADLINE_S = 20.0
+DEADLINE_S = 200.0
 TASKS = 10  # of a bundle
 PRICE_NANOS = 10**12
 RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5.0)

@@ -7,6 +7,8 @@ from grids_support import ProcessesBench, TroubledBench
 
 from gateway.grids import checks
 
+pytestmark = pytest.mark.real
+
 
 @asynccontextmanager
 async def processes():

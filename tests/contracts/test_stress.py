@@ -20,6 +20,8 @@ from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
 from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
 
+pytestmark = pytest.mark.real
+
 RULES = HouseRules(heartbeat_s=0.5, grace_s=60.0)
 
 

@@ -3,8 +3,11 @@
 import json
 import time
 
+import pytest
 from command_support import quick
 from tests_support import wait_until
+
+pytestmark = pytest.mark.real
 
 CONFIG = """
 [alerts]

@@ -17,6 +17,8 @@ from policies.hours import Hours
 from policies.parties import read_party
 from policies.windows import Plan, Window
 
+pytestmark = pytest.mark.real
+
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 NIGHT = Window("night", Hours(20 * 3600, 6 * 3600))
 RULES = Entitlements(
@@ -92,11 +94,11 @@ def test_a_user_waits_for_a_window_and_is_told_so_until_it_begins(site, tmp_path
         wait_until(lambda: not can(site, "dan")["may"], "the window is over")
         later = client.submit(hold_on, tmp_path, 2)
         (tmp_path / "go").touch()
-        assert task.result(20) == 1
+        assert task.result(200) == 1
         assert not later.done()
         assert runs(tmp_path) == [1]
         site.clock.set(NOON_S + 32 * 3600.0)
-        assert later.result(20) == 2
+        assert later.result(200) == 2
 
 
 @pytest.mark.slow
@@ -109,17 +111,17 @@ def test_a_group_has_its_slots_and_tasks_and_no_more(site, tmp_path):
         row = can(site, "bob")
         assert (row["slots"], row["slots_max"], row["queued_max"]) == (2, 2, 6)
         with pytest.raises((QueueLimitReached, JobRefused), match=r"has 6 of 6 tasks") as refused:
-            bob.submit(hold_on, tmp_path, 7).result(20)
+            bob.submit(hold_on, tmp_path, 7).result(200)
         assert "(site.toml:7: " in str(refused.value)
         assert runs(tmp_path) == [1, 2]
         (tmp_path / "go").touch()
-        assert [each.result(20) for each in hers + his] == [1, 2, 3, 4, 5, 6]
-        assert bob.submit(hold_on, tmp_path, 8).result(20) == 8
+        assert [each.result(200) for each in hers + his] == [1, 2, 3, 4, 5, 6]
+        assert bob.submit(hold_on, tmp_path, 8).result(200) == 8
     with (
         Client(site.address, user="zoe") as zoe,
         pytest.raises(JobRefused, match=r"no \[\[entitlement\]\] of site.toml allows it to zoe"),
     ):
-        zoe.submit(abs, -1).result(20)
+        zoe.submit(abs, -1).result(200)
     with Client(site.address, user="zoe") as zoe:
         refused_by = zoe.ask("explain", tasks=1)["refused_by_rule"]
     assert refused_by == "no [[entitlement]] of site.toml allows it to zoe"
@@ -147,7 +149,6 @@ def in_flight(client, pool):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_another_sites_work_has_what_its_rule_gives_and_goes_when_it_is_denied(tmp_path):
     go = tmp_path / "go"
     with dear_and_cheap(tmp_path) as (london, paris), london.client() as client:
@@ -174,7 +175,7 @@ def test_another_sites_work_has_what_its_rule_gives_and_goes_when_it_is_denied(t
             assert row["rule"]["line"] == line
         finally:
             go.touch()
-        assert [each.result(60) for each in tasks] == [0, 1, 2, 3]
+        assert [each.result(300) for each in tasks] == [0, 1, 2, 3]
         wait_until(lambda: not in_flight(client, "paris/local"), "Paris has it no more")
 
 

@@ -13,6 +13,8 @@ from tests_support import SiteProcess, wait_until
 
 from federation.errors import EnvironmentFailed, JobRefused
 
+pytestmark = pytest.mark.real
+
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Of the pool `local` that `gridfed up` has.
 CONFIG = """
@@ -62,11 +64,11 @@ def double(x):
 def test_a_job_runs_in_the_image_that_it_names(site):
     with site.client() as client:
         view = client.options(environment=IMAGE)
-        uid, roots, version = view.submit(where).result(60)
+        uid, roots, version = view.submit(where).result(300)
         assert (uid, version) == (65534, sys.version_info[:2])
         assert "root" not in roots
         assert list(view.map(double, range(2000))) == [2 * x for x in range(2000)]
-        assert client.submit(where).result(20)[0] == os.getuid()
+        assert client.submit(where).result(200)[0] == os.getuid()
         assert sorted(view.submit_job(double, range(5)).results()) == [0, 2, 4, 6, 8]
 
 
@@ -79,15 +81,15 @@ def test_what_is_not_offered_is_refused_and_what_can_t_be_made_fails_with_its_re
         with pytest.raises(
             JobRefused, match=r"runs no image quay\.io/x:1, only localhost"
         ) as caught:
-            client.options(environment="quay.io/x:1").submit(where).result(20)
+            client.options(environment="quay.io/x:1").submit(where).result(200)
         assert caught.value.code == "environment-missing"
         missing = client.options(environment="localhost/gridfed-test:none")
         with pytest.raises(EnvironmentFailed, match="is not on this host, and pull is 'never'"):
-            missing.submit(where).result(30)
+            missing.submit(where).result(300)
         path = tmp_path / "requirements.txt"
         path.write_text("no-such-package==1\n")
         with pytest.raises(EnvironmentFailed, match="can't be installed"):
-            client.options(environment=path).submit(where).result(90)
+            client.options(environment=path).submit(where).result(300)
         shown = json.loads(quick("pools", "--json"))
         assert "environment:image:localhost/gridfed-test:*" in str(shown)
 
@@ -115,7 +117,7 @@ def test_another_worker_makes_what_one_could_not(site, tmp_path):
             )
             view = client.options(environment=IMAGE)
             futures = [view.submit(double, x) for x in range(6)]
-            assert [each.result(90) for each in futures] == [2 * x for x in range(6)]
+            assert [each.result(300) for each in futures] == [2 * x for x in range(6)]
         finally:
             worker.stop()
 
@@ -129,16 +131,16 @@ def test_another_sites_work_runs_in_a_sandbox(tmp_path):
     with dear_and_cheap(tmp_path, text) as (london, paris):
         with london.client() as client:
             view = client.options(sites=["paris"])
-            uid, roots, _ = view.submit(where).result(40)
+            uid, roots, _ = view.submit(where).result(300)
             assert uid == 65534
             assert "home" not in roots
             # With packages of the job's own: of all sites paris alone installs any.
             view = client.options(environment=tmp_path / "requirements.txt")
-            uid, prefix = view.submit(whose_python).result(40)
+            uid, prefix = view.submit(whose_python).result(300)
             assert uid == 65534
             assert prefix.startswith(str(tmp_path / "cache"))
         with paris.client() as client:
-            assert client.options(sites=["paris"]).submit(where).result(20)[0] == os.getuid()
+            assert client.options(sites=["paris"]).submit(where).result(200)[0] == os.getuid()
 
 
 def make_wheel(folder):
@@ -169,10 +171,10 @@ def test_what_no_worker_here_can_make_is_made_at_another_site_or_fails(tmp_path)
         federate(dear, cheap)
         with cheap.client() as client:
             view = client.options(environment=tmp_path / "requirements.txt")
-            found = view.submit(whose_python).result(60)[1]
+            found = view.submit(whose_python).result(300)[1]
             assert found.startswith(str(tmp_path / "c-whole"))
             with pytest.raises(EnvironmentFailed, match="can't be installed"):
-                view.options(sites=["paris"]).submit(whose_python).result(60)
+                view.options(sites=["paris"]).submit(whose_python).result(300)
     finally:
         dear.gateway.stop()
         cheap.gateway.stop()

@@ -11,6 +11,8 @@ import pytest
 from command_support import quick, run
 from tests_support import SiteProcess
 
+pytestmark = pytest.mark.real
+
 NAMES = ("=1+1", "<b>x</b>", "a%%0A", "bo'b; DROP TABLE usage;--", "Zoë")
 TASKS = 20
 
@@ -27,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
         for name in NAMES:
             results = client.options(name=name, project=name).map(square, range(TASKS))
             assert len(list(results)) == TASKS
-            client.job(results.job).wait(20)
+            client.job(results.job).wait(200)
     yield site
     site.stop()
 

@@ -13,6 +13,8 @@ from federation import Client
 from federation.errors import GatewayUnreachable
 from federation.ranges import RangeSet
 
+pytestmark = pytest.mark.real
+
 TASKS = 20_000
 QUICK = "[limits]\nheartbeat_s = 0.2\ngrace_s = 2.0\n"
 RIGHT = [x * x for x in range(TASKS)]
@@ -77,11 +79,11 @@ def test_kill_9_in_a_map_and_every_result_comes_once_from_the_gateway_learnt(pai
         client.ask("status")
         print(f"failover after kill -9: {time.monotonic() - killed_s:.3f} s")
         assert client.address == second.address
-        assert [future.result(timeout=60) for future in futures] == RIGHT
+        assert [future.result(timeout=300) for future in futures] == RIGHT
         assert list(results) == RIGHT[100:]
         assert len(resolved) == len(set(map(id, resolved))) == TASKS
         job = client.job(results.job)
-        assert job.wait(20) == "done"  # also at a gateway that never saw its first tasks
+        assert job.wait(200) == "done"  # also at a gateway that never saw its first tasks
         assert job.progress().done < TASKS
         # What both charged is everything; what overlaps was charged twice, and ran twice.
         charged = [charged_ranges(site, results.job) for site in pair]
@@ -140,7 +142,7 @@ def test_when_none_comes_back_everything_fails_once_give_up_s_is_over(pair):
     future.add_done_callback(resolved.append)
     alone.kill()
     with pytest.raises(GatewayUnreachable, match=r"0\.5 s"):
-        future.result(timeout=30)
+        future.result(timeout=300)
     with pytest.raises(GatewayUnreachable):
         client.submit(square, 1)
     client.shutdown()
@@ -152,7 +154,7 @@ def test_a_detached_job_is_asked_for_at_its_own_gateway(pair):
     first, second = pair
     with Client(first.address, connect_timeout_s=4.0) as client:
         job = client.submit_job(square, range(100))
-        assert job.wait(30) == "done"
+        assert job.wait(300) == "done"
         first.kill()
         client.ask("status")
         assert client.address == second.address
@@ -182,7 +184,7 @@ def test_a_job_that_was_being_handed_over_is_not_handed_over_twice(pair):
         assert first.address in str(caught.value)
         assert client.address == second.address
         assert not [job for job in client.jobs() if job["name"] == "half"]
-        assert client.submit(square, 3).result(timeout=30) == 9
+        assert client.submit(square, 3).result(timeout=300) == 9
 
 
 def test_a_weaker_transport_is_not_followed(pair, caplog):

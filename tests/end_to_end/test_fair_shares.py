@@ -9,6 +9,8 @@ from tests_support import SiteProcess, wait_until
 
 from gateway.cli.codes import WRONG
 
+pytestmark = pytest.mark.real
+
 CONFIG = """
 [fair_share]
 half_life = "7d"
@@ -82,7 +84,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
             job.cancel(stop=True)
         wait_until(lambda: not any(row["jobs"] for row in shown().values()), "all has ended")
         for job in jobs.values():
-            assert job.wait(20) == "cancelled"  # as the books say
+            assert job.wait(200) == "cancelled"  # as the books say
         before = shown()
         assert not any(row["waiting"] or row["under_way_slot_s"] for row in before.values())
     site.kill()

@@ -16,6 +16,8 @@ from tests_support import wait_until, written
 from federation import Client
 from federation.errors import GridError, MemoryLimitExceeded, TaskCrashed, TaskTimeout
 
+pytestmark = pytest.mark.real
+
 
 def square(x):
     return x * x
@@ -157,7 +159,7 @@ def test_kill_9_of_a_slot(client, tmp_path):
     future = client.submit(mark_and_wait, str(mark))
     wait_until(lambda: written(mark), "its mark")
     os.kill(slot_of(client, future), signal.SIGKILL)
-    assert future.result(timeout=30) == "second"
+    assert future.result(timeout=300) == "second"
 
 
 def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site, tmp_path):
@@ -170,7 +172,7 @@ def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site
         slot = slot_of(client, future)
         site.add_worker()
         first.kill()
-        assert future.result(timeout=30) == "second"
+        assert future.result(timeout=300) == "second"
         wait_until(lambda: not psutil.pid_exists(slot), "the end of the slot")
         assert client.job(future.job).details()["failed"] == 0
 
@@ -180,12 +182,12 @@ def test_a_worker_that_was_paused_comes_back(make_site):
     site = make_site(0, config="[limits]\ngrace_s = 1.0\nheartbeat_s = 0.2\n")
     worker = site.add_worker()
     with site.client() as client:
-        assert client.submit(square, 1).result(timeout=30) == 1
+        assert client.submit(square, 1).result(timeout=300) == 1
         worker.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: not client.ask("workers"), "the loss of the worker")
         future = client.submit(square, 3)
         worker.process.send_signal(signal.SIGCONT)
-        assert future.result(timeout=30) == 9
+        assert future.result(timeout=300) == 9
 
 
 def gated_square(gate, x):
@@ -213,7 +215,7 @@ def test_kill_9_of_the_gateway_every_future_resolves_once_and_is_charged_once(ma
         gate.touch()
         site.start()
         assert [0, *results] == [x * x for x in range(5_000)]
-        assert [future.result(timeout=60) for future in futures] == [x * x for x in range(5_000)]
+        assert [future.result(timeout=300) for future in futures] == [x * x for x in range(5_000)]
         assert len(resolved) == len(futures)
         for job in (futures[0].job, results.job):
             assert tasks_charged(site, job) == 5_000
@@ -256,7 +258,7 @@ def test_a_detached_job_goes_on_after_kill_9_of_the_gateway(make_site):
     with site.client() as client:
         job = client.job(job.id)
         assert list(job.results()) == list(range(1000))
-        assert job.wait(20) == "done"
+        assert job.wait(200) == "done"
         assert tasks_charged(site, job.id) == 1000
 
 
@@ -282,7 +284,7 @@ time.sleep(300)
     process.stdout.close()
     with site.client() as client:
         wait_until(lambda: client.job(attached).state == "abandoned", "the end of the attached job")
-        assert client.job(detached).wait(30) == "done"
+        assert client.job(detached).wait(300) == "done"
         assert client.job(detached).progress().done == 100
 
 
@@ -368,7 +370,7 @@ def test_200_clients_in_one_process(shared_site):
     clients = [shared_site.client() for _ in range(200)]
     try:
         futures = [client.submit(square, at) for at, client in enumerate(clients)]
-        assert [future.result(timeout=60) for future in futures] == [x * x for x in range(200)]
+        assert [future.result(timeout=300) for future in futures] == [x * x for x in range(200)]
     finally:
         for client in clients:
             client.shutdown()
@@ -412,8 +414,9 @@ def stops_the_clock():
 def test_a_task_that_stops_the_clock_harms_nobody(make_site):
     site = make_site(1)
     with site.client() as client:
-        assert client.submit(stops_the_clock).result(timeout=30) == "stopped"
-        assert [client.submit(pow, at, 2).result(timeout=30) for at in range(5)] == [0, 1, 4, 9, 16]
+        assert client.submit(stops_the_clock).result(timeout=300) == "stopped"
+        squares = [client.submit(pow, at, 2).result(timeout=300) for at in range(5)]
+        assert squares == [0, 1, 4, 9, 16]
     assert "left" not in site.gateway.text()
 
 

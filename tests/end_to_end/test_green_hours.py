@@ -17,6 +17,8 @@ from gateway.config import PoolConfig
 from gateway.surroundings import Surroundings
 from policies.asks import House
 
+pytestmark = pytest.mark.real
+
 DAY = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
 HOUR_S = 3600.0
 

@@ -24,7 +24,7 @@ from policies.butler import Rules
 from policies.claims import EVERYTHING
 from policies.reservations import ReservationRules
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
 
@@ -226,7 +226,7 @@ def test_what_is_owned_and_idle_goes_first(tmp_path):
     try:
         with Client(site.address) as client:
             wait_until(lambda: client.ask("workers"), "its own worker has come")
-            assert client.submit(abs, -3).result(20) == 3
+            assert client.submit(abs, -3).result(200) == 3
             assert scale(client)["pilots"] == 0
     finally:
         end(site)
@@ -249,7 +249,7 @@ def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
             wait_until(
                 lambda: site.site.broker.occupancy.rules["burst"].now.claims.reserved, "told"
             )
-            assert client.submit(abs, -3).result(60) == 3
+            assert client.submit(abs, -3).result(300) == 3
             assert ready() == 2
             client.ask("unreserve", reservation=made["id"])
             wait_until(lambda: scale(client)["pilots"] == 0, "they are let go when it is over")
@@ -275,7 +275,6 @@ dial_for = "20s"
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(120)
 def test_a_site_starts_slots_for_what_another_buys(tmp_path):
     london = Member(tmp_path, "london", 1, "4 USD")
     paris = Member(tmp_path, "paris", 0, "", pools=BURST)
@@ -305,7 +304,6 @@ price = "0.01 USD"
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(120)
 def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
     """Renting for work that a peer would do sooner is a bug."""
     london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)

@@ -14,7 +14,7 @@ from gateway.federation_config import FederationConfig
 from gateway.knobs import ConfigError
 from gateway.permissions import Verb, forbid, from_plain, permit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 QUICK = 'rotation_spread_s = 0.5\nrotation_overlap_s = 0.5\nfollow_expulsions = "any"\n'
 
@@ -197,7 +197,7 @@ def test_a_site_without_keys_is_single(tmp_path):
 def test_a_configuration_for_another_site_than_its_keys_is_told(alone):
     alone.config.write_text(alone.config.read_text().replace('"london"', '"paris"', 1))
     gateway = Process(["gateway", "--config", str(alone.config)], alone.folder, "gateway")
-    assert gateway.process.wait(30) == 1
+    assert gateway.process.wait(300) == 1
     gateway.stop()
     assert "its keys are those of 'london'" in gateway.text()
 

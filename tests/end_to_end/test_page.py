@@ -8,6 +8,8 @@ import pytest
 from browser_support import Browser
 from command_support import quick
 
+pytestmark = pytest.mark.real
+
 NAME = "<b onclick='x'>risk & co</b>"
 
 
@@ -20,7 +22,7 @@ def written(shared_site, tmp_path: Path) -> Path:
     with shared_site.client() as client:
         results = client.options(project=NAME).map(len, ["abc"] * 100)
         assert sum(results) == 300
-        client.job(results.job).wait(20)
+        client.job(results.job).wait(200)
     file = tmp_path / "page.html"
     assert f"wrote {file}" in page(shared_site, str(file))
     return file

@@ -10,7 +10,7 @@ from namespaces_support import Network, Refused
 from tests_support import wait_until
 
 # Minutes: `make stress` runs them.
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.stress, pytest.mark.real]
 
 TASKS = 300
 SITES = {"london": (1, "4 USD"), "paris": (2, "0.04 USD"), "berlin": (2, "0.4 USD")}

@@ -16,7 +16,7 @@ from tests_support import wait_until
 
 from gateway.cli.main import cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 def square(number):

@@ -15,6 +15,8 @@ from federation.messages import Hello
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
 
+pytestmark = pytest.mark.real
+
 
 def square(x):
     return x * x
@@ -36,7 +38,7 @@ def limit_disk(inner, pages):
 def test_a_full_disk_holds_results_back_and_loses_none(make_inner):
     inner = make_inner(1)
     with Client(inner.address) as client:
-        assert client.submit(square, 2).result(timeout=30) == 4
+        assert client.submit(square, 2).result(timeout=300) == 4
         limit_disk(inner, 1)  # SQLite takes that for no more than there are now
         # Records enough that they can't fit into what the database has left to itself.
         futures = [client.submit(square, x) for x in range(200)]
@@ -44,12 +46,12 @@ def test_a_full_disk_holds_results_back_and_loses_none(make_inner):
             futures += [client.submit(square, x) for x in range(200)]
         assert "full" in client.ask("status")["trouble"]
         with pytest.raises(JobRefused, match="full"):
-            client.options(name="another").submit(square, 1).result(timeout=30)
+            client.options(name="another").submit(square, 1).result(timeout=300)
         limit_disk(inner, 1 << 30)
-        values = [future.result(timeout=60) for future in futures]
+        values = [future.result(timeout=300) for future in futures]
         assert values == [x * x for x in range(200)] * (len(futures) // 200)
         wait_until(lambda: not client.ask("status")["trouble"], "the end of the trouble")
-        assert client.options(name="later").submit(square, 3).result(timeout=30) == 9
+        assert client.options(name="later").submit(square, 3).result(timeout=300) == 9
 
 
 def test_a_client_that_does_not_read_holds_up_only_itself(make_site):

@@ -11,6 +11,8 @@ from tests_support import Process, make_certificate
 from federation import Client
 from federation.transport import TlsSettings
 
+pytestmark = pytest.mark.real
+
 SERVER = "localhost"
 
 
@@ -63,7 +65,7 @@ def test_a_pool_and_the_commands_need_no_more_than_the_environment(start_gateway
 
 def nested():
     with Client() as inner:
-        return inner.address, inner.submit(pow, 2, 5).result(timeout=60)
+        return inner.address, inner.submit(pow, 2, 5).result(timeout=300)
 
 
 def test_a_client_inside_a_task_believes_whom_its_worker_believes(start_gateway, start):
@@ -71,4 +73,4 @@ def test_a_client_inside_a_task_believes_whom_its_worker_believes(start_gateway,
     tls = ("--tls-ca-file", ca_file, "--tls-server-name", SERVER)
     start("worker", "--gateway", address, "--slots", "2", *tls)
     with Client(address, tls=TlsSettings(ca_file=ca_file, server_name=SERVER)) as client:
-        assert client.submit(nested).result(timeout=60) == (address, 32)
+        assert client.submit(nested).result(timeout=300) == (address, 32)

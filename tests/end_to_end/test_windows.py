@@ -18,6 +18,8 @@ from policies.hours import Hours
 from policies.parties import OURS, read_party
 from policies.windows import Plan, Window
 
+pytestmark = pytest.mark.real
+
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 RISK_RUN = Window(
     "risk run",
@@ -84,7 +86,7 @@ def test_work_makes_room_for_a_window_and_goes_on_after_it(site, tmp_path):
         assert (pool["window"], pool["price"]) == ("risk run", "0.08 USD per slot-hour")
 
         site.clock.set(NOON_S + 11 * 3600.0)
-        assert task.result(20) == "went on from page 7"
+        assert task.result(200) == "went on from page 7"
     wait_until(lambda: ("ok", "") in used(site), "the second run is in the books")
     assert used(site)["preempted", ""].cost_nanos == 0
     assert used(site)["preempted", ""].wall_ns > 0
@@ -101,7 +103,7 @@ def test_a_clock_that_is_set_back_opens_what_it_had_closed(site):
         )
         assert not task.done()
         site.clock.set(NOON_S)
-        assert task.result(20) == 1
+        assert task.result(200) == 1
 
 
 def test_a_job_that_is_only_asked_about_is_judged_by_whose_it_would_be(tmp_path):
@@ -169,7 +171,6 @@ def notes(client):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
     with dear_and_cheap(tmp_path) as (london, paris), london.client() as client, released(tmp_path):
         view = client.options(name="night", objective="cheapest")
@@ -188,7 +189,7 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
         wait_until(lambda: any(each.startswith(ended) for each in notes(client)), "it is told why")
         assert "paris/local stopped 1 of its tasks, to make room" in notes(client)
         (tmp_path / "go").touch()
-        assert task.result(60) == 7
+        assert task.result(300) == 7
         assert runs(tmp_path) == [7, 7]
         wait_until(lambda: settled(london, paris), "the books to agree")
         rows = client.ask("report", kind="usage", by=["pool", "state"])["rows"]
@@ -198,7 +199,6 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_path):
     with dear_and_cheap(tmp_path) as (london, paris), london.client() as client:
         now, text = datetime.now(UTC), paris.config.read_text()
@@ -214,7 +214,7 @@ def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_
         assert [each["site"] for each in shares("elsewhere")] == ["london"]
 
         waits = client.options(name="waits", when_closed="wait").submit(abs, -1)
-        assert client.options(name="goes", when_closed="elsewhere").submit(abs, -2).result(60) == 2
+        assert client.options(name="goes", when_closed="elsewhere").submit(abs, -2).result(300) == 2
         explained = client.ask("explain", job=waits.job)
         assert [group["reason"] for group in explained["refused"]] == ["waits-for-window"]
         shown = run("explain", "--gateway", london.address, waits.job)
@@ -223,7 +223,7 @@ def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_
 
         paris.config.write_text(text)
         run("reload", "--gateway", paris.address)
-        assert waits.result(60) == 1
+        assert waits.result(300) == 1
         ran = {tuple(row[:2]) for row in usage(client, "job", "pool")}
         assert (waits.job, "paris/local") in ran
         assert not [each for each in ran if each[0] != waits.job and each[1] != "local"]

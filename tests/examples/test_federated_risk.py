@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OPTIONS = 200
 DAYS = 400
@@ -24,7 +26,6 @@ def demo(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.thorough
 def test_a_site_killed_half_way_changes_no_bit_of_the_figures(demo, capsys):
     with demo.local_federation(demo.PLANS) as sites:

@@ -12,6 +12,8 @@ import pytest
 
 from federation import Client
 
+pytestmark = pytest.mark.real
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "market_risk.py"
 OPTIONS = 60
 DAYS = 250

@@ -28,11 +28,13 @@ def test_an_address_that_is_one(address):
     check_address(address)
 
 
+@pytest.mark.real
 def test_a_listener_that_does_not_answer_in_tls_is_told_apart(stranger):
     assert "--tls-ca-file" in explain_silence(f"tls+tcp://127.0.0.1:{stranger}")
     assert "speak tls+tcp://" in explain_silence(f"tcp://127.0.0.1:{stranger}")
 
 
+@pytest.mark.real
 def test_where_nothing_listens_that_is_said(tmp_path):
     assert "nothing listens" in explain_silence("tcp://127.0.0.1:1")
     assert "no such socket" in explain_silence(f"ipc://{tmp_path}/gone.sock")

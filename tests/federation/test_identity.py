@@ -147,6 +147,7 @@ def test_a_proof_is_of_this_meeting_alone(field):
         dataclasses.replace(MEETING, **{field: other}).check([LONDON.public], Side.DIALLER, proof)
 
 
+@pytest.mark.real
 def test_a_client_does_not_load_any_of_it():
     code = "from federation import Client; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

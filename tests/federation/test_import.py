@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real
+
 
 def test_the_client_is_light():
     code = "import federation, sys; print('\\n'.join(sys.modules))"

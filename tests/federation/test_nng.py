@@ -5,7 +5,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from federation.nng import NngLink
+
+pytestmark = pytest.mark.real
 
 COUNT = """
 import os, sys

@@ -61,12 +61,14 @@ def pickled(folder, code):
     return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
 
 
+@pytest.mark.real
 def test_a_local_module_goes_by_value(tmp_path):
     (tmp_path / "mine.py").write_text("import helper\ndef f(x): return helper.g(x) + 1\n")
     (tmp_path / "helper.py").write_text("def g(x): return 10 * x\n")
     assert pickle.loads(pickled(tmp_path, "from mine import f as found"))(4) == 41
 
 
+@pytest.mark.real
 def test_a_local_module_that_was_imported_anew_goes_by_value(tmp_path):
     # Its place in sys.modules is taken by another object, and their number stays what it was.
     (tmp_path / "mine.py").write_text("def f(x): return x + 1\n")

@@ -84,7 +84,7 @@ class Books:
         if records:
             done = threading.Event()
             self.store.write(records, False, done.set)
-            assert done.wait(20)
+            assert done.wait(200)
 
     def seal(self, site, message):
         return Sealed(envelope(message))

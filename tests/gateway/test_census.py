@@ -8,6 +8,8 @@ from tests_support import wait_until
 from gateway.ledger.records import HOUR_S
 from gateway.surroundings import Surroundings
 
+pytestmark = pytest.mark.real
+
 NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S
 
 

@@ -55,7 +55,7 @@ def begun(site):
     return sum(len(each.arguments) for work in site.at_work.values() for each in work)
 
 
-def first_begun_s(town, site, at_most_s=40.0):
+def first_begun_s(town, site, at_most_s=300.0):
     while not begun(site):
         assert town.now_s < at_most_s
         town.pass_time(0.05)

@@ -10,6 +10,8 @@ from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
 from gateway.doorkeeper import TABLES, Doorkeeper, _connections
 
+pytestmark = pytest.mark.real
+
 PATIENCE_S = 10.0
 
 

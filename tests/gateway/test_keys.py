@@ -228,6 +228,7 @@ def other_process(folder):
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.real
 def test_a_folder_is_held_by_one_process(tmp_path):
     with hold(tmp_path):
         assert "in use by another process" in other_process(tmp_path)

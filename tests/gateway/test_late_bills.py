@@ -37,7 +37,7 @@ class Books:
     def write(self, *records):
         done = threading.Event()
         self.store.write(records, False, done.set)
-        assert done.wait(20)
+        assert done.wait(200)
 
     def recall(self, find, then):
         self.asked.append((find, then))

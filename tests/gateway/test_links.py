@@ -12,6 +12,8 @@ from federation.messages import Answer, Ask, Hello
 from gateway.links import LinkDown, LinkLimits, Links, LinkSaid, LinkUp
 from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
 
+pytestmark = pytest.mark.real
+
 RULES = HouseRules(heartbeat_s=0.1, grace_s=0.6)
 
 
@@ -93,7 +95,7 @@ class Near:
 
 
 async def until(condition):
-    with trio.fail_after(20):
+    with trio.fail_after(200):
         while not condition():  # noqa: ASYNC110 - it may be anything
             await trio.sleep(0.002)
 

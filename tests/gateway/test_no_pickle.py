@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import json, pickle, sys
 from gateway.no_pickle import UnpicklingForbidden, forbid_unpickling

@@ -18,7 +18,7 @@ from gateway.lobby import Left
 from gateway.orders import shown
 from gateway.standing import Level
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 class Posing:
@@ -184,7 +184,7 @@ async def test_keys_rotate_and_no_message_is_lost(tmp_path):
                 one.peers.links.post(other.site, Ask(sent, "status", {}))
                 one.peers.flush(trio.current_time())
 
-        with trio.fail_after(30):
+        with trio.fail_after(300):
             while london.registry.ring.current == old or london.registry.rotation != Rotation.NONE:
                 send()
                 await trio.sleep(0.01)

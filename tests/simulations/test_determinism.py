@@ -24,6 +24,7 @@ def test_another_seed_gives_another_run() -> None:
     assert World(plan, 1).run().digest != World(plan, 2).run().digest
 
 
+@pytest.mark.real
 @pytest.mark.thorough
 @pytest.mark.parametrize("driver", [[], ["--trio"]], ids=["heap", "trio"])
 def test_other_processes_with_other_hash_seeds_do_the_same(driver: list[str]) -> None:

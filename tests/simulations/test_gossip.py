@@ -156,6 +156,7 @@ def test_equal_seeds_tell_the_same_story_to_the_byte() -> None:
     assert story(3) != story(4)
 
 
+@pytest.mark.real
 def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
     def story(hash_seed):
         code = (

@@ -42,7 +42,7 @@ def store(request, tmp_path):
 def write(store, *records):
     written = threading.Event()
     store.write(records, True, written.set)
-    assert written.wait(30.0)
+    assert written.wait(300.0)
 
 
 def spent(books, now_s=NOW_S, **fields):

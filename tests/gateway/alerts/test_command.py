@@ -13,6 +13,8 @@ from tests_support import wait_until
 from gateway.alerts.actions import OUTPUT_BYTES_MAX, ActionFailed, Command, body_of
 from policies.alerts import Budget, sample
 
+pytestmark = pytest.mark.real
+
 BODY = body_of(sample(Budget("desk", 10**9, "USD"), 1.0), "london")
 PATIENT_S = 60.0
 

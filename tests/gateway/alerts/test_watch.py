@@ -16,6 +16,8 @@ from gateway.ledger.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.rows import AlertRow
 from policies.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
 
+pytestmark = pytest.mark.real
+
 PACE = Pace(interval_s=0.05, tries=3, retry_s=0.01, webhook_timeout_s=30.0)
 DESK = Budget("desk", 100, "USD")
 

@@ -8,6 +8,8 @@ from gateway.alerts.actions import ActionFailed, Webhook, body_of
 from gateway.alerts.settings import Pace
 from policies.alerts import Budget, sample
 
+pytestmark = pytest.mark.real
+
 PACE = Pace(webhook_timeout_s=30.0)
 BODY = body_of(sample(Budget("desk", 10**9, "USD"), 1.0), "london\x1b", is_test=True)
 

@@ -16,6 +16,8 @@ from gateway.carbon.meters import Meters
 from gateway.config import PoolConfig, load
 from policies.carbon import Intensity
 
+pytestmark = pytest.mark.real
+
 NOW_S = 1_795_341_600.0  # 2026-11-22T10:00Z
 KEY = "hush-4f1c"
 
@@ -224,7 +226,7 @@ async def test_one_who_takes_his_time_is_not_waited_for(make, clock, source, sai
     setattr(source, how, True)
     source.answer = (200, {"Content-Length": "100000"}, b'{"g": 1}')
     feed = make(timeout_s=1.0)
-    with trio.fail_after(20):
+    with trio.fail_after(200):
         await ask(feed)
     assert said == ["carbon: 127.0.0.1: no answer within 1 s; going on with what is static"]
     assert source.asked
@@ -404,7 +406,7 @@ carbon_g_per_kwh = 5
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(meters.run, hear)
-        with trio.fail_after(20):
+        with trio.fail_after(200):
             await changed.wait()
             assert [each.pool for each in heard] == ["cpu", "gpu"]
             assert heard[0].emissions.intensity.mg_per_kwh == 91_440

@@ -11,6 +11,8 @@ from gateway.grids.contract import Blame, GridFault, Limits, Stand
 from gateway.grids.processes import ProcessesConfig, ProcessGrid
 from gateway.worker.secrecy import PILOT_VARIABLE
 
+pytestmark = pytest.mark.real
+
 
 class Nameless(ProcessGrid):
     async def check(self):

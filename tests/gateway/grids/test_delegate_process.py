@@ -5,6 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real
+
 BREAKS = """
 from gateway.grids.delegating import DelegatingKind
 

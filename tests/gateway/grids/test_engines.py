@@ -64,6 +64,7 @@ async def test_a_reference_engine_that_keeps(check):
     farm.pool.shutdown()
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["soamapi", pytest.param("rest", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__)

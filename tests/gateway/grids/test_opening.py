@@ -69,6 +69,7 @@ def test_a_number_that_is_lost_is_not_replaced_in_silence(tmp_path):
         mark_of(site, POOL)
 
 
+@pytest.mark.real
 async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_path):
     pool = replace(POOL, kind="processes", grid=None)  # not what its `read` returns
     config = SiteConfig(listen=(f"ipc://{tmp_path}/gw.sock",), state=str(tmp_path), pools=(pool,))
@@ -79,6 +80,7 @@ async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_pat
     assert caught.group_contains(GridError, match=said)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("dial", "is_warned"), [("", True), ("tls+tcp://gw.example:7461", False)])
 def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
     kind = find_kind("slurm")

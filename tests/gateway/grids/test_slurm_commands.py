@@ -3,10 +3,14 @@
 import os
 from datetime import UTC, datetime
 
+import pytest
+
 from gateway.grids.contract import Launch, Order, Shape
 from gateway.grids.slurm.asking import request_of
 from gateway.grids.slurm.commands import Commands
 from gateway.grids.slurm.settings import SlurmSettings
+
+pytestmark = pytest.mark.real
 
 SBATCH = """\
 #!/bin/sh

@@ -10,6 +10,8 @@ from gateway.grids import checks
 from gateway.grids.contract import Blame, Shape
 from gateway.grids.slurm import KIND
 
+pytestmark = pytest.mark.real
+
 # What is tried by commands in `make test`; the rest by `make thorough`,
 # and of a newer Slurm all but its life by `make stress`.
 QUICK = {

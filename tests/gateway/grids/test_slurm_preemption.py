@@ -8,7 +8,7 @@ import pytest
 from slurm_support import pool_config, running
 from tests_support import wait_until
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.real]
 
 SCALE = {"min": 4, "max": 4, "pilot_slots": 2, "idle": "0s"}
 LATE_S = 40.0

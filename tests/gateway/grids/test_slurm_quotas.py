@@ -12,7 +12,7 @@ from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
 from gateway.grids.slurm import KIND
 
 # The cluster alone takes seconds to begin; what is decided is held by test_slurm_pure too.
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.real]
 
 SHAPE = Shape(1, 64 << 20)
 BOOKS = (

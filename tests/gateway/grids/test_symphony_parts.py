@@ -135,6 +135,7 @@ def test_the_package_is_the_same_whenever_it_is_built():
         assert {entry.mtime for entry in tar} == {0}
 
 
+@pytest.mark.real
 @pytest.mark.slow
 def test_what_is_in_the_package_needs_nothing_else(tmp_path):
     with tarfile.open(fileobj=BytesIO(build_package())) as tar:

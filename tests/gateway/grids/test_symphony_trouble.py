@@ -22,7 +22,7 @@ from gateway.grids.symphony.side import SideWay
 
 cloudpickle.register_pickle_by_value(engine_checks)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-pytestmark = pytest.mark.thorough  # half a minute, in all
+pytestmark = [pytest.mark.thorough, pytest.mark.real]  # half a minute, in all
 LIMIT_S = 40.0
 
 

@@ -32,6 +32,7 @@ def tables_of(path: Path) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("acknowledgements", [1, 300, 3_000])
 def test_kill_9_takes_nothing_that_was_acknowledged(tmp_path: Path, acknowledgements: int) -> None:
@@ -52,6 +53,7 @@ def test_kill_9_takes_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
     assert kept == [(n, 1, b"%d" % n) for n in range(len(charged))]
 
 
+@pytest.mark.real
 @pytest.mark.slow
 def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
@@ -157,6 +159,7 @@ def test_every_column_of_the_code_is_stored_as_the_migrations_declare_it(
     assert declarations(migrated) == declarations(created)
 
 
+@pytest.mark.real
 def test_opening_what_is_up_to_date_changes_nothing_and_loads_no_alembic(tmp_path: Path) -> None:
     url = url_of(tmp_path / "ledger.db")
     SqlStore(url).close()

@@ -21,11 +21,11 @@ from gateway.ledger.records import UsageRecord
 from gateway.ledger.store import SqlStore
 from gateway.ledger.tables import SCHEMA_VERSION, metadata
 
-DEADLINE_S = 20
+DEADLINE_S = 200
 
 Usage = Callable[..., UsageRecord]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 @pytest.fixture

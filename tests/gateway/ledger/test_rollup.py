@@ -413,6 +413,7 @@ def test_a_late_copy_changes_nothing_and_late_news_is_counted(
     assert audited(url).is_clean
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.thorough)])
 def test_kill_9_at_any_point_loses_nothing_and_it_goes_on_from_there(

@@ -460,7 +460,7 @@ def test_what_is_acknowledged_can_be_read(store: Store, usage: Usage) -> None:
         finished.set()
 
     store.write([usage()], False, read)
-    assert finished.wait(20)
+    assert finished.wait(200)
     assert seen == [1]
 
 

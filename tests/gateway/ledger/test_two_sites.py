@@ -396,6 +396,6 @@ def test_two_sites_agree_on_postgresql(postgres):
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_two_sites_agree_whatever_happens_for_long(new_files):
     run(new_files, 200, 40)

@@ -14,6 +14,8 @@ from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.tables import usage
 
+pytestmark = pytest.mark.real
+
 BUNDLES = (200, 3_000)  # that are booked between two kills
 REPEATED = 100
 
@@ -89,7 +91,7 @@ def test_the_books_survive_a_few_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_books_survive_fifty_kills(kind: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)

@@ -15,7 +15,7 @@ from gateway.ledger.errors import StoreFailed
 from gateway.ledger.records import BundleKept, UsageRecord
 from gateway.ledger.store import SqlStore, Store
 
-DEADLINE_S = 20
+DEADLINE_S = 200
 FULL, NORMAL = 2, 1  # as SQLite numbers them
 
 Commit = Callable[..., None]

@@ -36,7 +36,7 @@ from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW, Session
 from gateway.worker.cgroups import CgroupsUnavailable, open_cgroups
 
-DEADLINE_S = 20.0
+DEADLINE_S = 200.0
 MAKING_S = 60.0  # of an environment
 
 

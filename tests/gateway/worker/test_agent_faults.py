@@ -9,6 +9,8 @@ import cloudpickle
 import pytest
 from tests_support import written
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -122,7 +124,7 @@ def test_a_function_that_kills_when_it_is_unpickled(gateway, start_agent):
 def test_a_report_that_is_swallowed(gateway, start_agent):
     start_agent(gateway)
     calls = [(promises_more_than_comes,), (GOOD,)]
-    work = gateway.assign(gateway.guest(), act, calls).wait(40)
+    work = gateway.assign(gateway.guest(), act, calls).wait(300)
     assert outcomes(work) == {0: "crash", 1: GOOD}
 
 
@@ -303,5 +305,5 @@ def test_an_agent_whose_slots_cannot_start_says_so_and_ends(gateway, start_agent
     (tmp_path / "cloudpickle.py").write_text("raise ImportError('it is broken')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     agent = start_agent(gateway, 1, PYTHONPATH=path)
-    assert agent.process.wait(20) == 1
+    assert agent.process.wait(200) == 1
     assert "it is broken" in agent.text()

@@ -4,9 +4,12 @@ import sys
 import time
 
 import cloudpickle
+import pytest
 
 from federation import deadline
 from federation.messages import Notice
+
+pytestmark = pytest.mark.real
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -16,6 +16,8 @@ from gateway.worker.host import Host
 from gateway.worker.pieces import Terms
 from gateway.worker.settings import AgentSettings
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

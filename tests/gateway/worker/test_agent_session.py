@@ -14,6 +14,8 @@ from federation.errors import SessionRefused
 from federation.messages import Bye, Drain, Report
 from gateway.worker.agent import NO_GATEWAY, REFUSED
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -101,7 +103,7 @@ def test_heartbeats_keep_an_idle_worker(open_gateway, start_agent):
     gateway = open_gateway(grace_s=4.0, heartbeat_s=0.1)
     start_agent(gateway)
     guest = gateway.guest()
-    end_s = time.monotonic() + 6.0
+    end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:
         gateway.pump(0.05)
     assert gateway.assign(guest, act, [(1,)]).wait().values() == {0: 1}
@@ -138,7 +140,7 @@ def test_the_right_secret_lets_it_in(open_gateway, start_agent):
 def test_it_gives_up_when_told_to(gateway, start_agent):
     gateway.address += "-not-there"
     agent = start_agent(gateway, 1, "--give-up-s", "0.5")
-    assert agent.process.wait(20) == NO_GATEWAY
+    assert agent.process.wait(200) == NO_GATEWAY
     assert "no gateway answered" in agent.text()
     gateway.address = gateway.address.removesuffix("-not-there")
 
@@ -178,7 +180,7 @@ def test_a_signal_ends_it_also_when_its_gateway_is_silent(gateway, start_agent):
     agent = start_agent(gateway)
     gateway.guest()
     agent.process.send_signal(signal.SIGTERM)
-    assert agent.process.wait(20) == 0  # nobody has taken its goodbye
+    assert agent.process.wait(200) == 0  # nobody has taken its goodbye
 
 
 def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
@@ -189,7 +191,7 @@ def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     agent.process.send_signal(signal.SIGINT)
     gateway.wait_for(lambda: "once more" in agent.text())
     agent.process.send_signal(signal.SIGINT)
-    assert agent.process.wait(20) == 130
+    assert agent.process.wait(200) == 130
     ended(int(mark.read_text()))
 
 

@@ -9,6 +9,8 @@ import pytest
 from federation.messages import Drain, Pulse, PutFunction, Returned
 from federation.payload import Call
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -121,6 +121,7 @@ def real():
     found.close()
 
 
+@pytest.mark.real
 def test_a_group_really_holds_and_ends_what_is_in_it(real: Cgroups):
     group = real.make(Limits(MEMORY_BYTES, 1, 20))
     joins = "".join(f"echo $$ > {each}; " for each in group.entrances)
@@ -131,11 +132,11 @@ def test_a_group_really_holds_and_ends_what_is_in_it(real: Cgroups):
     # Out of its session, and out of its parent's sight: it ends with the group all the same.
     command = ["/bin/sh", "-c", f"{joins}setsid sleep 60 & sleep 60"]
     with subprocess.Popen(command, start_new_session=True) as process:
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 100
         while len(group.entrances[0].read_text().split()) < 3:
             assert time.monotonic() < end_s
         group.close()
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(100) == -signal.SIGKILL
     wait_until(lambda: group.close() or not any(f.exists() for f in group.folders), "it is gone")
 
 
@@ -152,6 +153,7 @@ def test_strays_of_agents_that_are_gone_are_taken_away(real: Cgroups):
     wait_until(lambda: sweep() or not stray.exists(), "it is taken away")
 
 
+@pytest.mark.real
 def test_an_agents_slots_are_held(real: Cgroups, gateway, start_agent):
     more = (
         "--memory",
@@ -201,10 +203,11 @@ def test_an_agents_slots_are_held(real: Cgroups, gateway, start_agent):
     folder = real.folders["memory"].parent / name
     assert folder.exists()
     agent.process.kill()
-    agent.process.wait(20)
+    agent.process.wait(200)
     wait_until(lambda: sweep() or not folder.exists(), "it is taken away")
 
 
+@pytest.mark.real
 def test_without_groups_a_worker_says_what_does_not_hold(
     gateway, start_agent, tmp_path, monkeypatch
 ):
@@ -213,6 +216,7 @@ def test_without_groups_a_worker_says_what_does_not_hold(
     assert "control groups" not in agent.text()
 
 
+@pytest.mark.real
 def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent, tmp_path):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
@@ -220,7 +224,7 @@ def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent, tmp_path):
 
     def cores(number, folder):
         (folder / str(number)).touch()
-        end_s = time.monotonic() + 15
+        end_s = time.monotonic() + 150
         while len(list(folder.iterdir())) < 2:  # until both run: in two slots
             assert time.monotonic() < end_s
         return tuple(os.sched_getaffinity(0))

@@ -26,6 +26,7 @@ def visible_to_both(folder, number):
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+@pytest.mark.real
 def test_a_task_sees_the_gpus_that_it_holds_and_no_others(gateway, start_agent, tmp_path):
     start_agent(gateway, 3, "--tags", "gpu=2", "--gpus", "GPU-a,GPU-b", CUDA_VISIBLE_DEVICES="7")
     guest = gateway.guest()
@@ -44,6 +45,7 @@ def test_a_task_sees_the_gpus_that_it_holds_and_no_others(gateway, start_agent, 
     assert gateway.assign(guest, visible, [()]).wait().values() == {0: ""}
 
 
+@pytest.mark.real
 def test_a_worker_without_gpus_leaves_the_variable_alone(gateway, start_agent):
     start_agent(gateway, 1, CUDA_VISIBLE_DEVICES="7")
     work = gateway.assign(gateway.guest(), visible, [()], holds="gpu=1")

@@ -10,6 +10,8 @@ from gateway.worker import process
 from gateway.worker.launch import Launch
 from gateway.worker.process import SlotProcess
 
+pytestmark = pytest.mark.real
+
 CLOSES = """
 import socket, sys, time
 socket.socket(socket.AF_UNIX).connect(sys.argv[1])
@@ -52,7 +54,7 @@ async def has_come(slot):
 @pytest.mark.parametrize("python", ["", "3.11"])
 async def test_one_that_takes_nothing_is_ended_and_nobody_else_is_the_worse(tmp_path, python):
     slot = start(tmp_path, CLOSES, python)
-    with trio.fail_after(20):
+    with trio.fail_after(200):
         await slot.run(lambda _: None)
     await slot.close()
     assert slot.failure == "environment"
@@ -61,7 +63,7 @@ async def test_one_that_takes_nothing_is_ended_and_nobody_else_is_the_worse(tmp_
 async def test_one_that_sends_another_is_ended_by_its_runtime(tmp_path, monkeypatch, ended):
     monkeypatch.setattr(process, "RUNTIME_LINGER_S", 0.1)
     slot = start(tmp_path, SENDS_ANOTHER)
-    with trio.fail_after(20):
+    with trio.fail_after(200):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(slot.run, lambda _: None)
             await has_come(slot)
@@ -73,7 +75,7 @@ async def test_one_that_sends_another_is_ended_by_its_runtime(tmp_path, monkeypa
 async def test_so_is_one_that_is_closed(tmp_path, monkeypatch, ended):
     monkeypatch.setattr(process, "RUNTIME_LINGER_S", 0.1)
     slot = start(tmp_path, SENDS_ANOTHER)
-    with trio.fail_after(20):
+    with trio.fail_after(200):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(slot.run, lambda _: None)
             await has_come(slot)

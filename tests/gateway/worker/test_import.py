@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real
+
 
 def test_an_agent_is_light():
     code = "import gateway.worker.agent, sys; print('\\n'.join(sys.modules))"

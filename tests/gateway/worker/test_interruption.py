@@ -14,6 +14,8 @@ from federation.messages import Bye, Drain
 from gateway.worker.interruption import RISK, Interruption, read_action
 from gateway.worker.metadata import Metadata, MetadataError
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

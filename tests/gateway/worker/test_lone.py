@@ -9,6 +9,8 @@ import pytest
 
 from gateway.worker.lone import Calls, LoneSlot
 
+pytestmark = pytest.mark.real
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

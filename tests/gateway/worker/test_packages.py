@@ -20,7 +20,7 @@ from gateway.worker import packages
 from gateway.worker.rules import Rules
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 PYTHON = packages.PYTHON
 
 

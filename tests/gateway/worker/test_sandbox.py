@@ -16,6 +16,8 @@ from gateway.worker.seccomp import no_user_namespaces
 
 pytestmark = pytest.mark.real
 
+pytestmark = pytest.mark.real
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 BUBBLEWRAP = ["--environments", Rules(sandbox="bubblewrap").to_json()]
 
@@ -302,14 +304,14 @@ def test_it_dies_with_its_agent(gateway, shut, ended):
 
     found = gateway.wait_for(at_work)
     agent.process.kill()
-    agent.process.wait(10)
+    agent.process.wait(100)
     for each in found:
         ended(each.pid)
 
 
 def test_without_bubblewrap_a_worker_that_needs_it_does_not_start(gateway, start_agent, tmp_path):
     agent = start_agent(gateway, 1, *BUBBLEWRAP, PATH=str(tmp_path))
-    assert agent.process.wait(20) == 1
+    assert agent.process.wait(200) == 1
     assert "no bubblewrap" in agent.text()
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.real
+
 NOBODY = 65534
 # As an agent of an ordinary user begins: root's right to look at everything is given up first, and
 # the kernel is told that this is a process like any other, which the change of user undoes.

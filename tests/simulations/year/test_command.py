@@ -51,7 +51,6 @@ def test_what_is_worse_is_told_as_worse():
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
 def test_a_report_is_written_with_its_figures_and_pictures(tmp_path):
     told = []
     code = command.main(

@@ -12,7 +12,7 @@ from simulations.year.scenario import Scenario
 from simulations.year.world import Year
 
 # Tens of seconds where nobody else works.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.thorough]
 
 # Two working days of January: many programs are new to everybody, so work has to make room.
 TWO_DAYS = Scenario(days=2, begin_day=8)
@@ -83,6 +83,7 @@ def test_equal_seeds_give_equal_figures():
     assert one == other
 
 
+@pytest.mark.real
 def test_equal_seeds_give_equal_reports_in_every_process(tmp_path):
     command = [sys.executable, "-m", "simulations", "year", "--days", "1", "--from-day", "8"]
     texts = []

@@ -7,6 +7,8 @@ import pytest
 
 from gateway.grids import checks
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def bench(ec2, configure):

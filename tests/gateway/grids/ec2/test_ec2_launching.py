@@ -51,12 +51,13 @@ def run(text, folder, **programs):
     path = {"PATH": f"{folder}:/usr/bin:/bin"}
     with subprocess.Popen(["bash", "-c", text], env=path, start_new_session=True) as process:
         try:
-            return process.wait(20)
+            return process.wait(200)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.real
 def test_user_data_gives_the_environment_as_it_is_and_ends_the_instance(launch, tmp_path):
     text = script(replace(CONFIG, python=str(tmp_path / "python")), launch)
     run(text, tmp_path, python=f'printf %s "$ODD" > {tmp_path}/seen; exit 3')
@@ -64,11 +65,13 @@ def test_user_data_gives_the_environment_as_it_is_and_ends_the_instance(launch, 
     assert (tmp_path / "off").read_text() == "-h now\n"
 
 
+@pytest.mark.real
 def test_an_instance_ends_also_when_its_head_does(launch, tmp_path):
     assert run(script(replace(CONFIG, user_data_head="exit 7"), launch), tmp_path) == 7
     assert (tmp_path / "off").exists()
 
 
+@pytest.mark.real
 def test_an_instance_ends_also_when_its_head_hangs(launch, tmp_path):
     text = script(
         replace(CONFIG, user_data_head=f"until [ -e {tmp_path}/off ]; do :; done"), launch
@@ -78,6 +81,7 @@ def test_an_instance_ends_also_when_its_head_hangs(launch, tmp_path):
     assert (tmp_path / "off").exists()
 
 
+@pytest.mark.real
 def test_a_head_that_has_ended_is_not_waited_for(launch, tmp_path):
     config = replace(CONFIG, user_data_head=":", python=str(tmp_path / "python"))
     text = script(config, launch).replace("sleep 1800", "sleep 1")
@@ -85,6 +89,7 @@ def test_a_head_that_has_ended_is_not_waited_for(launch, tmp_path):
     assert not (tmp_path / "too-soon").exists()
 
 
+@pytest.mark.real
 def test_a_worker_is_told_before_the_time_is_over_and_then_it_is(launch, tmp_path):
     config = replace(CONFIG, python=str(tmp_path / "python"))
     text = script(config, launch, 36_000.0)
@@ -104,6 +109,7 @@ def test_with_a_file_on_the_instance_no_secret_is_in_user_data(launch):
     assert ". /etc/gridfed/worker.env || exit 1" in text
 
 
+@pytest.mark.real
 def test_a_user_can_not_ask_for_metadata_or_nothing_runs(launch, tmp_path):
     text = script(replace(CONFIG, user="worker", python=str(tmp_path / "python")), launch)
     assert "OUTPUT -d 169.254.169.254 -m owner --uid-owner worker -j REJECT || exit 1" in text

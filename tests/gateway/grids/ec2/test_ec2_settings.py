@@ -112,6 +112,7 @@ def test_what_is_refused(change, says):
         read({**TABLE, **change})
 
 
+@pytest.mark.real
 def test_the_sdk_is_imported_by_who_opens_such_a_pool_alone():
     code = "import sys, gateway.grids.ec2, gateway.grids.ec2.host; sys.exit('boto3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

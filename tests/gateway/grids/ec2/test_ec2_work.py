@@ -12,6 +12,8 @@ from tests_support import wait_until
 
 from gateway.grids.contract import Order, Shape, Stand
 
+pytestmark = pytest.mark.real
+
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

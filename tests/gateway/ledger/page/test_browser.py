@@ -8,7 +8,7 @@ import pytest
 from browser_support import Browser
 from PIL import Image
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 _BOXES = """[...document.images].map(each => {
   const box = each.getBoundingClientRect();
