@@ -122,13 +122,16 @@ class Board:
             return
         fetch = self._fetches.get(notice.topic)
         if fetch is not None and fetch.notice.age >= notice.age:
-            if fetch.notice.age == notice.age and teller != fetch.asked:
+            # Also who tells of an older one: the newest there is may be somebody's invention.
+            if teller != fetch.asked and teller not in fetch.tellers:
                 fetch.tellers.append(teller)
             return
         if fetch is None and len(self._fetches) >= self._knobs.fetches_max:
             return  # the next full exchange brings it up again
         again_s = now + self._knobs.fetch_s
-        self._fetches[notice.topic] = Fetch(notice, teller, again_s)
+        others = [] if fetch is None else [fetch.asked, *fetch.tellers]
+        tellers = deque((each for each in others if each != teller), maxlen=TELLERS_MAX)
+        self._fetches[notice.topic] = Fetch(notice, teller, again_s, tellers)
         self._spreading.ask(teller, notice.topic)
         self._set_timer(again_s)
 

@@ -38,6 +38,20 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """A session with a peer is open, until `Disconnected` or `Unreachable`."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A session with a peer was closed because nobody needed it: nothing was lost."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Get to know the others through these, which are admitted."""
 
@@ -71,7 +85,8 @@ class Expelled:
     site: str
 
 
-Event = Started | Tick | Heard | Unreachable | Join | Leave | Announce | Admitted | Expelled
+OfPeer = Heard | Connected | Disconnected | Unreachable
+Event = Started | Tick | OfPeer | Join | Leave | Announce | Admitted | Expelled
 
 
 # --- effects -------------------------------------------------------------------------------------
@@ -110,12 +125,13 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """The others know a later life of ours: our disk was set back, or somebody has our keys.
+    """A peer knows a later life of ours: our disk was set back, somebody has our keys, or it lies.
 
     Our incarnation is above it now; what else was lost with the disk is for others to say.
     """
 
     incarnation: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ SWIM with Lifeguard's corrections, over links instead of datagrams:
     Tick ──► probe one neighbour: Ping ──► Ack
                no answer ──► PingRequest to its other neighbours ──► Ack, or Nack
                  none ──► suspect it, tell all ──► it objects (a higher incarnation), or is dead
+               others say that it is dead, or has left ──► suspect it
     Gossip: claims go to every neighbour at once; notices too, and who lacks the bulletin fetches it
     Exchange: now and then all is compared with one member, which repairs what was lost
 
@@ -48,12 +49,15 @@ from federation.happenings import (
     Admitted,
     Announce,
     Changed,
+    Connected,
+    Disconnected,
     Effect,
     Event,
     Expelled,
     Heard,
     Join,
     Leave,
+    OfPeer,
     Overtaken,
     Started,
     Tick,
@@ -68,6 +72,7 @@ from federation.timetable import Timer, Timetable
 
 # An incarnation is a boot and, below it, how often the member had to object in that life.
 BOOT_SHIFT: Final = 20
+BOOT_MAX: Final = (INCARNATION_MAX >> BOOT_SHIFT) - 1
 SEEDS_ASKED: Final = 3
 REAP_EVERY_S: Final = 600.0
 
@@ -80,11 +85,22 @@ class Membership:
         incarnation: to begin with; above any of an earlier life: `boot << BOOT_SHIFT`.
         knobs: see federation.probing.
         rng: for order and drawing; equal seeds give equal runs.
+        boot_max: the latest life that a site can be in now; what others say of a later one is not
+            believed, unless the site itself says so.
     """
 
-    def __init__(self, me: str, incarnation: int, knobs: Knobs, rng: Random) -> None:
+    def __init__(
+        self,
+        me: str,
+        incarnation: int,
+        knobs: Knobs,
+        rng: Random,
+        boot_max: Callable[[], float] = lambda: BOOT_MAX,
+    ) -> None:
         self.me = me
         self.incarnation = incarnation
+        self._boot_max = boot_max
+        self._connected: set[str] = set()
         self._knobs = knobs
         self._rng = rng
         self._timetable = timetable = Timetable()
@@ -149,13 +165,10 @@ class Membership:
         if self._left:
             return []
         match event:
-            case Heard(peer, message):
-                if peer in self._roster.admitted:
-                    self._hear(peer, message, now)
+            case Heard() | Connected() | Disconnected() | Unreachable():
+                self._handle_peer(event, now)
             case Tick():
                 self._wake(now)
-            case Unreachable(peer):
-                self._miss(peer, now)
             case Announce(bulletin):
                 self._board.announce(bulletin)
             case Admitted(sites, direct):
@@ -175,6 +188,19 @@ class Membership:
                 self._spreading.effects.append(WakeAt(next_s))
         effects, self._spreading.effects = self._spreading.effects, []
         return effects
+
+    def _handle_peer(self, event: OfPeer, now: float) -> None:
+        match event:
+            case Heard(peer, message):
+                if peer in self._roster.admitted:
+                    self._hear(peer, message, now)
+            case Connected(peer):
+                self._connected.add(peer)
+            case Disconnected(peer):
+                self._connected.discard(peer)
+            case Unreachable(peer):
+                self._connected.discard(peer)
+                self._miss(peer, now)
 
     def _come_or_go(self, event: Started | Join | Leave, now: float) -> None:
         match event:
@@ -270,10 +296,42 @@ class Membership:
         if site == self.me:
             self._object(claim, source)
             return
-        if site not in self._roster.admitted:
+        if site not in self._roster.admitted or not self._is_believable(claim, source):
             return
         if claim.state is State.SUSPECT and source is not None and not self._may_accuse(claim):
             claim = replace(claim, by=source)
+        has_left = claim.state is State.LEFT
+        if source is not None and self._buries(claim, source):
+            claim = replace(claim, state=State.SUSPECT, by=source)
+        self._weigh(claim, source, now, quiet=quiet)
+        suspicion = self._roster.suspicions.get(site)
+        if has_left and suspicion and claim.incarnation == self._roster.members[site].incarnation:
+            suspicion.verdict = State.LEFT
+
+    def _buries(self, claim: Claim, source: str) -> bool:
+        """Whether somebody else says that a member is gone which is here for all that we know.
+
+        That is a suspicion, and no more: after a partition both sides would bury each other, and a
+        liar whomever it likes. Who is wrongly suspected objects.
+        """
+        is_hearsay = source != claim.site
+        return is_hearsay and claim.state not in PRESENT and self.state(claim.site) in PRESENT
+
+    def _is_believable(self, claim: Claim, source: str | None) -> bool:
+        """Whether a member can be in the life that a claim is about.
+
+        Otherwise one lie would put an incarnation into the world which nobody can surpass. A site's
+        own word counts, and so does a life in which it has signed something.
+        """
+        if source is None or source == claim.site:
+            return True
+        member = self._roster.members.get(claim.site)
+        boot = claim.incarnation >> BOOT_SHIFT
+        return boot <= self._boot_max() or (member is not None and boot <= member.boot)
+
+    def _weigh(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
+        """Compare a believable claim about another with what we hold."""
+        site = claim.site
         member = self._roster.members.get(site)
         rank = (claim.incarnation, claim.state)
         if member is None or rank > member.rank:
@@ -300,24 +358,33 @@ class Membership:
         if claim.state is State.SUSPECT:
             self._watch(site)
             self._prober.hurry(site)
+            if source is not None and site in self._connected and site not in self.neighbours:
+                self._spreading.send(site, Gossip(News((claim,))))  # it objects, if it is there
         if old is not claim.state and not (old is None and claim.state not in PRESENT):
             self._spreading.effects.append(Changed(site, old, claim.state))
         if not quiet:
             self._spreading.claims.put((site, ""), claim, source)
 
     def _object(self, claim: Claim, source: str | None) -> None:
-        """Somebody speaks of ourselves: object to what is wrong, with a higher incarnation."""
+        """Somebody speaks of ourselves: object to what is wrong, with a higher incarnation.
+
+        A life that we can't be in is no more believed by others than by us: there is no need to
+        object to that.
+        """
         if (claim.incarnation, claim.state) <= (self.incarnation, State.ALIVE):
             if claim.incarnation < self.incarnation and source is not None:
                 self._spreading.claims.tell(source, (self.me, ""), self._own_claim())
             return
-        if claim.incarnation >> BOOT_SHIFT > self.incarnation >> BOOT_SHIFT:
-            self._spreading.effects.append(Overtaken(claim.incarnation))
+        boot, own = claim.incarnation >> BOOT_SHIFT, self.incarnation >> BOOT_SHIFT
+        if boot > max(own, self._boot_max()):
+            if source is not None:
+                self._spreading.send(source, Gossip(News((self._own_claim(),))))
+            return
+        if boot > own:
+            self._spreading.effects.append(Overtaken(claim.incarnation, source or self.me))
         elif claim.state is not State.ALIVE:
             self._prober.feel(1)
-        if self.incarnation == INCARNATION_MAX:
-            return  # somebody lies; what is above would be refused as a breach of the protocol
-        self.incarnation = min(claim.incarnation + 1, INCARNATION_MAX)
+        self.incarnation = claim.incarnation + 1
         self._spreading.claims.put((self.me, ""), self._own_claim(), None)
         if source is not None and source not in self.neighbours:
             self._spreading.send(source, Gossip(News((self._own_claim(),))))
@@ -329,10 +396,8 @@ class Membership:
         return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
 
     def _on_exchanged(self, peer: str, news: News, now: float, *, is_answer: bool) -> None:
-        """Compare all. That somebody is dead, and we have not heard it, counts as suspicion:
-
-        after a partition both sides would bury each other otherwise. What an answer says of
-        members that we did not know, others know: it is not passed on.
+        """Compare all. What an answer says of members that we did not know is not passed on:
+        others know it.
         """
         if is_answer:
             self._seeds = ()
@@ -341,9 +406,7 @@ class Membership:
                 peer, answer_exchange(self._own_claim(), self._roster, self._board, news)
             )
         for claim in news.claims:
-            buries = claim.state is State.DEAD and self.state(claim.site) in PRESENT
-            softer = replace(claim, state=State.SUSPECT, by=peer) if buries else claim
-            self._merge(softer, peer, now, quiet=is_answer)
+            self._merge(claim, peer, now, quiet=is_answer)
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
@@ -355,6 +418,7 @@ class Membership:
         if silent and member and member.state in PRESENT:
             claim = Claim(silent, State.SUSPECT, member.incarnation, self.me)
             self._merge(claim, None, now)
+            self._roster.suspicions[silent].is_ours = True
         self._timetable.at(now + probe_every_s(self._knobs, self.health), Timer.PROBE)
         self._prober.begin(now)
 
@@ -371,8 +435,14 @@ class Membership:
         if suspicion.until_s(self._knobs, self.members) > now:
             self._watch(site)  # there are more members by now, or it is another suspicion
             return
-        incarnation = self._roster.members[site].incarnation
-        self._merge(Claim(site, State.DEAD, incarnation, self.me), None, now)
+        claim = self._roster.claim_of(site)
+        if site in self._connected and not suspicion.is_ours:
+            # An open session outweighs hearsay: should it be gone, the session ends, too.
+            suspicion.since_s = now
+            self._watch(site)
+            self._spreading.send(site, Gossip(News((claim,))))
+            return
+        self._merge(replace(claim, state=suspicion.verdict, by=self.me), None, now)
 
     def _miss(self, peer: str, now: float) -> None:
         """There is no connection with a peer: what was on its way there counts as lost."""

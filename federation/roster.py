@@ -2,8 +2,9 @@
 
 States merge by the highest (incarnation, state): in any order and however often claims arrive,
 the outcome is the same. Only the member itself begins a new incarnation; so a suspect objects
-with one, the dead are not revived by old gossip, and a restart is told from an echo. The dead and
-those who left are remembered for as long as old claims may still be about.
+with one, the dead are not revived by old gossip, and a restart is told from an echo. That a present
+member is gone is a conclusion of our own, or its own word: what others say is a suspicion. The dead
+and those who left are remembered for as long as old claims may still be about.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,10 +34,15 @@ class Member:
 
 @dataclass(slots=True)
 class Suspicion:
-    """Since when a member is suspected, and who has said so."""
+    """Since when a member is suspected, who has said so, and what follows if it does not object.
+
+    `is_ours` is whether we have probed it ourselves in vain; all else is hearsay.
+    """
 
     since_s: float
     accusers: list[str] = field(default_factory=list)
+    verdict: State = State.DEAD  # or LEFT, when somebody says that it has left
+    is_ours: bool = False
 
     def until_s(self, knobs: Knobs, members: int) -> float:
         """How long it has to object."""

@@ -29,6 +29,8 @@ from federation.happenings import (
     Admitted,
     Announce,
     Changed,
+    Connected,
+    Disconnected,
     Event,
     Expelled,
     Heard,
@@ -68,6 +70,8 @@ ADVERT_MIN_S: Final = 0.25
 CHANGES_BYTES_S: Final = 16_000.0
 VALID_REFRESHES: Final = 3
 COMPLAINTS_MAX: Final = 1000
+# A site's lives are numbered by the second in which they begin: how far its clock may be ahead.
+BOOT_AHEAD_S: Final = 3600.0
 
 
 class Circle:
@@ -117,6 +121,7 @@ class Circle:
             registry.boot << BOOT_SHIFT,
             self._knobs,
             Random(seed),  # noqa: S311 - order and drawing, no secrets
+            lambda: surroundings.utc_s() + BOOT_AHEAD_S,
         )
         self._admit()
         self._handle(Started(()))
@@ -148,8 +153,12 @@ class Circle:
         self._learn(advert)
 
     def unreachable(self, site: str) -> None:
-        """There is no session with a site."""
+        """There is no session with a site: it was lost, or could not be had."""
         self._handle(Unreachable(site))
+
+    def parted(self, site: str) -> None:
+        """There is no session with a site, because nobody needed it."""
+        self._handle(Disconnected(site))
 
     def tick(self) -> None:
         """Time has passed: probes, suspicions, our own advert."""
@@ -161,6 +170,10 @@ class Circle:
 
     def met(self, site: str) -> None:
         """There is a new session with a site: what it alone may see is told it anew."""
+        self._handle(Connected(site))
+        self._show_anew(site)
+
+    def _show_anew(self, site: str) -> None:
         if site in readers(self._shows):
             self._shown = None
 
@@ -231,7 +244,7 @@ class Circle:
                     continue
                 if origin == teller:
                     raise
-                self._complain(teller, origin, error)
+                self._complain(teller, origin, f"{teller} passed on what is not believed: {error}")
                 continue
             header = opened.header
             said = (header.source, header.kind, header.boot)
@@ -244,12 +257,12 @@ class Circle:
             kept.append(each)
         return Bulletins(tuple(kept))
 
-    def _complain(self, teller: str, origin: str, error: Untrusted) -> None:
+    def _complain(self, teller: str, origin: str, line: str) -> None:
         """Tell people once of each pair: others can cause it as often as they like."""
         pair = teller, origin
         if pair not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
             self._complaints.add(pair)
-            self._say(f"{teller} passed on what is not believed: {error}")
+            self._say(line)
 
     # --- what is done about it -----------------------------------------------------------------
 
@@ -267,10 +280,12 @@ class Circle:
                     self.neighbours = tuple(peers)
                 case WakeAt(at_s):
                     self._wake_s = at_s
-                case Overtaken():
-                    self._say(
-                        "the others know a later life of this site: was its disk set back? If it "
-                        "was not, somebody else has its keys"
+                case Overtaken(by=site):
+                    self._complain(
+                        site,
+                        self._peers.registry.site,
+                        f"{site} says that this site has been in a later life: if its disk was not "
+                        "set back, somebody else has its keys, or that is not true",
                     )
 
     def _send(self, peer: str, message: Message) -> None:
@@ -285,7 +300,7 @@ class Circle:
             if held is not None:
                 self._learn(_advert_of(held))
         if new is State.ALIVE:
-            self.met(site)
+            self._show_anew(site)
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
 

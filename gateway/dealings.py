@@ -158,6 +158,8 @@ class Dealings:
                     self._hear_guest(guest, message)
                 case Left(guest, _) if self._guests.get(guest.name) is guest:
                     del self._guests[guest.name]
+                    if guest.name not in self._peers.links.up:
+                        self.circle.unreachable(guest.name)
         self._reception.act([])
 
     def _hear_guest(self, guest: Guest, message: Any) -> None:
@@ -183,8 +185,9 @@ class Dealings:
                     self._peers.links.drop(site, f"protocol error: {error}")
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._peers.links.drop(site, self._fault(message, error))
-            case LinkDown(is_idle=True):
-                return
+            case LinkDown(site, is_idle=True):
+                if site not in self._guests:
+                    self.circle.parted(site)
             case LinkDown(site):
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
                 if site not in self._guests:

@@ -43,6 +43,7 @@ TICK: Final = Tick()
 # An advert of a site with two pools, nearly all their fields in use, in its envelope.
 BULLETIN_BYTES: Final = 1000
 PRUNE_S: Final = 60.0
+BOOTS_AHEAD: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,12 @@ class World:
             self.boots[number] << BOOT_SHIFT,
             self.knobs,
             Random(self._seed * 1_000_003 + number * 101 + self.boots[number]),
+            self.boot_max,
         )
+
+    def boot_max(self) -> float:
+        """The latest life that a site can be in now: like an epoch second it goes up with time."""
+        return BOOTS_AHEAD + self.now
 
     def _start_all(self) -> None:
         known = tuple(Claim(site, State.ALIVE, self._incarnation) for site in self.sites)

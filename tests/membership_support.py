@@ -4,7 +4,7 @@ from random import Random
 
 from federation.gossip import Bulletin, Claim, Gossip, News, Notice, State, Topic
 from federation.happenings import Admitted, Heard, Send, Started, Tick, WakeAt
-from federation.membership import Membership
+from federation.membership import BOOT_MAX, Membership
 from federation.probing import Knobs
 
 ME = "site-me"
@@ -31,9 +31,10 @@ def bulletin(site, version=1, name="gpu", boot=1, body=b"signed"):
 class Looked:
     """One member under a clock that stands still unless it is moved."""
 
-    def __init__(self, others=OTHERS, knobs=None, seed=1, known=None):
+    def __init__(self, others=OTHERS, knobs=None, seed=1, known=None, boot_max=BOOT_MAX):
         self.now = 0.0
-        self.core = Membership(ME, INCARNATION, knobs or Knobs(), Random(seed))
+        knobs = knobs or Knobs()
+        self.core = Membership(ME, INCARNATION, knobs, Random(seed), lambda: boot_max)
         self.effects = []
         self.wake_s = None
         self.feed(Admitted(tuple(others)))

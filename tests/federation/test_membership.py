@@ -10,6 +10,7 @@ from membership_support import (
     ME,
     OTHERS,
     Looked,
+    bulletin,
     claim,
     dead,
     sends,
@@ -20,6 +21,7 @@ from membership_support import (
 from federation.gossip import (
     INCARNATION_MAX,
     Ack,
+    Bulletins,
     Claim,
     Exchange,
     Gossip,
@@ -32,6 +34,8 @@ from federation.gossip import (
 from federation.happenings import (
     Admitted,
     Changed,
+    Connected,
+    Disconnected,
     Expelled,
     Join,
     Keep,
@@ -292,17 +296,24 @@ def test_a_suspect_is_told_by_the_ping_and_clears_itself_by_the_answer() -> None
     assert looked.core.state("site-a") is State.ALIVE
 
 
+def bury(looked, site):
+    """It is suspected, does not object, and counts as dead."""
+    looked.told("site-b", suspect(site))
+    looked.pass_s(30.0, silence(site))
+    assert looked.core.state(site) is State.DEAD
+
+
 def test_a_dead_member_that_speaks_is_told_that_it_is_dead() -> None:
     looked = Looked()
-    looked.told("site-b", dead("site-a"))
+    bury(looked, "site-a")
     effects = looked.hear("site-a", Ping(1))
     (answer,) = sends(effects, Ack)
-    assert answer.message.news.claims[0] == dead("site-a")
+    assert answer.message.news.claims[0] == dead("site-a", by=ME)
 
 
 def test_the_dead_live_again_by_a_higher_incarnation() -> None:
     looked = Looked()
-    looked.told("site-b", dead("site-a"))
+    bury(looked, "site-a")
     effects = looked.told("site-c", claim("site-a", State.ALIVE, INCARNATION + 1))
     assert Changed("site-a", State.DEAD, State.ALIVE) in effects
     assert "site-a" in looked.core.neighbours
@@ -310,31 +321,111 @@ def test_the_dead_live_again_by_a_higher_incarnation() -> None:
 
 def test_the_dead_are_not_revived_by_old_gossip() -> None:
     looked = Looked()
-    looked.told("site-b", dead("site-a"))
+    bury(looked, "site-a")
     looked.told("site-c", claim("site-a"))
     assert looked.core.state("site-a") is State.DEAD
 
 
 def test_who_is_behind_is_told_so() -> None:
     looked = Looked()
-    looked.told("site-b", dead("site-a"))
-    looked.pass_s(10.0, ack_all)
+    bury(looked, "site-a")
     effects = looked.told("site-c", claim("site-a"))
-    assert told_of(effects, "site-a") == [("site-c", dead("site-a"))]
+    assert told_of(effects, "site-a") == [("site-c", dead("site-a", by=ME))]
 
 
 def test_another_life_of_ours_is_reported_and_surpassed() -> None:
     looked = Looked()
     later = 7 << BOOT_SHIFT
-    assert Overtaken(later) in looked.told("site-a", claim(ME, State.ALIVE, later))
+    assert Overtaken(later, "site-a") in looked.told("site-a", claim(ME, State.ALIVE, later))
     assert looked.core.incarnation == later + 1
 
 
-def test_no_lie_makes_us_say_what_others_would_refuse() -> None:
-    looked = Looked()
+# --- lies ----------------------------------------------------------------------------------------
+
+LAST_BOOT = 9  # in which a site can be now
+HIGHEST = [INCARNATION_MAX, INCARNATION_MAX - 1, (LAST_BOOT + 1) << BOOT_SHIFT]
+EDGE = ((LAST_BOOT + 1) << BOOT_SHIFT) - 1  # the highest that is believed
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("incarnation", HIGHEST)
+def test_no_lie_makes_us_say_what_others_would_refuse(state, incarnation) -> None:
+    looked = Looked(boot_max=LAST_BOOT)
     for _ in range(3):
-        looked.told("site-a", dead(ME, INCARNATION_MAX))
-    assert looked.core.incarnation == INCARNATION_MAX
+        effects = looked.told("site-a", claim(ME, state, incarnation, by="site-b"))
+        assert ("site-a", claim(ME)) in told_of(effects, ME)  # it is told better
+    assert looked.core.incarnation == INCARNATION
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("incarnation", HIGHEST)
+def test_what_others_say_of_a_life_that_cannot_be_is_not_believed(state, incarnation) -> None:
+    looked = Looked(boot_max=LAST_BOOT)
+    lie = claim("site-a", state, incarnation, by="site-b")
+    assert not told_of(looked.told("site-b", lie), "site-a")
+    assert not told_of(looked.hear("site-b", Exchange(True, News((lie,)))), "site-a")
+    assert claim("site-a") in looked.core.claims()
+
+
+def test_a_site_is_believed_itself_in_whatever_life_it_is() -> None:
+    """One whose clock was wrong when it started."""
+    looked = Looked(boot_max=LAST_BOOT)
+    later = claim("site-a", State.ALIVE, 100 << BOOT_SHIFT)
+    looked.told("site-a", later)
+    assert later in looked.core.claims()
+
+
+def test_others_are_believed_about_a_life_in_which_a_site_has_signed_something() -> None:
+    looked = Looked(boot_max=LAST_BOOT)
+    looked.hear("site-b", Bulletins((bulletin("site-a", boot=100),)))
+    accusation = suspect("site-a", 100 << BOOT_SHIFT)
+    looked.told("site-b", accusation)
+    assert accusation in looked.core.claims()
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+@pytest.mark.parametrize("incarnation", [INCARNATION, INCARNATION + 7, EDGE])
+def test_that_another_is_gone_is_a_suspicion_to_which_it_can_object(state, incarnation) -> None:
+    looked = Looked(boot_max=LAST_BOOT)
+    looked.told("site-b", claim("site-a", state, incarnation, by="site-b"))
+    assert looked.core.state("site-a") is State.SUSPECT
+    looked.told("site-a", claim("site-a", State.ALIVE, incarnation + 1))
+    assert looked.core.state("site-a") is State.ALIVE
+
+
+def test_who_says_itself_that_it_leaves_has_left_at_once() -> None:
+    looked = Looked()
+    looked.told("site-a", claim("site-a", State.LEFT))
+    assert looked.core.state("site-a") is State.LEFT
+
+
+def test_who_has_left_as_others_say_and_does_not_object_has_left() -> None:
+    looked = Looked()
+    looked.told("site-b", claim("site-a", State.LEFT))
+    looked.pass_s(30.0, silence("site-a"))
+    assert looked.core.state("site-a") is State.LEFT
+
+
+@pytest.mark.parametrize("gone", [Unreachable, Disconnected])
+def test_an_open_session_outweighs_what_others_say(gone) -> None:
+    looked = Looked(others=(*OTHERS, "far-away"), knobs=Knobs(rings=1))
+    far = next(site for site in looked.core._roster.members if site not in looked.core.neighbours)
+    looked.feed(Connected(far))
+    effects = looked.told("site-b", dead(far))
+    assert (far, suspect(far)) in told_of(effects, far)  # it is asked to object
+    looked.told("site-c", dead(far))
+    looked.pass_s(60.0, ack_all)
+    assert looked.core.state(far) is State.SUSPECT
+    looked.feed(gone(far))
+    looked.pass_s(60.0, ack_all)
+    assert looked.core.state(far) is State.DEAD
+
+
+def test_our_own_probes_outweigh_an_open_session() -> None:
+    looked = Looked()
+    looked.feed(Connected("site-a"))
+    looked.pass_s(60.0, silence("site-a"))
+    assert looked.core.state("site-a") is State.DEAD
 
 
 # --- merging -------------------------------------------------------------------------------------
@@ -357,10 +448,10 @@ some_claims = st.lists(
 def test_claims_merge_alike_in_any_order_and_however_often(claims, random) -> None:
     outcomes = set()
     for order in itertools.islice(itertools.permutations(claims), 6):
-        looked = Looked(known=())
+        looked = Looked()
         repeated = [*order, random.choice(order)]
         looked.told("site-c", *repeated)
-        (held,) = looked.core.claims()
+        (held,) = (each for each in looked.core.claims() if each.site == "site-a")
         outcomes.add((held.state, held.incarnation))
     assert len(outcomes) == 1
 
@@ -403,7 +494,7 @@ def test_an_exchange_says_that_somebody_died_and_we_only_suspect() -> None:
 
 def test_the_dead_are_tried_now_and_then() -> None:
     looked = Looked()
-    looked.told("site-b", dead("site-a"))
+    bury(looked, "site-a")
     effects = looked.pass_s(12.0, ack_all)
     assert "site-a" in {each.peer for each in sends(effects, Exchange)}
 

@@ -197,6 +197,27 @@ def test_a_bulletin_that_does_not_come_is_asked_of_another() -> None:
     assert [each.peer for each in sends(effects, Want)] == ["site-b"]
 
 
+def test_a_notice_of_what_does_not_exist_keeps_nobody_from_the_newest_there_is() -> None:
+    looked = Looked()
+    wanted = bulletin("site-a", version=2)
+    invented = bulletin("site-a", version=1 << 60).notice
+    looked.told("site-b", notices=[invented])
+    looked.told("site-c", notices=[wanted.notice])
+    looked.told("site-b", notices=[invented])
+    effects = looked.pass_s(1.5)
+    assert [each.peer for each in sends(effects, Want)] == ["site-c"]
+    looked.hear("site-c", Bulletins((wanted,)))
+    assert looked.core.bulletin(wanted.notice.topic) == wanted
+
+
+def test_who_told_of_an_older_bulletin_is_asked_when_the_newer_does_not_come() -> None:
+    looked = Looked()
+    looked.told("site-c", notices=[bulletin("site-a", version=2).notice])
+    looked.told("site-b", notices=[bulletin("site-a", version=1 << 60).notice])
+    effects = looked.pass_s(1.5)
+    assert [each.peer for each in sends(effects, Want)] == ["site-c"]
+
+
 def test_a_lost_connection_makes_us_ask_another_at_once() -> None:
     looked = Looked()
     notice = bulletin("site-e").notice

@@ -6,13 +6,14 @@ import pytest
 from town import UTC_S, dear_and_cheap
 
 from federation import deals
+from federation.happenings import Connected, Disconnected, Unreachable
 from federation.session import Session
 from federation.slices import AskSlice
 from gateway.budgets.borrowing import Borrowing
 from gateway.dealings import Dealings
 from gateway.effects import Side
 from gateway.federation_config import FederationConfig
-from gateway.links import LinkDown
+from gateway.links import LinkDown, LinkUp
 from gateway.lobby import CameIn, Guest, Left, Said
 from gateway.pace import Pace
 from gateway.surroundings import Surroundings
@@ -42,7 +43,7 @@ class Office:
         )
         reception = SimpleNamespace(
             exchange=self.london.exchange,
-            outbox=SimpleNamespace(carrier=None),
+            outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
             config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
             act=lambda happened: None,
         )
@@ -133,3 +134,27 @@ def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     guest = office.meet("paris")
     office.dealings.hear_peers([Said(guest, asked)])
     assert office.expelled == ["paris: protocol error: 'ask-slice' that nobody signed"]
+
+
+def test_gossip_is_told_with_whom_a_session_is_open(office):
+    membership, told = office.dealings.circle.membership, []
+    handle = membership.handle
+    membership.handle = lambda event, now: told.append(event) or handle(event, now)
+    guest = office.meet("paris")
+    assert told.pop() == Connected("paris")
+    office._expel(guest, "enough")
+    assert told.pop() == Unreachable("paris")
+    office.dealings.hear_link(LinkUp("paris", resumed=False))
+    assert told.pop() == Connected("paris")
+    office.dealings.hear_link(LinkDown("paris", "it is over", is_idle=True))
+    assert told.pop() == Disconnected("paris")
+
+
+def test_gossip_is_told_of_no_end_while_the_other_session_is_open(office):
+    membership, told = office.dealings.circle.membership, []
+    office.meet("paris")
+    handle = membership.handle
+    membership.handle = lambda event, now: told.append(event) or handle(event, now)
+    for is_idle in (True, False):
+        office.dealings.hear_link(LinkDown("paris", "it is over", is_idle))
+    assert told == []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.gossip import Gossip, News, Ping, State, to_plain
+from federation.gossip import INCARNATION_MAX, Claim, Gossip, News, Ping, State, to_plain
 from federation.happenings import Heard, Send
-from federation.membership import Membership
+from federation.membership import BOOT_SHIFT, Membership
 from federation.probing import Knobs, retransmissions
 from federation.roster import Roster
 from federation.rumours import Rumours
@@ -173,6 +173,43 @@ def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
         ).stdout
 
     assert story("1") == story("2")
+
+
+# --- a member that lies ---------------------------------------------------------------------------
+
+
+def lie(world, liar, victim, state):
+    """The liar tells everybody, of ever higher incarnations."""
+    site, held = world.sites[victim], world.cores[victim].incarnation
+    highest = (int(world.boot_max()) + 1 << BOOT_SHIFT) - 1
+    for incarnation in (held, held + 1, held + 1000, highest, highest + 1, INCARNATION_MAX):
+        claim = Claim(site, state, incarnation, world.sites[3])
+        for number in range(len(world.sites)):
+            if number != liar:
+                world.feed(number, Heard(world.sites[liar], Gossip(News((claim,)))))
+        world.run(world.now + 0.5)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_member_can_have_another_taken_for_gone(state, seed) -> None:
+    print("seed", seed)
+    world = World(12, seed)
+    liar, victim = 0, 7
+    site = world.sites[victim]
+    world.run(10.0)
+    buried = []
+    world.on_changed = lambda number, effect: (
+        buried.append((world.now, number, effect))
+        if effect.site == site and effect.new not in (State.ALIVE, State.SUSPECT)
+        else None
+    )
+    for _ in range(2):
+        lie(world, liar, victim, state)
+        assert world.run_until(lambda: agree(world), world.now + 20.0)
+    assert not buried
+    world.crash(victim)  # and it is not kept alive by that either
+    assert world.run_until(lambda: agree(world), world.now + 60.0)
 
 
 # --- what would be caught ------------------------------------------------------------------------
