@@ -9,12 +9,14 @@ and questions about the site. The work is done by federation.engine.
 
 import atexit
 import concurrent.futures
+import contextlib
 import getpass
 import hashlib
 import os
 import random
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -213,6 +215,10 @@ class TaskFuture(concurrent.futures.Future[T]):
         self._stream = stream
         self.task = -1
 
+    def placed(self, stream: Stream, task: int) -> None:
+        """It is call `task` of this job now. For the engine."""
+        self._stream, self.task = stream, task
+
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         """What waiters and callbacks of the standard library are registered under."""
@@ -255,25 +261,45 @@ class TaskFuture(concurrent.futures.Future[T]):
         if self.done():
             return False
         span = (self.task, self.task + 1)
-        self._engine.cancel(self._stream, [span], stop=stop, timeout_s=LEAVE_S)
+        if self._engine.cancel(self._stream, [span], stop=stop, timeout_s=LEAVE_S):
+            with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+                super().exception(LEAVE_S)  # another thread may be about to set it
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> T:
-        """The task's result; waits for it. Raises what the task raised."""
-        self._wait(timeout)
-        if self._state == "FINISHED" and self._exception is None:
-            return cast("T", self._result)
-        return super().result(timeout=0 if timeout is not None else None)
+        """The task's result; waits for it. Raises what the task raised.
+
+        After a KeyboardInterrupt while it waits, the task is cancelled, and stopped if it runs, as
+        soon as nobody refers to the future any more: `submit(f).result()` in a notebook cell that
+        is interrupted leaves nothing in a slot. A future that is kept can be asked again.
+        """
+        try:
+            self._wait(timeout)
+            if self._state == "FINISHED" and self._exception is None:
+                return cast("T", self._result)
+            return super().result(timeout=0 if timeout is not None else None)
+        finally:
+            del self  # a traceback that leads through here must not keep the future
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the task raised, or None; waits for it."""
-        self._wait(timeout)
-        return super().exception(timeout=0 if timeout is not None else None)
+        try:
+            self._wait(timeout)
+            return super().exception(timeout=0 if timeout is not None else None)
+        finally:
+            del self  # as above
 
     def _wait(self, timeout: float | None) -> None:
         # The waiting thread drives the connection itself: no other thread has to be woken.
-        if not self.done() and not self._engine.closed:
-            self._engine.drive(self.done, timeout)
+        try:
+            if not self.done() and not self._engine.closed:
+                self._engine.drive(self.done, timeout)
+        except KeyboardInterrupt as interrupt:
+            self._engine.loosen(self._stream, self.task)
+            traceback.clear_frames(interrupt.__traceback__)
+            raise
+        finally:
+            del self  # as above
 
 
 class Client(concurrent.futures.Executor):
@@ -488,11 +514,8 @@ class Client(concurrent.futures.Executor):
         else:
             stream = self._stream(engine, function)
         future: TaskFuture[T] = TaskFuture(engine, stream)
-        task = engine.submit(stream, payload, future)
-        while task is None:  # the job was closed meanwhile: on to another
-            future._stream = self._stream(engine, function)
-            task = engine.submit(future._stream, payload, future)
-        future.task = task
+        while not engine.submit(stream, payload, future):
+            stream = self._stream(engine, function)  # the job was closed meanwhile: to another
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:

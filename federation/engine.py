@@ -21,6 +21,7 @@ import secrets
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from federation.errors import (
 )
 from federation.gateways import Itinerary, Loss
 from federation.handshake import PASSING_REFUSALS, Dialogue, Opened, SharedSecret
+from federation.ids import new_id
 from federation.messages import (
     MESSAGES,
     Answer,
@@ -70,6 +72,7 @@ ENVELOPE_BYTES: Final = 4096  # what a message may hold beside its one large pay
 BACKLOG_BYTES: Final = 1 << 20  # so much is packed ahead of what the window lets out
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # how long a goodbye may take
+_CANCELLED: Final = Ended("cancelled", "cancelled by this client")
 _ELSEWHERE: Final = "elsewhere"  # the code of a question whose gateway is not where we are
 
 _log = logging.getLogger("gridfed")
@@ -143,7 +146,7 @@ class Engine:
         self._request = 0
         self._kept: dict[str, Kept] = {}
         self._resolved: deque[tuple[Any, Outcome]] = deque()
-        self._abandoned: deque[Stream] = deque()
+        self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
         self._refusal: SessionRefused | None = None  # the last one that may pass
         self._printed: list[str] = []
         self._host = ""  # the site whose gateway we are at
@@ -253,6 +256,7 @@ class Engine:
         while True:
             with self._turn:
                 if self.closed:
+                    self._end_all()
                     return
                 parked = self._drivers > 0 or time.monotonic() - self._driven_s < PARK_S
                 if not parked and self._leader is None:
@@ -295,7 +299,7 @@ class Engine:
 
     def _exchange(self, now_s: float) -> bool:
         while self._abandoned:
-            self._drop(self._abandoned.popleft())
+            self._drop(*self._abandoned.popleft())
         if now_s >= self._sweep_s:
             self._sweep_s = now_s + IDLE_S
             for stream in self._filling.sweep():
@@ -384,17 +388,11 @@ class Engine:
             case Opened():
                 self._opened(message)
             case Answer():
-                waiting = self._requests.get(message.request)
-                if waiting is not None:
-                    waiting[1].append(message)
-            case Dropped(job, ranges, failure, reason):
-                stream = self._streams.get(job)
-                if stream is not None:
-                    pairs = [(low, high) for low, high in ranges]
-                    self._take(stream, stream.end(pairs, Ended(failure, reason)))
-            case RejectJob(job, code, reason, details):
-                offers = read_offers(details)
-                self._hear_rejected(job, Ended(f"refused:{code}", reason, offers=offers))
+                self._hear_answer(message)
+            case Dropped():
+                self._hear_dropped(message)
+            case RejectJob():
+                self._hear_rejected(message)
             case NeedFunction(digest):
                 self._put_function(digest)
             case Kept():
@@ -407,16 +405,100 @@ class Engine:
             case _:
                 pass  # Unknown: a newer client than gateway; what matters was refused by name
 
-    def _hear_rejected(self, job: str, rejection: Ended) -> None:
-        kept = self._kept.get(job)
+    def _hear_answer(self, answer: Answer) -> None:
+        asked = self._requests.get(answer.request)
+        if asked is None:
+            return
+        question, answers, _ = asked
+        answers.append(answer)
+        if isinstance(question, Cancel):
+            # Here, and not by the thread that asked: it may have stopped waiting, and what
+            # arrives next may be the end of the job.
+            del self._requests[answer.request]
+            self._end_taken(question, answer)
+
+    def _end_taken(self, question: Cancel, answer: Answer) -> None:
+        """End what a cancel of ours took back."""
+        stream = self._attached(question.job)
+        if stream is None:
+            return
+        if not answer.code:
+            taken = [(low, high) for low, high in answer.value["taken"]]
+            self._take(stream, stream.end(taken, _CANCELLED))
+        elif answer.code == Reason.JOB_NOT_FOUND:
+            self._take(stream, stream.end_all(_CANCELLED))  # nothing of it is left there
+
+    def _hear_dropped(self, message: Dropped) -> None:
+        stream = self._streams.get(message.job)
+        if stream is None:
+            return
+        ended = Ended(message.failure, message.reason)
+        known = [(low, high) for low, high in message.ranges if high <= stream.total]
+        self._take(stream, stream.end(known, ended))
+        if len(known) < len(message.ranges):
+            self._close_to_calls(stream, ended)  # what it has not had yet is dropped, too
+
+    def _hear_rejected(self, message: RejectJob) -> None:
+        kept = self._kept.get(message.job)
         if kept is not None and kept.closed:
             return  # it has ended by now: what we had sent again came too late, rightly
-        stream = self._streams.get(job)
-        self._sending.pop(job, None)
-        if stream is not None:
-            self._forget(stream)
-            stream.rejection = rejection
-            self._take(stream, stream.end_all(rejection))
+        stream = self._streams.get(message.job)
+        if stream is None:
+            return
+        if message.code == Reason.JOB_NOT_FOUND and not stream.opening.detached:
+            self._job_over(stream, message)
+            return
+        offers = read_offers(message.details)
+        rejection = Ended(f"refused:{message.code}", message.reason, offers=offers)
+        self._sending.pop(stream.id, None)
+        self._forget(stream)
+        stream.rejection = rejection
+        self._take(stream, stream.end_all(rejection))
+
+    def _job_over(self, stream: Stream, message: RejectJob) -> None:
+        """The job had ended when calls of ours arrived.
+
+        Calls of `submit` that crossed the end go to a new job: they may be newer than the end. All
+        others are cancelled with their job.
+        """
+        ended = Ended("cancelled", message.reason)
+        self._close_to_calls(stream, ended)
+        match message.details.get("tasks"):
+            case [int(first), int(stop)]:
+                if self.takes_work:
+                    self._move(stream, first, stop)
+                self._take(stream, stream.end([(first, stop)], ended))
+            case _:  # an older gateway does not say which calls
+                self._take(stream, stream.end_all(ended))
+
+    def _move(self, stream: Stream, first: int, stop: int) -> None:
+        """Submit calls again, to the open job of their kind or to a new one."""
+        digest, opening = stream.opening.function, stream.opening
+        body = self._functions.body(digest)
+        calls, placed = stream.take_out(first, stop) if body is not None else ([], Placed())
+        if not calls or body is None:
+            return
+
+        def reopened() -> OpenJob:
+            return replace(opening, job=new_id(), again=False)
+
+        function = SealedFunction(digest, body, opening.name)
+        target = self.filling(stream.key, function, reopened)
+        for payload, held in calls:
+            future = held() if isinstance(held, weakref.ref) else held
+            if future is not None:
+                future.placed(target, target.submit(payload, future))
+        self._sending[target.id] = target
+        self._take(stream, placed)
+
+    def _close_to_calls(self, stream: Stream, ended: Ended) -> None:
+        """The job takes no more calls, and those that were not sent end so.
+
+        Its running calls go on. The gateway is not told: it has ended the job, or is asked to.
+        """
+        stream.closed = True
+        self._sending.pop(stream.id, None)
+        self._take(stream, stream.end_unsent(ended))
 
     def _hear_results(self, message: Results) -> None:
         stream = self._streams.get(message.job)
@@ -470,10 +552,11 @@ class Engine:
                 continue
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
-        for question, answers, at in self._requests.values():
+        for question, answers, at in list(self._requests.values()):
             taken = self._taken_back(question)
             if taken:
                 answers.append(Answer(question.request, "", "", {"taken": taken}))
+                del self._requests[question.request]
             elif at in ("", self.address):
                 self._dialogue.post(question)
             else:
@@ -481,10 +564,11 @@ class Engine:
 
     def _taken_back(self, question: Any) -> list[Range]:
         """The calls that a cancel was about, in a new session: they wait here, none is sent."""
-        stream = self._streams.get(question.job) if isinstance(question, Cancel) else None
-        if stream is None or stream.opening.detached:
+        stream = self._attached(question.job) if isinstance(question, Cancel) else None
+        if stream is None:
             return []
-        return self._cancel_unsent(stream, [(low, high) for low, high in question.ranges])
+        asked = [(low, high) for low, high in question.ranges] or [(0, stream.total)]
+        return self._cancel_unsent(stream, asked)
 
     def _check_fit(self) -> None:
         """Refuse a gateway that would not take what was made for another."""
@@ -557,14 +641,15 @@ class Engine:
             stream = self._filling.find(key)
             if stream is None:
                 stream = self.open_stream(opening(), function)
+                stream.key = key
                 for unused in self._filling.add(key, stream):
                     self.close_stream(unused)
         return stream
 
-    def submit(self, stream: Stream, payload: bytes, future: Any) -> int | None:
+    def submit(self, stream: Stream, payload: bytes, future: Any) -> bool:
         """Add a call to a job; sent at once when the window allows.
 
-        None when the job takes no more calls: it was closed because nobody used it, or rejected.
+        False when the job takes no more calls: it was unused and closed, or it has ended.
         """
         self.check_size(payload)
         if self._pid != _here:
@@ -573,13 +658,14 @@ class Engine:
             if self.closed or self.shut or self.error is not None:
                 self._check_usable()
             if stream.closed or stream.rejection is not None:
-                return None
+                return False
             number = stream.submit(payload, future)
+            future.placed(stream, number)
             self._sending[stream.id] = stream
             session = self._dialogue.session
             if session is not None and session.has_room:
                 self.transmit()
-        return number
+        return True
 
     def extend(self, stream: Stream, arguments: list[bytes]) -> Chunk:
         """Add many calls to a job."""
@@ -623,7 +709,6 @@ class Engine:
         if answer is not None and not answer.code:
             taken += [(low, high) for low, high in answer.value["taken"]]
         with self._lock:
-            self._take(stream, stream.end(taken, Ended("cancelled", "cancelled by this client")))
             self._settle()
         return taken
 
@@ -632,35 +717,72 @@ class Engine:
         for chunk in list(stream.waiting):
             for first, stop in chunk.unfinished():
                 taken += asked.within(first, stop)
-        self._take(stream, stream.end(taken, Ended("cancelled", "cancelled by this client")))
+        self._take(stream, stream.end(taken, _CANCELLED))
         return taken
 
+    def _attached(self, job: str) -> Stream | None:
+        """The job of this id, if it is one of ours that is not over and not detached."""
+        stream = self._streams.get(job)
+        return None if stream is None or stream.opening.detached else stream
+
     def cancel_job(self, job: str, *, stop: bool, at: str = "") -> int:
-        """Cancel a whole job by its id; how many tasks were taken back or stopped."""
+        """Cancel a whole job by its id; how many tasks were taken back or stopped.
+
+        Of a job of this client what waits here counts too. It takes no more calls: the next
+        `submit` opens another.
+        """
         self._check_usable()
+        with self._lock:
+            stream = self._attached(job)
+            before = stream.unfinished if stream is not None else 0
+            if stream is not None:
+                self._close_to_calls(stream, _CANCELLED)
+                before -= stream.unfinished
         answer = self._request_answer(Cancel(0, job, [], stop), at=at)
+        with self._lock:
+            if stream is not None and (answer is None or answer.code):
+                self._maybe_close(stream)  # it goes on, without more calls
+            self._settle()
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)
         if answer.code:
             raise JobNotFound(answer.reason)
-        return sum(stop - first for first, stop in answer.value["taken"])
+        return before + sum(int(high) - int(low) for low, high in answer.value["taken"])
 
-    def abandon(self, stream: Stream) -> None:
-        """Stop a job whose results nobody will read, without waiting. Safe in a finaliser.
+    def abandon(self, stream: Stream, calls: Range | None = None, *, stop: bool = False) -> None:
+        """Cancel calls whose results nobody will read, without waiting; by default a whole job.
 
-        Nothing in a forked child: whose job it is reads on.
+        With `stop`, also what runs. Safe in a finaliser. Nothing in a forked child: the job goes
+        on in the parent.
         """
         if self.is_foreign:
             return
-        self._abandoned.append(stream)
-        self._line.wake()  # who leads next does it: a finaliser may run in the middle of anything
+        self._abandoned.append((stream, calls, stop))
+        self._line.wake()  # the next leader does it: a finaliser may run in the middle of anything
 
-    def _drop(self, stream: Stream) -> None:
-        self._forget(stream)
-        self._sending.pop(stream.id, None)
-        self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
-        self._dialogue.post(Cancel(0, stream.id, [], True))
-        self._dialogue.post(CloseJob(stream.id, stream.total, []))
+    def _drop(self, stream: Stream, calls: Range | None, stop: bool) -> None:
+        if stream.id not in self._streams:
+            return
+        if calls is None:
+            self._close_to_calls(stream, _CANCELLED)
+            self._post_request(Cancel(0, stream.id, [], stop))
+        else:
+            self._cancel_unsent(stream, [calls])
+            self._post_request(Cancel(0, stream.id, [list(calls)], stop))
+
+    def loosen(self, stream: Stream, task: int) -> None:
+        """Hold the future of a call no longer: once nobody does, the call is cancelled.
+
+        For a future whose waiting was interrupted. A call that runs is stopped.
+        """
+        if self.is_foreign:
+            return
+
+        def to_weak(future: Any) -> Any:
+            return weakref.ref(future, lambda _: self.abandon(stream, (task, task + 1), stop=True))
+
+        with self._lock:
+            stream.loosen(task, to_weak)
 
     def ask(
         self, verb: str, details: dict[str, Any], timeout_s: float | None = None, at: str = ""
@@ -700,21 +822,27 @@ class Engine:
         self, question: Any, timeout_s: float | None = None, at: str = ""
     ) -> Answer | None:
         with self._lock:
-            self._request += 1
-            number = self._request
             if self._dialogue.is_open and at not in ("", self.address):
-                return self._no_answer(number, at)
-            asked = replace(question, request=number)
-            answers: list[Answer] = []
-            self._requests[number] = asked, answers, at
-            self._dialogue.post(asked)
+                return self._no_answer(self._request, at)
+            number, answers = self._post_request(question, at)
             self.transmit()
         try:
             self.drive(lambda: bool(answers), timeout_s)
         finally:
-            with self._lock:
-                del self._requests[number]
+            # A cancel of ours is carried out whether its answer is waited for or not.
+            if not (isinstance(question, Cancel) and self._attached(question.job)):
+                with self._lock:
+                    self._requests.pop(number, None)
         return answers[0] if answers else None
+
+    def _post_request(self, question: Any, at: str = "") -> tuple[int, list[Answer]]:
+        """Ask the gateway; the list takes its answer. The lock is held."""
+        self._request += 1
+        asked = replace(question, request=self._request)
+        answers: list[Answer] = []
+        self._requests[self._request] = asked, answers, at
+        self._dialogue.post(asked)
+        return self._request, answers
 
     def wait_kept(self, stream: Stream) -> None:
         """Wait until a detached job is whole on the gateway's disk."""
@@ -799,14 +927,18 @@ class Engine:
             self._dialogue.post(Bye("done"))
         self.drive(self._is_said, LEAVE_S)
         with self._turn:
-            for stream in self.streams:
-                self._take(stream, stream.end_all(Ended("cancelled", "the client was closed")))
-            self._settle()
+            self._end_all()
             self.let_go()
             self._turn.notify_all()
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
+
+    def _end_all(self) -> None:
+        """End every call that is left: no future is pending for ever. The lock is held."""
+        for stream in self.streams:
+            self._take(stream, stream.end_all(Ended("cancelled", "the client was closed")))
+        self._settle()
 
     def let_go(self) -> None:
         """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""

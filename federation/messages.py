@@ -221,6 +221,8 @@ class RejectJob:
     """The job will not run: `code` is a Reason, `reason` says it in words. It has ended.
 
     Where its own limits are the reason, `details` has `offers`: limits by which it would be taken.
+    Where calls arrived after its end, `details` has `tasks`: [first, stop] of those calls. They were
+    not taken; calls of an attached job that run all the same still give their results.
     """
 
     kind: ClassVar[str] = "reject"
@@ -251,7 +253,11 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """These tasks ended without running, for one reason (kind as in Results)."""
+    """These tasks ended without running, for one reason (kind as in Results).
+
+    A range that goes on beyond the calls that the client has made says that the job takes no more:
+    what the client has not sent ends so, too.
+    """
 
     kind: ClassVar[str] = "dropped"
     job: Text

@@ -1,6 +1,7 @@
 """What becomes of a call's outcome in the client: a result, an exception, a print."""
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
@@ -32,18 +33,24 @@ def show(text: str) -> None:
 
 
 def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
-    """Resolve the futures that wait in a queue, which other threads may do at the same time."""
+    """Resolve the futures that wait in a queue, which other threads may do at the same time.
+
+    A future may be held by a weak reference; one that is gone is left out.
+    """
     while resolved:
         try:
-            first = resolved.popleft()
+            held, outcome = resolved.popleft()
         except IndexError:
             return  # another thread was quicker
+        future = held() if isinstance(held, weakref.ref) else held
+        if future is None:
+            continue
         try:
-            resolve(*first)
+            resolve(future, outcome)
         except BaseException:
-            # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
-            if not first[0].done():
-                resolved.appendleft(first)
+            # A callback, or Ctrl-C: the next thread goes on, with this one first.
+            if not future.done():
+                resolved.appendleft((future, outcome))
             raise
 
 

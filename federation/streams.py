@@ -7,7 +7,7 @@ restarted. A call ends once: whatever arrives for it later is nobody's.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,6 +113,7 @@ class Stream:
         self.closed = False
         self.rejection: Ended | None = None
         self.home = ""  # the address of the gateway where it was opened last
+        self.key: Hashable = None  # of the calls that `submit` adds to it
         self.waiting: deque[Chunk] = deque()
         self._firsts: list[int] = []
         self._chunks: list[Chunk] = []
@@ -188,6 +189,37 @@ class Stream:
             chunk.sent = False
         self.waiting = deque(self._chunks)
 
+    def end_unsent(self, ended: Ended) -> "Placed":
+        """End every call that has not been sent."""
+        waiting, self.waiting = self.waiting, deque()
+        return self.end([span for chunk in waiting for span in chunk.unfinished()], ended)
+
+    def take_out(self, first: int, stop: int) -> tuple[list[tuple[bytes, Any]], "Placed"]:
+        """Remove calls that have not ended; return each with its future, which stays pending.
+
+        Only of calls that have futures: the others are left.
+        """
+        calls: list[tuple[bytes, Any]] = []
+        placed = Placed()
+        for chunk in self._touching(first, stop):
+            if chunk.futures is None:
+                continue
+            low, high = max(first, chunk.first) - chunk.first, min(stop, chunk.stop) - chunk.first
+            for at in range(low, high):
+                if chunk.outcomes[at] is PENDING:
+                    calls.append((chunk.arguments[at], chunk.futures[at]))
+                    chunk.futures[at] = None
+            ended = [Ended("cancelled", "it was moved to another job")] * (high - low)
+            placed.add(self.place(chunk.first + low, ended, failed=True))
+        return calls, placed
+
+    def loosen(self, number: int, to_weak: Callable[[Any], Any]) -> None:
+        """Replace the future of a call that has not ended by what `to_weak` makes of it."""
+        for chunk in self._touching(number, number + 1):
+            at = number - chunk.first
+            if chunk.futures is not None and chunk.outcomes[at] is PENDING:
+                chunk.futures[at] = to_weak(chunk.futures[at])
+
     def arguments_max(self) -> int:
         """The bytes of the largest call that may have to be sent again."""
         return max((len(each) for chunk in self._chunks for each in chunk.arguments), default=0)
@@ -231,7 +263,11 @@ class Stream:
             fresh = [at for at in fresh if chunk.outcomes[start + at] is PENDING]
         if chunk.futures is not None:
             # First of all: should a Ctrl-C come in between, they are resolved all the same.
-            self._resolved.extend((chunk.futures[start + at], part[at]) for at in fresh)
+            self._resolved.extend(
+                (chunk.futures[start + at], part[at])
+                for at in fresh
+                if chunk.futures[start + at] is not None
+            )
         if is_fresh:
             chunk.outcomes[start:end] = part
         else:

@@ -417,7 +417,9 @@ class Broker:
         if job is None or job.client != event.client or job.leaving:
             # It ended, or was cancelled by somebody else, while these were under way.
             reason = (job.reason if job else "") or "the job has ended"
-            self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, reason))
+            span = [event.first, event.first + len(event.arguments)]
+            rejection = RejectJob(event.job, Reason.JOB_NOT_FOUND, reason, {"tasks": span})
+            self._tell(event.client, rejection)
             return
         first, stop = event.first, event.first + len(event.arguments)
         if job.may_repeat:

@@ -84,6 +84,8 @@ class History:
             reason = f"job {event.job} is somebody else's"
         elif ended.detached:
             return answer_ended(event.job, ended.state, ended.reason, ended.total)
+        elif ended.state == "cancelled" and event.again:
+            return RejectJob(event.job, Reason.JOB_NOT_FOUND, ended.reason)
         elif ended.state in ("done", "cancelled") and not event.again:
             reason = f"there was a job {event.job} before: each needs an id of its own"
         return RejectJob(event.job, Reason.BAD_REQUEST, reason) if reason else None

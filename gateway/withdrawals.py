@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from federation.messages import Answer
+from federation.messages import Answer, Dropped
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.accounts import Client
@@ -81,6 +81,8 @@ class Withdrawals:
                 taken.add(low, high)
         self._handout.mark_ready(job)
         taken = self._cancel(job, taken, event.client)
+        if not event.ranges:
+            self._close_to_calls(job, event.client)
         if event.kill or not awaited:
             self._answer(event.client, event.request, taken)
         else:
@@ -127,6 +129,16 @@ class Withdrawals:
         told = job.client != asker
         self._drop(job, unended, told)
         return RangeSet(unended)
+
+    def _close_to_calls(self, job: Job, asker: int) -> None:
+        """Tell the owner of a cancelled job that it takes no more calls, if another cancelled it.
+
+        So an owner that submits more than it may have here ends what waits on its side.
+        """
+        is_open = job.total is None and not job.spec.detached and job.spec.price is None
+        if is_open and job.client != asker and job.client in self._clients:
+            unknown = [list(span) for span in job.known.missing(0, ALL_TASKS)]
+            self._tell(job.client, Dropped(job.id, unknown, job.leaving, job.reason))
 
     def _answer_if_done(self, withdrawal: Withdrawal) -> None:
         if not withdrawal.awaited:

@@ -310,8 +310,20 @@ def test_the_owner_is_told_what_an_operator_cancelled() -> None:
     world.submit(3)
     world.do(events.ClientJoined(9, "ann"))
     effects = world.do(events.CancelAsked(9, 1, "j", (), False))
-    (dropped,) = told(effects, messages.Dropped)
+    dropped, beyond = told(effects, messages.Dropped)
     assert dropped.ranges == [[0, 3]]
+    ((first, stop),) = beyond.ranges
+    assert (first, stop > 1 << 60) == (3, True)  # what its owner has not sent yet, too
+
+
+def test_calls_that_arrive_after_the_end_of_their_job_are_named_in_the_rejection() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    effects = world.do(events.TasksArrived(CLIENT, "j", 3, [b"3", b"4"]))
+    (rejection,) = told(effects, messages.RejectJob)
+    assert rejection.details == {"tasks": [3, 5]}
 
 
 def test_a_flood_of_cancels_is_refused_beyond_a_hundred() -> None:

@@ -26,6 +26,7 @@ def ended(state="done", *, detached=False, total=4, user="ann"):
         ("done", False, True),  # an id is used once
         ("done", True, False),  # but a client that was lost may come back
         ("cancelled", False, True),
+        ("cancelled", True, True),  # its client was away when somebody else cancelled it
         ("abandoned", False, False),
         ("lost", False, False),
     ],
