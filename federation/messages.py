@@ -221,8 +221,8 @@ class RejectJob:
     """The job will not run: `code` is a Reason, `reason` says it in words. It has ended.
 
     Where its own limits are the reason, `details` has `offers`: limits by which it would be taken.
-    Where calls arrived after its end, `details` has `tasks`: [first, stop] of those calls. They were
-    not taken; calls of an attached job that run all the same still give their results.
+    Where calls arrived after its end, `details` has `tasks`: [first, stop] of those calls. They
+    were not taken; calls of an attached job that run all the same still give their results.
     """
 
     kind: ClassVar[str] = "reject"
