@@ -9,6 +9,7 @@ from typing import Final
 from federation.errors import GridError
 
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
+SECRET_VARIABLE: Final = "GRIDFED_SECRET"  # noqa: S105 - likewise
 TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - its name, and nothing secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
 # What one gateway may tell of others, in a message: so many addresses, each so long.

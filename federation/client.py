@@ -37,6 +37,7 @@ from federation.money import parse_money
 from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
+from federation.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.wishes import USUAL_PROJECT, wishes_plain
 
@@ -328,7 +329,8 @@ class Client(concurrent.futures.Executor):
         give_up_s: how long no gateway may be reached before everything fails with
             GatewayUnreachable; for ever by default.
 
-    A task may use a `Client()` of its own, which finds the gateway by itself. While it waits for
+    A task may use a `Client()` of its own, which finds the gateway by itself and comes in as the
+    user of its job, for the job's project, until that job ends. While it waits for
     what it submitted, it keeps its slot: a gateway does not take a waiting task off its slot to
     run what it waits for. When tasks that wait for tasks fill every slot, or nest deeper than
     there are slots, nothing goes on until one of them ends at its `timeout_s`. Keep fewer of them
@@ -382,7 +384,7 @@ class Client(concurrent.futures.Executor):
         addresses, origin = resolve_address(where.address)
         for each in addresses:
             check_address(each)
-            if self._holder.token:
+            if self._holder.bears_token:
                 check_bearer(each)
         itinerary = Itinerary(
             addresses,
@@ -396,10 +398,13 @@ class Client(concurrent.futures.Executor):
     @property
     def _holder(self) -> Holder:
         where, environ = self._where, os.environ
+        token = environ.get(TOKEN_VARIABLE, "") if where.token is None else where.token
+        if where.token is None and where.secret is not None and is_pass(token):
+            token = ""  # of two ways to prove itself a task takes the one that it names
         return Holder(
             where.user or _login(),
             environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
-            environ.get(TOKEN_VARIABLE, "") if where.token is None else where.token,
+            token,
             where.trusted_sites,
         )
 

@@ -64,6 +64,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
+from federation.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 
 PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
@@ -88,7 +89,8 @@ class Holder:
     Args:
         user: who is billed; what a token says goes before it.
         secret: that the gateway may ask for.
-        token: that the gateway's site, or one whose users it welcomes, has signed; or empty.
+        token: that the gateway's site, or one whose users it welcomes, has signed; or a task's
+            pass (federation.task_passes); or empty.
         trusted_sites: see federation.client.Client; None for all that the gateway passes on.
     """
 
@@ -100,7 +102,20 @@ class Holder:
     @property
     def about(self) -> dict[str, Any]:
         """What the hello says of it."""
+        if (found := read_pass(self.token)) is not None:
+            return {ABOUT: found.subject}
         return {"token": self.token} if self.token else {}
+
+    @property
+    def credentials(self) -> SharedSecret:
+        """How it proves that it may come in."""
+        found = read_pass(self.token)
+        return SharedSecret(self.secret) if found is None else found.credentials
+
+    @property
+    def bears_token(self) -> bool:
+        """Whether its hello holds what is good for whoever reads it."""
+        return "token" in self.about
 
 
 class Engine:
@@ -154,10 +169,10 @@ class Engine:
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
             hello=Hello([], "client", name, holder.user, b"", "", 0, holder.about),
-            credentials=SharedSecret(holder.secret),
+            credentials=holder.credentials,
             random_bytes=secrets.token_bytes,
         )
-        self._line = Connection(itinerary, self._dialogue, tls, bears_token=bool(holder.token))
+        self._line = Connection(itinerary, self._dialogue, tls, bears_token=holder.bears_token)
         itinerary.begin(time.monotonic(), connect_timeout_s)
         try:
             self._line.dial()

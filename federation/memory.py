@@ -94,6 +94,10 @@ class MemoryPort:
         """None comes by tcp."""
         return []
 
+    def is_near(self, pipe: int) -> bool:
+        """Likewise."""
+        return self.is_local(pipe)
+
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
         pipes = list(self._gone)

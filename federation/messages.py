@@ -314,6 +314,7 @@ class Assign:
     prints: bool
     origin: Text = ""  # the site that sent the job; empty for our own users'
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
+    pass_key: bytes = b""  # by which tasks of the job may come in as its user; sealed, or empty
 
 
 @dataclass(frozen=True, slots=True)

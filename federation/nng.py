@@ -34,6 +34,8 @@ ANSWERS_NOT: Final = "something listens there, but does not answer as a gateway"
 # least, that wake each other up over one lock: a lone frame by TLS costs 313 µs of CPU at one end
 # with four of them and 201 with two, the fewest that nng can do with.
 _TASK_THREADS: Final = 2
+# Who is at the other end of an ipc pipe: options of nng's that pynng does not name.
+_CALLER: Final = (b"ipc:peer-uid", b"ipc:peer-pid")
 _process_with_nng: int | None = None
 
 
@@ -301,6 +303,8 @@ class NngPort:
         addresses: where to listen; port 0 takes a free one.
         on_change: called, from a thread of nng's, when a pipe has come or is gone.
         tls: needed for tls+tcp.
+        is_owner: whether a process of this host, its user and number, may order what our own user
+            may; asked once a pipe. Any of our user's, by default.
     """
 
     def __init__(
@@ -308,8 +312,11 @@ class NngPort:
         addresses: Sequence[str],
         on_change: Callable[[], None],
         tls: TlsSettings | None = None,
+        is_owner: Callable[[int, int], bool] = lambda uid, _pid: uid in (0, os.geteuid()),
     ) -> None:
         _claim_process()
+        self._is_owner = is_owner
+        self._owned: dict[int, bool] = {}  # by pipe
         self._pipes: dict[int, Any] = {}
         self._origins: dict[int, Origin] = {}
         self._came: deque[Any] = deque()
@@ -416,12 +423,34 @@ class NngPort:
         return pipes
 
     def is_local(self, pipe: int) -> bool:
+        """Whether a pipe came by an ipc address, from our own user, and not from a slot.
+
+        The kernel notes who connects; that is looked at when this is first asked, for a process may
+        end and its number be another's later.
+        """
+        known = self._owned.get(pipe)
+        if known is None:
+            caller = self._caller(pipe) if self.is_near(pipe) else None
+            known = self._owned[pipe] = caller is not None and self._is_owner(*caller)
+        return known
+
+    def is_near(self, pipe: int) -> bool:
         """Whether a pipe came by an ipc address."""
         known = self._pipes.get(pipe)
         try:
             return known is not None and isinstance(known.local_address, pynng.sockaddr.IPCAddr)
         except pynng.exceptions.NNGException:
             return False  # it is gone already
+
+    def _caller(self, pipe: int) -> tuple[int, int] | None:
+        """User and number of the process that connected; None when nng can't tell."""
+        found = []
+        for option in _CALLER:
+            value = pynng.ffi.new("uint64_t *")
+            if pynng.lib.nng_pipe_get_uint64(self._pipes[pipe].pipe, option, value):
+                return None
+            found.append(int(value[0]))
+        return found[0], found[1]
 
     def origin(self, pipe: int) -> Origin:
         """Where a pipe comes from."""
@@ -446,6 +475,7 @@ class NngPort:
             pipe = self._gone.popleft()
             self._pipes.pop(pipe, None)
             self._origins.pop(pipe, None)
+            self._owned.pop(pipe, None)
             pipes.append(pipe)
         return pipes
 

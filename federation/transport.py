@@ -116,7 +116,10 @@ class Port(Protocol):
         """The pipes that were closed since the last call; ask for those that came first."""
 
     def is_local(self, pipe: int) -> bool:
-        """Whether a pipe comes by a socket of this host that only its owner can reach."""
+        """Whether a pipe comes by a socket of this host from its owner, and not from a slot."""
+
+    def is_near(self, pipe: int) -> bool:
+        """Whether a pipe comes by such a socket at all, whoever is at its other end."""
 
     def origin(self, pipe: int) -> Origin:
         """Where a pipe comes from; of a pipe that is gone already, an unknown public host."""

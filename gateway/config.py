@@ -139,7 +139,7 @@ from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.pool_config import PoolConfig, read_pools
 from gateway.reservation_config import read_reservations
-from gateway.secret_files import read_secret
+from gateway.secret_files import read_secret, secret_of_environment
 from gateway.toml_places import Passage, find_places
 from gateway.window_config import check_plan, read_calendars
 from policies.asks import House
@@ -216,7 +216,7 @@ class SiteConfig:
     def secret(self) -> str:
         """The shared secret, from its file or $GRIDFED_SECRET; empty when there is none."""
         if not self.secret_file:
-            return os.environ.get("GRIDFED_SECRET", "")
+            return secret_of_environment()
         return read_secret(self.secret_file)
 
 

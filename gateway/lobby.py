@@ -23,6 +23,7 @@ from federation.handshake import (
 )
 from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
+from federation.task_passes import ABOUT
 from federation.transport import Port
 from federation.wire import UnknownMessage
 from gateway.half_open import GREETING_MAX_S, HalfOpen
@@ -72,7 +73,8 @@ class Guest:
     """Somebody with a session: a client, a worker, or the gateway of another site.
 
     What it says of itself is proved as its role asks for: a gateway's `name` is the site that it
-    has proved to be. `is_local` is whether it came by a socket that only our user can reach.
+    has proved to be. `is_local` is whether it came by a socket of this host as our own user,
+    and not from a slot (gateway.callers).
     """
 
     handle: int
@@ -136,7 +138,8 @@ class Lobby:
         random_bytes: chance.
         credentials: who may come in; who knows the rules' secret, when there are none.
         handles: where the guests' numbers come from, for lobbies that share them.
-        at_home: who may come in by a socket that only our user can reach; as elsewhere, if None.
+        at_home: who may come in by a socket of this host as our own user; as elsewhere, if None.
+        nearby: who may by such a socket as somebody else, or from a slot; as elsewhere, if None.
     """
 
     def __init__(
@@ -147,12 +150,14 @@ class Lobby:
         credentials: Credentials | None = None,
         handles: Iterator[int] | None = None,
         at_home: Credentials | None = None,
+        nearby: Credentials | None = None,
     ) -> None:
         self._port = port
         self._random_bytes = random_bytes
         self.rules = rules
         self._credentials = credentials or SharedSecret(rules.secret)
         self._at_home = at_home or self._credentials
+        self._nearby = nearby or self._credentials
         self._handles = handles or itertools.count(1)
         self._handshakes = HostPaces(rules.handshakes_per_s)
         self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
@@ -202,11 +207,16 @@ class Lobby:
         if not self._handshakes.take(host, now_s):
             raise SessionRefused("too many connections of your host in a short time", "busy")
         nonce = self._random_bytes(NONCE_BYTES)
-        credentials = self._at_home if self._port.is_local(pipe) else self._credentials
-        self._strangers[pipe] = Greeting(rules.site, rules.boot, credentials, nonce)
+        greeting = Greeting(rules.site, rules.boot, self._credentials_for(pipe), nonce)
+        self._strangers[pipe] = greeting
         for older in self._half_open.add(pipe, host, now_s):
             refusal = SessionRefused("too many connections that are not in yet", "busy")
             yield self._turn_away(older, refusal, now_s)
+
+    def _credentials_for(self, pipe: int) -> Credentials:
+        if self._port.is_local(pipe):
+            return self._at_home
+        return self._nearby if self._port.is_near(pipe) else self._credentials
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
         if pipe not in self._strangers:
@@ -226,11 +236,16 @@ class Lobby:
 
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
-        resumed = guest is not None and _identity(guest) == _identity(hello)
+        is_local = self._port.is_local(pipe)
+        resumed = (
+            guest is not None
+            and _identity(guest) == _identity(hello)
+            and guest.is_local == is_local  # what the owner began no task goes on with
+        )
         if guest is None or not resumed:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
-            guest = self._new_guest(hello, now_s, is_local=self._port.is_local(pipe))
+            guest = self._new_guest(hello, now_s, is_local=is_local)
         else:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
@@ -444,4 +459,4 @@ class Lobby:
 
 def _identity(who: Guest | Hello) -> tuple[object, ...]:
     """What must be the same of who resumes a session."""
-    return who.role, who.name, who.user, who.about.get("token")
+    return who.role, who.name, who.user, who.about.get("token"), who.about.get(ABOUT)

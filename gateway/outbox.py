@@ -7,8 +7,8 @@ gathers by itself.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
@@ -92,6 +92,8 @@ class Outbox:
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
         self.on_write: Callable[[Record], None] | None = None  # told of all that is written
+        # Of a job, for a worker that says this of itself: what its tasks may come in by, sealed.
+        self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
         self._sites: dict[str, int] = {}
         self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
@@ -204,12 +206,14 @@ class Outbox:
         guest = self._lobby.guests.get(order.worker)
         if guest is None:
             return
-        if isinstance(order.message, Assign):
-            digest = order.message.function
-            body = self._functions.to_send(order.worker, digest)
+        message = order.message
+        if isinstance(message, Assign):
+            body = self._functions.to_send(order.worker, message.function)
             if body is not None:
-                self._lobby.post(guest, PutFunction(digest, body))
-        self._lobby.post(guest, order.message)
+                self._lobby.post(guest, PutFunction(message.function, body))
+            key = self.pass_key(guest.about, message.job)
+            message = replace(message, pass_key=key) if key else message
+        self._lobby.post(guest, message)
 
     def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
         """Give a function that has just arrived to the workers that waited for it."""

@@ -71,6 +71,10 @@ class Pass:
     text: str
     token: UserToken
 
+    def complete(self, message: Any) -> Any:
+        """A message of its holder's, with what it leaves to us: nothing."""
+        return message
+
     def check(self, message: Any) -> None:
         """Raise Denied when a client's message is beyond the token."""
         wanted = _SCOPES.get(type(message), ())
@@ -112,6 +116,10 @@ class Passes:
             raise SessionRefused(f"the token is refused: {error.details}", error.refusal) from None
         except ProtocolError as error:
             raise SessionRefused(f"that is no token: {error}", Refusal.ALTERED) from None
+
+    def welcomes(self, site: str) -> bool:
+        """Whether users of another site may come here."""
+        return self._trust().welcomes(site)
 
     def find_end(self, found: Pass) -> SessionRefused | None:
         """Why a token that was believed counts no more; quick, for it is asked again and again."""

@@ -25,6 +25,7 @@ from federation.messages import (
 )
 from federation.reasons import Reason
 from federation.reserving import Reserve, Reserved
+from federation.task_passes import ABOUT
 from federation.transport import Port
 from federation.wire import Maps
 from federation.words import count
@@ -54,6 +55,7 @@ from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
 from gateway.reserving import Buying, Selling
 from gateway.surroundings import Surroundings
+from gateway.task_passes import JobPass, PassCredentials, TaskPasses
 from gateway.terms import answer_ended
 from gateway.timetable import Timetable
 from policies.parties import Whose
@@ -127,15 +129,25 @@ class Reception:
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
         self._tokens: dict[int, Pass] = {}  # by guest, of those who came by one
+        self.task_passes = TaskPasses(
+            config.name,
+            config.rules.secret,
+            surroundings.random_bytes,
+            self.broker.jobs,
+            seat.passes.welcomes if seat.passes is not None else lambda _site: False,
+            surroundings.utc_s,
+        )
         self.lobby = Lobby(
             port,
             config.rules,
             surroundings.random_bytes,
-            credentials=self._credentials(required=config.token_required),
+            credentials=self._credentials(self._known(required=config.token_required)),
             handles=seat.handles,
-            at_home=self._credentials(required=False),
+            at_home=self._credentials(self._known(required=False)),
+            nearby=self._credentials(self._nearby),
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
+        self.outbox.pass_key = self.task_passes.sealed_for
         if self.broker.purses.has_credit:
             self.outbox.on_write = self.broker.purses.note
         self._recall = recall
@@ -163,7 +175,21 @@ class Reception:
         self._started_s = surroundings.utc_s()
         self._ticks = 0
 
-    def _credentials(self, *, required: bool) -> Credentials:
+    def _credentials(self, others: Credentials | None) -> Credentials:
+        return PassCredentials(self.task_passes, others)
+
+    @property
+    def _nearby(self) -> Credentials | None:
+        """Of who dials a socket of this host, and is a task or another user of it.
+
+        An empty secret lets in whoever reaches the socket, which was to be our own user.
+        """
+        has_secret, has_keys = bool(self.config.rules.secret), self._passes is not None
+        if not has_secret and not has_keys:
+            return None
+        return self._known(required=self.config.token_required or not has_secret)
+
+    def _known(self, *, required: bool) -> Credentials:
         secret = self.config.rules.secret
         if self._passes is None:
             return SharedSecret(secret)
@@ -339,9 +365,13 @@ class Reception:
     def _watch_tokens(self, happened: list[Event]) -> None:
         """End the sessions of those whose token has expired or was revoked."""
         for handle, held in list(self._tokens.items()):
-            end = self._passes.find_end(held) if self._passes else None
+            guest = self.lobby.guests[handle]
+            if isinstance(held, JobPass):
+                end = self.task_passes.find_end(guest.about[ABOUT])
+            else:
+                end = self._passes.find_end(held) if self._passes else None
             if end is not None:
-                self._turn_out(self.lobby.guests[handle], end, happened)
+                self._turn_out(guest, end, happened)
 
     def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
         self._take(self.lobby.expel(guest, str(end), self._clock.now_s(), end.code), happened)
@@ -377,12 +407,14 @@ class Reception:
                     continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
-        if self._passes is not None and "token" in guest.about:
-            try:
+        try:
+            if guest.role == "client" and ABOUT in guest.about:
+                self._tokens[guest.handle] = self.task_passes.read(guest.about[ABOUT])
+            elif self._passes is not None and "token" in guest.about:
                 self._tokens[guest.handle] = self._passes.read(guest.about["token"])
-            except SessionRefused as end:  # it has expired since the hello
-                self._turn_out(guest, end, happened)
-                return
+        except SessionRefused as end:  # it has expired since the hello
+            self._turn_out(guest, end, happened)
+            return
         if guest.role == "client":
             happened.append(events.ClientJoined(guest.handle, guest.user))
             return
@@ -443,8 +475,10 @@ class Reception:
 
     def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         try:
-            if guest.role == "client" and guest.handle in self._tokens:
-                self._tokens[guest.handle].check(message)
+            held = self._tokens.get(guest.handle) if guest.role == "client" else None
+            if held is not None:
+                message = held.complete(message)
+                held.check(message)
             event = self._event(guest, message, happened)
         except Denied as denial:
             self._deny(guest, message, denial)

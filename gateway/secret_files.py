@@ -1,8 +1,27 @@
 """Files of one word: a shared secret, a token. Light, as commands that only ask read them, too."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from federation.address import SECRET_VARIABLE
 from gateway.knobs import ConfigError
+
+_taken: Final[list[str]] = []
+
+
+def take_secret(take: Callable[[str], str]) -> None:
+    """Have the shared secret here, and no longer in our environment, which slots could read.
+
+    `take` removes a variable, and returns what it held: gateway.worker.secrecy.take_variable.
+    """
+    _taken[:] = [take(SECRET_VARIABLE)]
+
+
+def secret_of_environment() -> str:
+    """The shared secret that we were started with; empty without one."""
+    return os.environ.get(SECRET_VARIABLE, "") or "".join(_taken)
 
 
 def read_secret(name: str) -> str:

@@ -32,6 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
+from federation.task_passes import WORKER
 from federation.transport import Port, TlsSettings
 from federation.wire import Maps
 from federation.words import count
@@ -213,7 +214,8 @@ class Site:
         for pool in self.config.pools:
             if pool.kind == "local":
                 address = nearest(port.addresses)
-                grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
+                credential = str(self.reception.task_passes.give(WORKER))
+                grid = LocalGrid(pool, address, credential, self._say)
                 nursery.start_soon(grid.run)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)

@@ -2,14 +2,15 @@
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
 from federation.nng import NngPort
-from federation.transport import Port
+from federation.transport import Port, TlsSettings
+from gateway.callers import Callers
 from gateway.config import SiteConfig, make_folder
 from gateway.ledger.store import SqlStore, Store
 
@@ -18,6 +19,13 @@ def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
     """The store that a configuration names, its folder made; as SqlStore."""
     make_folder(config.state_path)
     return SqlStore(config.database_url, **callbacks)
+
+
+def open_nng_port(
+    addresses: Sequence[str], on_pipe_change: Callable[[], None], tls: TlsSettings | None = None
+) -> Port:
+    """A port of sockets, which tells our own user from slots; as NngPort."""
+    return NngPort(addresses, on_pipe_change, tls, Callers().is_owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,6 @@ class Surroundings:
     now_s: Callable[[], float] = trio.current_time
     utc_s: Callable[[], float] = time.time
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
-    open_port: Callable[..., Port] = NngPort
+    open_port: Callable[..., Port] = open_nng_port
     open_store: Callable[..., Store] = open_sql_store
     read: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync

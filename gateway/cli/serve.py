@@ -14,6 +14,7 @@ import click
 import trio
 
 from federation.address import (
+    SECRET_VARIABLE,
     TOKEN_VARIABLE,
     AddressError,
     check_address,
@@ -35,9 +36,9 @@ from gateway.cli.common import (
 from gateway.config import SiteConfig, check, load, with_local
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
-from gateway.secret_files import exposure
+from gateway.secret_files import exposure, take_secret
 from gateway.worker.agent import AgentSettings, run_agent
-from gateway.worker.secrecy import take_variable
+from gateway.worker.secrecy import hide_memory, take_variable
 from gateway.worker.settings import read_rules_file
 
 if TYPE_CHECKING:
@@ -121,6 +122,10 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
             _ = pool.prices
     except (ConfigError, KnobError) as error:
         raise click.UsageError(str(error)) from None
+    # Slots are processes of our user: neither our variables nor our memory are theirs to read.
+    take_secret(take_variable)
+    take_variable(TOKEN_VARIABLE)
+    hide_memory()
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
@@ -209,6 +214,7 @@ def worker(
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
+    own_secret = take_variable(SECRET_VARIABLE)
     token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
     if reach.token is not None:
         token = reach.token
@@ -223,7 +229,7 @@ def worker(
         raise click.UsageError(str(error)) from None
     settings = AgentSettings(
         address=dialled,
-        secret=os.environ.get("GRIDFED_SECRET", "") if reach.secret is None else reach.secret,
+        secret=own_secret if reach.secret is None else reach.secret,
         token=token,
         tls=(reach.tls or TlsSettings()).or_environment(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",

@@ -27,10 +27,9 @@ from typing import Final
 
 import trio
 
-from federation.address import TOKEN_VARIABLE
 from gateway.grids.contract import Blame, Capacity, Limits, Provisioning, Stand
 from gateway.grids.fake_gateway import Arrival
-from gateway.grids.scene import Bench, NotChecked, Scene, alive, fault_of, set_scene
+from gateway.grids.scene import SECRETS, Bench, NotChecked, Scene, alive, fault_of, set_scene
 
 __all__ = ["CHECKS", "Bench", "Check", "Maker", "NotChecked", "check_grid", "name_of", "run"]
 
@@ -88,14 +87,15 @@ async def check_life(scene: Scene) -> None:
 
 
 async def _check_environment(scene: Scene, came: Iterable[Arrival]) -> None:
-    """Tasks find what Launch.environment has; nobody else does."""
+    """Tasks find what Launch.environment has, but for secrets; nobody else does."""
     for each in came:
         for name, value in scene.launch.environment.items():
-            if name == TOKEN_VARIABLE:
-                continue  # it is kept from tasks; that the pilot has it, it has shown
             with trio.move_on_after(scene.bench.wait_s) as scope:
                 found = await scene.gateway.getenv(each.name, name)
             assert not scope.cancelled_caught, f"no task ran on {each.name}"
+            if name in SECRETS:  # that the pilot has them, it has shown
+                assert value.encode() not in found, f"a task of {each.name} has {name}"
+                continue
             assert value.encode() in found, f"{each.name} has {name} = {found!r}, not {value!r}"
     for text in await scene.bench.texts():
         scene.check_text(text, f"what others can read: {text[:2000]!r}")

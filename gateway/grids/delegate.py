@@ -33,8 +33,9 @@ from typing import Any, Final, assert_never
 
 import trio
 
+from federation.address import SECRET_VARIABLE
 from federation.errors import GridError
-from federation.handshake import Opened
+from federation.handshake import Opened, SharedSecret
 from federation.messages import (
     Assign,
     Bye,
@@ -76,6 +77,7 @@ from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
 from gateway.worker.limits import die_with_parent
 from gateway.worker.pieces import Terms
+from gateway.worker.secrecy import hide_memory, take_variable
 
 WATCH_S: Final = 0.05
 PULSE_SLOTS_MAX: Final = 200  # of a lot's slots so many are shown
@@ -135,7 +137,7 @@ class Lot:
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
-            secret=settings.secret,
+            credentials=SharedSecret(settings.secret),
             hello=settings.hello(number, slots, owner.engine),
             give_up_s=0.0,
             hear=self._hear,
@@ -530,7 +532,9 @@ async def _stop_on_signal(delegate: Delegate) -> None:
 def main() -> None:
     """Start the process; the gateway does."""
     told = json.loads(sys.stdin.buffer.readline())
-    sys.exit(trio.run(run_delegate, told, os.environ.pop("GRIDFED_SECRET", "")))
+    secret = take_variable(SECRET_VARIABLE)
+    hide_memory()
+    sys.exit(trio.run(run_delegate, told, secret))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from federation.address import SECRET_VARIABLE
 from gateway.config import PoolConfig
 from gateway.grids.delegating import Delegated
 from gateway.grids.local import LocalGrid
@@ -56,7 +57,7 @@ class EnginePool(LocalGrid):
             "parent": os.getpid(),
         }
         environment = dict(os.environ)
-        environment["GRIDFED_SECRET"] = self._secret
+        environment[SECRET_VARIABLE] = self._credential
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway.grids.delegate"],
             stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from federation.address import TOKEN_VARIABLE
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
 from policies.placement import show_tag
@@ -24,14 +24,21 @@ STOP_S: Final = 15.0  # how long an agent may take to stop before it is killed
 
 
 class LocalGrid:
-    """Keeps one worker agent running for a local pool."""
+    """Keeps one worker agent running for a local pool.
+
+    Args:
+        pool: the pool.
+        address: where the agent dials us.
+        credential: what it comes in by: a worker's pass (federation.task_passes).
+        say: takes lines for the operator.
+    """
 
     def __init__(
-        self, pool: PoolConfig, address: str, secret: str, say: Callable[[str], None]
+        self, pool: PoolConfig, address: str, credential: str, say: Callable[[str], None]
     ) -> None:
         self._pool = pool
         self._address = address
-        self._secret = secret
+        self._credential = credential
         self._say = say
 
     async def run(self) -> None:
@@ -58,8 +65,8 @@ class LocalGrid:
         command += ["--tags", tags] if tags else []
         command += self._pool.agent_options
         environment = dict(os.environ)
-        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no worker should do
-        environment["GRIDFED_SECRET"] = self._secret
+        environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
+        environment[TOKEN_VARIABLE] = self._credential
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
         )

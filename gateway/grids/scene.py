@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from federation.address import TOKEN_VARIABLE, is_weak
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, is_weak
 from gateway.grids.contract import (
     Blame,
     GridFault,
@@ -36,7 +36,7 @@ DIAL_S: Final = 300.0
 SCAN_S: Final = 0.01  # commands that end soon are seen too
 LOOKS: Final = 50
 DAY_S: Final = 86_400.0
-_SECRETS: Final = ("GRIDFED_SECRET", TOKEN_VARIABLE)
+SECRETS: Final = (SECRET_VARIABLE, TOKEN_VARIABLE)
 _ORDER: Final = tuple(Stand)
 
 
@@ -113,7 +113,7 @@ class Scene:
         self.gateway = gateway
         self.launch = launch
         self.said = said
-        self.secrets = {launch.environment[each] for each in _SECRETS if each in launch.environment}
+        self.secrets = {launch.environment[each] for each in SECRETS if each in launch.environment}
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._opened: list[Provisioning] = []  # kept, so that no two have one id
 
@@ -270,7 +270,7 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             address = bench.dialled(gateway.address)
-            environment = {"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD}
+            environment = {SECRET_VARIABLE: secret, "GRIDFED_CHECK": ODD}
             if not is_weak(address):  # no pilot would show a token there
                 environment[TOKEN_VARIABLE] = secrets.token_hex(16)
             launch = Launch(

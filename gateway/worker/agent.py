@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import trio
 
-from federation.address import TOKEN_VARIABLE
 from federation.environments import unwrap
 from federation.errors import GatewayUnreachable, GridError, ProtocolError, SessionRefused
 from federation.handshake import Opened
@@ -42,6 +41,7 @@ from federation.ranges import Range, RangeSet
 from federation.words import count
 from gateway.child import collect_seldom, first_of
 from gateway.conversation import SETTLE_MAX_S, Lapsed
+from gateway.worker.adoption import Reaper, adopt_strays
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
@@ -56,7 +56,7 @@ from gateway.worker.oversight import oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Roster
-from gateway.worker.secrecy import hide_memory
+from gateway.worker.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 
 __all__ = ["AgentSettings", "main", "run_agent"]
@@ -110,7 +110,7 @@ class Agent:
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
-            secret=settings.secret,
+            credentials=settings.credentials,
             hello=settings.hello(host.tags),
             give_up_s=settings.give_up_s,
             hear=self._hear,
@@ -169,7 +169,7 @@ class Agent:
         function = message.function
         terms = Terms(
             *(number, message.job, function, message.timeout_s, message.prints),
-            *(message.origin, self._gpus_of(message)),
+            *(message.origin, self._gpus_of(message), self._settings.pass_of(message)),
         )
         self._roster.assign(terms, first, message.arguments)
         if function not in self._functions:
@@ -286,6 +286,9 @@ class Agent:
             process.send(["forget", forgotten])
         if is_new:
             process.send(["function", terms.function, self._functions.get(terms.function)])
+        if terms.task_pass != process.task_pass:
+            process.task_pass = terms.task_pass
+            process.send(["pass", terms.task_pass])
         process.send(
             [
                 *("chunk", chunk.number, terms.function, chunk.piece.arguments),
@@ -379,11 +382,11 @@ class Agent:
     def _start(self, index: int, home: Home) -> SlotProcess:
         settings = self._settings
         environment = dict(os.environ)
-        # A task may be a client of the grid itself.
+        # A task may be a client of the grid itself, by its job's pass. Not by what we come in with,
+        # nor by what whoever started us has: that is good for what no task should do.
         environment["GRIDFED_GATEWAY"] = settings.address
-        environment["GRIDFED_SECRET"] = settings.secret
-        # Not by a token of ours, or of who started us: it is good for what no task should do.
-        environment.pop(TOKEN_VARIABLE, None)
+        for name in PRIVATE_VARIABLES:
+            environment.pop(name, None)
         environment |= settings.tls.environment()
         if settings.gpus:
             environment[GPU_VARIABLE] = ",".join(self._devices.hold(index, home.gpus))
@@ -429,9 +432,11 @@ class Agent:
 
     async def _watch(self) -> None:
         pulse_s = 0.0
+        reaper = Reaper()
         while True:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
+            reaper.look([each.leader for each in self._processes], now_s)
             self._oversee()
             if not self._is_stopping:
                 self._relieve(now_ns)
@@ -521,7 +526,8 @@ async def run_agent(settings: AgentSettings) -> int:
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())
-    if settings.token:
+    adopt_strays()
+    if settings.token or settings.secret:
         hide_memory()
     collect_seldom()
     host = Host(settings.rules, settings.memory_bytes, say, settings.confines)

@@ -4,6 +4,7 @@ Agent to slot:
 
     ["function", digest, body]
     ["forget", digest]
+    ["pass", text]             by which the tasks that follow may be clients; empty: by nothing
     ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s]
                                tasks `number`, `number` + 1, …
 

@@ -12,7 +12,7 @@ import trio
 
 from federation.address import check_bearer
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
-from federation.handshake import Dialogue, SharedSecret
+from federation.handshake import Credentials, Dialogue
 from federation.messages import Hello, Report
 from federation.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
@@ -26,7 +26,7 @@ FINAL_REFUSALS: Final = frozenset(
     {
         *("version", "secret", "role", "name", "nonce", "impostor"),
         *("token", "scope", "altered", "bad-signature", "expired", "revoked"),
-        *("wrong-federation", "wrong-site", "unknown-site"),
+        *("pass", "wrong-federation", "wrong-site", "unknown-site"),
     }
 )
 MESSAGE_BYTES_MAX: Final = 64 << 20
@@ -41,7 +41,7 @@ class WorkerConversation:
     Args:
         address: the gateway's.
         tls: files for tls+tcp.
-        secret: the shared secret; empty without one.
+        credentials: how we prove that we may come in.
         hello: who we are.
         give_up_s: how long to look for a gateway that lets us in; 0 for ever.
         hear: takes messages, Opened and Lapsed among them, in order.
@@ -53,7 +53,7 @@ class WorkerConversation:
         *,
         address: str,
         tls: TlsSettings,
-        secret: str,
+        credentials: Credentials,
         hello: Hello,
         give_up_s: float,
         hear: Callable[[list[Any]], None],
@@ -66,7 +66,7 @@ class WorkerConversation:
         self._say = say
         self._outbox = Outbox()
         self._was_told = False
-        self._conversation = Conversation(self, hello, SharedSecret(secret))
+        self._conversation = Conversation(self, hello, credentials)
         self.hear = hear
         self.run = self._conversation.run
         self.flush = self._conversation.flush

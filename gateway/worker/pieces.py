@@ -19,6 +19,7 @@ class Terms:
     prints: bool
     origin: str = ""  # the site that sent it
     gpus: int = 0  # that each task has to itself
+    task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not
 
 
 @dataclass(slots=True)

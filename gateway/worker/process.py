@@ -87,11 +87,12 @@ class SlotProcess:
         self._socket.setblocking(False)
         os.set_blocking(self._stderr, False)
         self._launch = launch
-        self._leader = self._process.pid
+        self.leader = self._process.pid
         # In a container it is not known until it has come in: until then there is none.
-        self.pid = 0 if launch.socket else self._leader
-        self._pidfd = os.pidfd_open(self._leader)
+        self.pid = 0 if launch.socket else self.leader
+        self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
+        self.task_pass = ""  # that it was told last
         self.doom: Doom | None = None
         self.is_breached = False
         self._is_over_memory = False  # ended by the kernel, or by its container, for that
@@ -177,8 +178,8 @@ class SlotProcess:
             self._is_told_to_end.set()
             return
         # A sandbox's first process is to end with its parent, but a task may have got hold of it.
-        below = () if self._launch.is_child else descendants(self._leader)
-        os.killpg(self._leader, signal.SIGKILL)
+        below = () if self._launch.is_child else descendants(self.leader)
+        os.killpg(self.leader, signal.SIGKILL)
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -233,7 +234,7 @@ class SlotProcess:
             )
 
     async def _end_what_is_left(self) -> None:
-        kill_session(self._leader)
+        kill_session(self.leader)
         group = self._launch.group
         if group is not None:
             self._is_over_memory |= self.lost_memory and self.code == -signal.SIGKILL
@@ -338,7 +339,7 @@ class SlotProcess:
                 await trio.lowlevel.wait_readable(self._pidfd)
             if self._process.poll() is None:
                 await self._remove()
-                os.killpg(self._leader, signal.SIGKILL)
+                os.killpg(self.leader, signal.SIGKILL)
             self._process.wait()
             await self._end_what_is_left()
         self._socket.close()

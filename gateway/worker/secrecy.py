@@ -14,9 +14,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+
 PR_SET_DUMPABLE: Final = 4
 # A pilot's mark, "/" and its name, by which gateway.grids.processes finds it.
 PILOT_VARIABLE: Final = "GRIDFED_PILOT"
+# What slots get nothing of: secrets, tokens, and where the gateway keeps what is its own.
+PRIVATE_VARIABLES: Final = (SECRET_VARIABLE, TOKEN_VARIABLE, "GRIDFED_CONFIG_DIR")
 _BEGIN, _END = 47, 48  # env_start and env_end in /proc/PID/stat, counted after the program's name
 
 

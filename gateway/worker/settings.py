@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from federation.address import TOKEN_VARIABLE
-from federation.messages import Hello
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+from federation.handshake import SharedSecret
+from federation.messages import Assign, Hello
+from federation.task_passes import ABOUT, HANDS_ON, KEY_BYTES, TaskPass, read_pass, seal, subject_of
 from federation.transport import TlsSettings
 from gateway.knobs import KnobError
 from gateway.worker.interruption import POLL_S
@@ -49,6 +51,19 @@ class AgentSettings:
     confines: Confines = FREE
     gpus: tuple[str, ...] = ()
 
+    @property
+    def credentials(self) -> SharedSecret:
+        """How the agent proves that it may come in."""
+        own = read_pass(self.token)
+        return SharedSecret(self.secret) if own is None else own.credentials
+
+    def pass_of(self, message: Assign) -> str:
+        """The pass of an assignment's job, for its tasks; empty without one."""
+        if len(message.pass_key) != KEY_BYTES:
+            return ""
+        subject = subject_of(message.job)
+        return str(TaskPass(subject, seal(message.pass_key, self.token or self.secret, subject)))
+
     def hello(self, offered: Mapping[str, bool]) -> Hello:
         """What the agent says of itself; `offered` are tags of what slots can run in."""
         about: dict[str, Any] = {
@@ -60,7 +75,11 @@ class AgentSettings:
             "pid": os.getpid(),
             "memory_bytes": self.memory_bytes,
         }
-        if self.token:
+        about[HANDS_ON] = True
+        own = read_pass(self.token)
+        if own is not None:
+            about[ABOUT] = own.subject
+        elif self.token:
             about["token"] = self.token
         user = os.environ.get("USER") or f"uid-{os.getuid()}"
         return Hello([], "worker", self.name, user, b"", "", 0, about)
@@ -92,7 +111,7 @@ def read_arguments() -> AgentSettings:
         name=given.name,
         pool=given.pool,
         slots=given.slots,
-        secret=os.environ.get("GRIDFED_SECRET", ""),
+        secret=take_variable(SECRET_VARIABLE),
         token=take_variable(TOKEN_VARIABLE),
         tls=TlsSettings().or_environment(),
         tags=parse_tags(given.tags),

@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 import cloudpickle
 
 from federation import running
+from federation.address import TOKEN_VARIABLE
 from federation.payload import NONE, PROTOCOL, SCALARS
 from gateway.worker.cells import (
     LIMIT,
@@ -109,6 +110,8 @@ class Slot:
             match self._channel.receive():
                 case ["function", digest, body]:
                     self._bodies[digest] = body
+                case ["pass", text]:
+                    self._take_pass(text)
                 case ["forget", digest]:
                     self._bodies.pop(digest, None)
                     self._functions.pop(digest, None)
@@ -117,6 +120,14 @@ class Slot:
                     self._result_bytes_max = bytes_max
                     self._timeout_s = timeout_s
                     self._run_chunk(number, digest, arguments, job)
+
+    @staticmethod
+    def _take_pass(text: str) -> None:
+        """Whose task comes now: by this it may be a client of the grid, or by nothing."""
+        if text:
+            os.environ[TOKEN_VARIABLE] = text
+        else:
+            os.environ.pop(TOKEN_VARIABLE, None)
 
     def disown(self) -> None:
         """A task has forked, and this is the child: it is no slot."""

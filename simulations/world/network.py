@@ -264,6 +264,10 @@ class MemoryPort:
         """None of them is of a socket of the host."""
         return False
 
+    def is_near(self, pipe: int) -> bool:
+        """Likewise."""
+        return False
+
     def origin(self, _pipe: int) -> Origin:
         """Nobody in between reads what travels here, and hosts are not limited."""
         return Origin()

@@ -1,0 +1,79 @@
+"""Passes: a key for one subject, by which a slot's task, or a worker of the gateway's, comes in.
+
+A task may be a client of the grid itself, as the user whose job it is of, while that job has not
+ended. Its key goes from the gateway to the worker with the work, and from there into the task's
+environment, in place of a token. It is never shown: both ends prove that they have it, as with a
+shared secret (federation.handshake).
+
+The key is sealed on its way to the worker, by what that worker has come in with, so that nobody who
+reads a plain connection on the way has it.
+"""
+
+import hmac
+from dataclasses import dataclass
+from typing import Final
+
+from federation.handshake import SharedSecret
+
+PREFIX: Final = "gfp1_"
+KEY_BYTES: Final = 32
+WORKER: Final = "worker"  # the subject of a worker that the gateway starts itself
+_JOB: Final = "job:"  # begins the subject of a job, whatever its client has called it
+# What a hello says of a pass: its subject. A worker's hello says that it hands passes on.
+ABOUT: Final = "pass"
+HANDS_ON: Final = "passes"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPass:
+    """The key of one subject: a job, or WORKER."""
+
+    subject: str
+    key: bytes
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.key.hex()}_{self.subject}"
+
+    def __repr__(self) -> str:
+        return f"TaskPass({self.subject!r})"
+
+    @property
+    def credentials(self) -> SharedSecret:
+        """How its holder proves that it has the key."""
+        return SharedSecret(self.key.hex())
+
+
+def subject_of(job: str) -> str:
+    """The subject of a job, by its id."""
+    return f"{_JOB}{job}"
+
+
+def job_of(subject: str) -> str:
+    """The job that a subject is; empty for none."""
+    return subject.removeprefix(_JOB) if subject.startswith(_JOB) else ""
+
+
+def is_pass(text: str) -> bool:
+    """Whether what was given as a token is a pass."""
+    return text.startswith(PREFIX)
+
+
+def read_pass(text: str) -> TaskPass | None:
+    """A pass from its text; None for what is none."""
+    if not is_pass(text):
+        return None
+    key, _, subject = text.removeprefix(PREFIX).partition("_")
+    try:
+        raw = bytes.fromhex(key)
+    except ValueError:
+        return None
+    return TaskPass(subject, raw) if len(raw) == KEY_BYTES and subject else None
+
+
+def seal(key: bytes, shown: str, subject: str) -> bytes:
+    """A key as it travels to a worker that has come in with the token or secret `shown`.
+
+    Sealing what is sealed opens it.
+    """
+    mask = hmac.digest(shown.encode(), b"gridfed task pass\0" + subject.encode(), "sha256")
+    return bytes(one ^ other for one, other in zip(key, mask, strict=True))

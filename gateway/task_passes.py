@@ -1,0 +1,190 @@
+"""Passes for tasks that are clients, and for workers that this gateway starts itself.
+
+A task's pass is worked out from its job's id and a key that lives as long as this gateway does: it
+is good while the job has not ended here, and nothing has to be kept of it or taken back. Its holder
+is the job's user, in the job's project, and may submit and cancel. federation.task_passes has how
+it travels.
+"""
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from federation.errors import SessionRefused
+from federation.handshake import Credentials, Prover, SharedSecret
+from federation.messages import Challenge, Hello, OpenJob
+from federation.task_passes import (
+    ABOUT,
+    HANDS_ON,
+    KEY_BYTES,
+    WORKER,
+    TaskPass,
+    job_of,
+    seal,
+    subject_of,
+)
+from federation.tokens import Scope, UserToken
+from federation.wishes import USUAL_PROJECT
+from gateway.jobs import Job
+from gateway.passes import NO_SCOPE, NO_TOKEN, Pass
+
+NO_PASS: Final = "pass"  # noqa: S105 - the code of a refusal
+
+
+@dataclass(frozen=True, slots=True)
+class JobPass(Pass):
+    """What a task's pass allows.
+
+    Attributes:
+        project: its job's, which is meant where a task names none.
+        site: where alone its jobs may run; empty: wherever they are best placed.
+    """
+
+    project: str = ""
+    site: str = ""
+
+    def complete(self, message: Any) -> Any:
+        """A message of its holder's, with what it leaves to us."""
+        if not isinstance(message, OpenJob):
+            return message
+        if message.project == USUAL_PROJECT:
+            message = replace(message, project=self.project)
+        if self.site:
+            message = replace(message, wishes={**message.wishes, "sites": [self.site]})
+        return message
+
+
+class TaskPasses:
+    """Gives passes, and reads them.
+
+    Args:
+        site: our name.
+        secret: the shared secret; empty without one.
+        random_bytes: chance; asked when the first pass is wanted.
+        jobs: those that have not ended, by id.
+        welcomes: whether users of another site may come here.
+        utc_s: the time of day.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        secret: str,
+        random_bytes: Callable[[int], bytes],
+        jobs: Mapping[str, Job],
+        welcomes: Callable[[str], bool],
+        utc_s: Callable[[], float],
+    ) -> None:
+        self._site = site
+        self._secret = secret
+        self._random_bytes = random_bytes
+        self._jobs = jobs
+        self._welcomes = welcomes
+        self._utc_s = utc_s
+        self._key = b""
+
+    def give(self, subject: str) -> TaskPass:
+        """The pass of a subject."""
+        self._key = self._key or self._random_bytes(KEY_BYTES)
+        return TaskPass(subject, hmac.digest(self._key, subject.encode(), "sha256"))
+
+    def sealed_for(self, about: Mapping[str, Any], job: str) -> bytes:
+        """The key of a job's pass for a worker that says this of itself; empty where none is due.
+
+        Due it is where the worker hands passes on, and the job's user may come in here.
+        """
+        subject = subject_of(job)
+        if about.get(HANDS_ON) is not True or self._objection(subject):
+            return b""
+        shown = about.get("token", self._secret)
+        if ABOUT in about:
+            shown = str(self.give(WORKER))
+        return seal(self.give(subject).key, shown, subject)
+
+    def read(self, subject: str) -> JobPass:
+        """What a job's pass allows now. Raises SessionRefused."""
+        objection = self._objection(subject)
+        if objection:
+            raise SessionRefused(objection, NO_PASS)
+        spec = self._jobs[job_of(subject)].spec
+        is_foreign = bool(spec.path)
+        user = f"{spec.user}@{spec.path[0]}" if is_foreign else spec.user
+        scopes = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value})
+        token = UserToken(
+            *("", self._site, "", user),
+            *(frozenset({spec.project}), scopes, frozenset({self._site})),
+            issued_s=0.0,
+            expires_s=0.0,
+        )
+        return JobPass("", token, spec.project, self._site if is_foreign else "")
+
+    def find_end(self, subject: str) -> SessionRefused | None:
+        """Why a pass that was believed counts no more."""
+        objection = self._objection(subject)
+        return SessionRefused(objection, NO_PASS) if objection else None
+
+    def _objection(self, subject: str) -> str:
+        job = self._jobs.get(job_of(subject))
+        if job is None:
+            return "this task's pass is good for nothing here: its job has ended, or is elsewhere"
+        origin, given = (*job.spec.path, "")[0], job.spec.given
+        if origin and not self._welcomes(origin):
+            return f"a task of site {origin!r} is no client here: its users may not come in"
+        if given is not None and given.errand.expires_s <= self._utc_s():
+            return "this task's pass has expired, with the grant of its job"
+        return ""
+
+
+class PassCredentials:
+    """Credentials of a port where passes count, beside others; see federation.handshake.
+
+    Args:
+        passes: ours.
+        others: of those who come without a pass; None where nobody may.
+    """
+
+    roles: Final = SharedSecret.roles
+
+    def __init__(self, passes: TaskPasses, others: Credentials | None) -> None:
+        self._passes = passes
+        self._others = others
+
+    def hear(self, hello: Hello) -> Hello:
+        """Let in by pass whom it names, in its one role."""
+        subject = hello.about.get(ABOUT)
+        if subject is None:
+            if self._others is None:
+                raise SessionRefused(
+                    "this gateway has neither keys nor a secret, so its socket is for its own user "
+                    "alone, and not for slots: a task comes in by the pass in its $GRIDFED_TOKEN",
+                    NO_TOKEN,
+                )
+            return self._others.hear(hello)
+        if type(subject) is not str or "token" in hello.about:
+            raise SessionRefused("the hello's pass is none", NO_PASS)
+        wanted = "worker" if subject == WORKER else "client"
+        if hello.role != wanted:
+            raise SessionRefused(f"this pass is for a {wanted}, not a {hello.role}", NO_SCOPE)
+        if subject == WORKER:
+            return hello
+        return replace(hello, user=self._passes.read(subject).token.user)
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """That we have the key, or what others ask for."""
+        return self._of(hello).prove(prover, hello, challenge)
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check the key, or what others show."""
+        try:
+            self._of(hello).check(prover, hello, challenge, proof)
+        except SessionRefused:
+            if ABOUT not in hello.about:
+                raise
+            raise SessionRefused("this pass was not given by this gateway", NO_PASS) from None
+
+    def _of(self, hello: Hello) -> Credentials:
+        if ABOUT in hello.about:
+            return self._passes.give(hello.about[ABOUT]).credentials
+        assert self._others is not None, "hear has refused it"
+        return self._others

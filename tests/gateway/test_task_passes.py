@@ -1,0 +1,173 @@
+"""Passes of tasks: who gets one, what it is good for, and until when. Pure."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from federation.errors import SessionRefused
+from federation.handshake import Prover, SharedSecret
+from federation.messages import Ask, Cancel, Challenge, Hello, OpenJob
+from federation.task_passes import (
+    ABOUT,
+    HANDS_ON,
+    WORKER,
+    TaskPass,
+    is_pass,
+    job_of,
+    read_pass,
+    seal,
+    subject_of,
+)
+from gateway.passes import Denied
+from gateway.task_passes import PassCredentials, TaskPasses
+
+OPEN = OpenJob(
+    *("j2", "child", b"f", False, "default", 0.0, {}, None, 0, None, "", "3.11", False, False),
+    wishes={},
+)
+CHALLENGE = Challenge(1, "london", 0, b"n" * 16)
+
+
+def job(user="ada", project="risk", path=(), expires_s=1000.0):
+    given = SimpleNamespace(errand=SimpleNamespace(expires_s=expires_s)) if path else None
+    return SimpleNamespace(spec=SimpleNamespace(user=user, project=project, path=path, given=given))
+
+
+class World:
+    """Jobs that a gateway has, and passes for them."""
+
+    def __init__(self, secret="s3cret", **jobs):
+        self.jobs, self.welcome, self.now_s = jobs, {"paris"}, 0.0
+        self.passes = TaskPasses(
+            "london",
+            secret,
+            lambda size: b"k" * size,
+            self.jobs,
+            self.welcome.__contains__,
+            lambda: self.now_s,
+        )
+        self.credentials = PassCredentials(self.passes, SharedSecret(secret))
+
+    def come_in(self, found, role="client", **about):
+        """What a gateway believes of a hello with a pass; SessionRefused."""
+        hello = Hello([], role, "n", "mallory", b"m" * 16, "", 0, {ABOUT: found.subject, **about})
+        heard = self.credentials.hear(hello)
+        proof = found.credentials.prove(Prover.DIALLER, hello, CHALLENGE)
+        self.credentials.check(Prover.DIALLER, heard, CHALLENGE, proof)
+        # And the gateway proves that it has the key.
+        own = self.credentials.prove(Prover.LISTENER, heard, CHALLENGE)
+        found.credentials.check(Prover.LISTENER, hello, CHALLENGE, own)
+        return heard
+
+    def refusal(self, found, **how):
+        with pytest.raises(SessionRefused) as caught:
+            self.come_in(found, **how)
+        return caught.value.code
+
+
+def test_its_holder_is_the_user_of_the_job_whatever_the_hello_says():
+    world = World(j1=job())
+    found = world.passes.give(subject_of("j1"))
+    assert world.come_in(found).user == "ada"
+    assert read_pass(str(found)) == found
+    assert is_pass(str(found))
+    assert found.key.hex() not in repr(found)
+
+
+def test_it_ends_with_its_job():
+    world = World(j1=job())
+    found = world.passes.give(subject_of("j1"))
+    assert world.passes.find_end(found.subject) is None
+    del world.jobs["j1"]
+    assert world.refusal(found) == "pass"
+    assert world.passes.find_end(found.subject).code == "pass"
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 32])
+def test_a_key_that_this_gateway_did_not_give_is_refused(key):
+    world = World(j1=job(), j2=job("bob"))
+    assert world.refusal(TaskPass(subject_of("j1"), key)) == "pass"
+    other = replace(world.passes.give(subject_of("j2")), subject=subject_of("j1"))
+    assert world.refusal(other) == "pass"  # another job's
+
+
+def test_it_is_for_clients_and_a_workers_for_workers():
+    world = World(j1=job(), worker=job("eve"))
+    assert world.refusal(world.passes.give(subject_of("j1")), role="worker") == "scope"
+    own = world.passes.give(WORKER)
+    assert world.come_in(own, role="worker").role == "worker"
+    assert world.refusal(own) == "scope"
+    # A job that its client calls "worker" has a pass of its own.
+    assert job_of(WORKER) == ""
+    assert world.passes.give(subject_of("worker")).key != own.key
+
+
+@pytest.mark.parametrize("subject", [7, None, b"job:j1", ["job:j1"]])
+def test_a_subject_is_text(subject):
+    world = World(j1=job())
+    hello = Hello([], "client", "n", "u", b"m" * 16, "", 0, {ABOUT: subject, "token": "t"})
+    if subject is None:
+        assert world.credentials.hear(hello) is hello
+        return
+    with pytest.raises(SessionRefused):
+        world.credentials.hear(hello)
+
+
+def test_a_token_beside_it_is_refused():
+    world = World(j1=job())
+    assert world.refusal(world.passes.give(subject_of("j1")), token="gft1_x") == "pass"
+
+
+def test_what_it_is_good_for():
+    held = World(j1=job()).passes.read(subject_of("j1"))
+    opened = held.complete(OPEN)
+    assert opened.project == "risk"  # its job's, as it names none
+    held.check(opened)
+    held.check(Cancel(1, "j2", [], False))
+    held.check(Ask(1, "status", {}))
+    for verb in ("token", "drain", "report", "trust", "statement", "a verb of tomorrow"):
+        with pytest.raises(Denied, match="not good for that"):
+            held.check(Ask(1, verb, {}))
+    with pytest.raises(Denied, match="risk"):
+        held.check(held.complete(replace(OPEN, project="another")))
+    assert opened.wishes == {}
+
+
+def test_a_task_of_another_site_comes_in_where_its_users_may_and_stays():
+    world = World(c1=job(path=("rome",)), c2=job(path=("paris", "rome")))
+    worker = {HANDS_ON: True}
+    assert world.passes.sealed_for(worker, "c1") == b""
+    assert world.refusal(world.passes.give(subject_of("c1"))) == "pass"
+    found = world.passes.give(subject_of("c2"))
+    assert world.come_in(found).user == "ada@paris"
+    held = world.passes.read(found.subject)
+    assert held.complete(replace(OPEN, wishes={"sites": ["rome"]})).wishes == {"sites": ["london"]}
+    world.now_s = 1000.0  # its grant has expired
+    assert world.refusal(found) == "pass"
+
+
+@pytest.mark.parametrize(
+    ("about", "shown"),
+    [({}, "s3cret"), ({"token": "gft1_x"}, "gft1_x"), ({ABOUT: WORKER}, "its pass")],
+)
+def test_it_is_sealed_by_what_the_worker_came_in_with(about, shown):
+    world = World(j1=job())
+    shown = str(world.passes.give(WORKER)) if ABOUT in about else shown
+    sealed = world.passes.sealed_for({HANDS_ON: True, **about}, "j1")
+    key = world.passes.give(subject_of("j1")).key
+    assert sealed != key
+    assert seal(sealed, shown, subject_of("j1")) == key
+    assert seal(sealed, "another", subject_of("j1")) != key
+
+
+def test_a_worker_that_knows_no_passes_gets_none():
+    assert World(j1=job()).passes.sealed_for({}, "j1") == b""
+
+
+def test_where_nobody_comes_in_without_a_pass():
+    world = World(j1=job())
+    credentials = PassCredentials(world.passes, None)
+    with pytest.raises(SessionRefused) as caught:
+        credentials.hear(Hello([], "client", "n", "u", b"m" * 16, "", 0, {}))
+    assert caught.value.code == "token"
