@@ -27,7 +27,7 @@ _BEGIN, _END = 47, 48  # env_start and env_end in /proc/PID/stat, counted after 
 def take_variable(name: str) -> str:
     """A variable of our environment, which nobody finds there from now on; empty without one."""
     value = os.environ.pop(name, "")
-    if value and sys.platform == "linux":
+    if sys.platform == "linux":  # also where it was taken out before, or never was ours: a fork's
         _overwrite(os.fsencode(name))
     return value
 

@@ -3,12 +3,14 @@
 Real processes, as an attacker's task would meet them.
 """
 
+import contextlib
 import os
 import sys
 import time
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 from tests_support import wait_until
 
@@ -87,17 +89,13 @@ def come_in_from_afar(**how):
         return answer.read()
 
 
-def environments(word):
-    """The processes in whose environment a word is found, as the kernel shows them."""
+def shown_in(pids, word):
+    """The processes in whose environment the kernel shows a word; those that have ended do not."""
     found = []
-    for each in os.listdir("/proc"):
-        if each.isdecimal():
-            try:
-                environ = Path("/proc", each, "environ").read_bytes()
-            except OSError:
-                continue
-            if word in environ:
-                found.append(Path("/proc", each, "cmdline").read_bytes())
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if word in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
     return found
 
 
@@ -141,7 +139,10 @@ def test_a_pass_is_of_no_use_when_its_job_has_ended(site):
 def test_a_task_holds_nothing_of_the_site(site):
     with site.client() as client:
         assert client.submit(variables).result() == {}
-        assert client.submit(environments, SECRET.encode()).result() == []
+        below = psutil.Process(site.gateway.pid).children(recursive=True)
+        pids = [site.gateway.pid, *(each.pid for each in below)]
+        assert len(pids) >= 3  # the gateway, its worker, a slot
+        assert client.submit(shown_in, pids, SECRET.encode()).result() == []
 
 
 def test_a_slot_is_not_its_owner_at_the_gateways_socket(site):
