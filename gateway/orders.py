@@ -47,7 +47,7 @@ async def perform(registry: Registry, verb: str, details: Details) -> Any:
 
 def shown(verb: str, details: Details) -> str:
     """An order as the log has it, without what is secret; empty when it changes nothing."""
-    if verb == "known":
+    if verb == "known" and not details.get("forget"):
         return ""
     told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
     text = json.dumps(told, sort_keys=True, default=str)
@@ -125,7 +125,7 @@ async def _expel(registry: Registry, details: Details) -> Any:
     site = _site(details)
     reason = str(_line(details.get("reason", "")))
     book = registry.book
-    if site not in book.members and not book.expulsions.is_expelled(site):
+    if book.find(site) is None and not book.expulsions.is_expelled(site):
         raise BadOrder(f"no site {site!r} is known here")
     say = book.keep if _flag(details, "keep") else book.expel
     word = say(site, reason, registry.signing_key, registry.clock())
@@ -239,15 +239,34 @@ async def _rotate(registry: Registry, details: Details) -> Any:
     }
 
 
-async def _known(registry: Registry, _details: Details) -> Any:
-    """The trust book: {} → ourselves and every site that we know."""
-    members = sorted(registry.book.members.items())
-    own = _view(registry, registry.site, registry.book.own)
+async def _known(registry: Registry, details: Details) -> Any:
+    """The trust book: {from, forget} → ourselves and every site that we know.
+
+    With `from` only the sites of which that member has told us, and nobody here decided anything;
+    with `forget` these are forgotten, and not taken from that member again.
+    """
+    book = registry.book
+    source, forget = details.get("from"), _flag(details, "forget") or False
+    if source is None and forget:
+        raise BadOrder("forget needs `from`: whose word is to be forgotten")
+    if source is not None and (type(source) is not str or source not in book.hearsay.sources):
+        said = ", ".join(each or '""' for each in book.hearsay.sources) or "nobody"
+        raise BadOrder(f"{source!r} has told of no site that is not known otherwise; {said} has")
+    own = _view(registry, registry.site, book.own)
     own["level"] = Level.LEFT.value if registry.has_left else "self"
+    if source is None:
+        sites = sorted({*book.members, *book.hearsay.sites})
+        views = [own, *(_view(registry, site, _member(registry, site)) for site in sites)]
+    else:
+        told = book.hearsay.told_by(source)
+        views = [_view(registry, site, _member(registry, site)) for site in told]
+        if forget:
+            book.hearsay.forget(source)
+            registry.save()
     return {
         "federation": registry.federation,
         "rotation": registry.rotation.value,
-        "sites": [own, *(_view(registry, site, member) for site, member in members)],
+        "sites": views,
     }
 
 
@@ -281,6 +300,7 @@ def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
         "pickles": member.pickles,
         "users": member.users,
         "evidence": len(member.evidence),
+        "from": registry.book.hearsay.sources_of(site),
     }
 
 
@@ -296,7 +316,7 @@ def _line(value: object) -> object:
 
 
 def _member(registry: Registry, site: str) -> Member:
-    member = registry.book.members.get(site)
+    member = registry.book.find(site)
     if member is None:
         raise BookError(f"no site {site!r} is known here")
     return member

@@ -3,6 +3,7 @@
     Peers.run
     ├── Sessions.run     what others dialled, and what we dial         (gateway.sessions)
     ├── Entrance.run     who was invited                               (gateway.entrance)
+    ├── _read, _write    statements that others pass on: read in slices, written in batches
     └── _tick            rotation of keys, a port to be opened anew
 
 What sites have signed for good (cards, expulsions, farewells, revocations) is exchanged when a
@@ -12,13 +13,14 @@ site: `heard` for what comes in by our port, `link_news` for what comes back on 
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import trio
 
-from federation.errors import GridError
+from federation.errors import GridError, ProtocolError
 from federation.messages import Statements
 from federation.nng import NngPort
 from federation.statements import Expulsion, parse
@@ -38,11 +40,15 @@ from gateway.pace import Pace
 from gateway.passes import Passes
 from gateway.permits import BookPermits
 from gateway.reception import Seat
-from gateway.registry import Registry, Word, pack_words, unpack_words
+from gateway.registry import WORDS_MAX, Registry, Word, pack_words, unpack_words
 from gateway.sessions import TICK_S, PipeWatch, Sessions
 
 SLOW_TICKS: Final = 20
 FAREWELL_S: Final = 2.0  # sessions stay so long after our farewell, that it gets out
+UNREAD_MAX: Final = 2 * WORDS_MAX  # statements of one site that wait to be read
+SLICE_S: Final = 0.005  # of statements are read without a pause,
+SLICE_EVERY_S: Final = 0.02  # and then again
+WRITE_EVERY_S: Final = 1.0  # what others have signed is put on disk so often
 LINES_PER_S: Final = 10.0  # for the log, of what strangers can cause
 
 
@@ -79,6 +85,7 @@ class Peers:
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
+        self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by whom
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Hold the folder of keys, open the ports, and talk to others until cancelled.
@@ -112,6 +119,9 @@ class Peers:
                 await self._serve(task_status)
             finally:
                 port.close()
+                write = self.registry.take_noted()
+                if write is not None:
+                    write()
                 if entrance is not None:
                     entrance.port.close()
 
@@ -182,6 +192,8 @@ class Peers:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._sessions.run)
             nursery.start_soon(self._tick)
+            nursery.start_soon(self._read)
+            nursery.start_soon(self._write)
             if self._entrance is not None:
                 nursery.start_soon(self._entrance.run)
             self.trust_changed()
@@ -310,13 +322,51 @@ class Peers:
         self._say(f"{guest.name} has come in")
 
     def _learn(self, source: str, said: Statements) -> None:
-        for error in self.registry.note(unpack_words(said)):
-            self._say_often(f"{source} passed on what is not believed: {error}")
+        """Take what a site passes on: a little of it at once, in turn the rest (`_read`)."""
+        words = unpack_words(said)
+        waiting = self._unread.setdefault(source, deque())
+        if len(waiting) + len(words) > UNREAD_MAX:
+            self._say_often(f"{source} passes on more than is read: {len(words):,} are left out")
+            return
+        waiting += words
+        if len(waiting) == len(words):  # in order, so that what it signs by a new card is believed
+            self._read_slice(source)
+
+    def _read_slice(self, source: str) -> None:
+        """Read some of what a site has passed on, for SLICE_S or to the end."""
+        waiting = self._unread[source]
+        until_s = time.monotonic() + SLICE_S
+        refused: list[ProtocolError] = []
+        while waiting:
+            refused += self.registry.note([waiting.popleft()], source)
+            if time.monotonic() >= until_s:
+                break
+        if not waiting:
+            del self._unread[source]
+        if refused:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            self._say_often(f"{source} passed on what is not believed: {refused[0]}{more}")
         for kind, raw in self.registry.news:
             if kind == "expulsion":
                 self._tell_expulsion(raw)
         if self.registry.news:
             self.trust_changed()
+
+    async def _read(self) -> None:
+        """Read on, one site after the other, and leave time for everything else."""
+        while True:
+            await trio.sleep(SLICE_EVERY_S if self._unread else TICK_S)
+            for source in list(self._unread):
+                self._read_slice(source)
+                await trio.sleep(SLICE_EVERY_S)
+
+    async def _write(self) -> None:
+        """Put on disk what others have signed, many of them together, beside the loop."""
+        while True:
+            await trio.sleep(WRITE_EVERY_S)
+            write = self.registry.take_noted()
+            if write is not None:
+                await trio.to_thread.run_sync(write)
 
     def _tell_expulsion(self, raw: bytes) -> None:
         """What others think of a site is for our operator to judge, who must hear of it."""

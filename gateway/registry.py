@@ -5,10 +5,12 @@ command that changes something. So there is one writer, and what a command decid
 gateway runs is decided by the gateway. What was decided is on disk before anybody is told.
 """
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from federation.envelopes import Sealer, Verifier
 from federation.errors import ProtocolError
@@ -17,6 +19,7 @@ from federation.messages import Statements
 from federation.statements import Order
 from gateway import trust_file
 from gateway.expulsions import Follow
+from gateway.hearsay import PER_SOURCE_MAX
 from gateway.keys import (
     OVERLAP_S,
     SPREAD_S,
@@ -36,6 +39,7 @@ from gateway.standing import Level
 from gateway.trust import BookError, TrustBook
 
 TRUST_FILE: Final = "trust.json"
+HEARSAY_FILE: Final = "hearsay.json"
 
 # A statement to pass on: its kind and its bytes, as TrustBook.note takes them.
 Word = tuple[str, bytes]
@@ -80,6 +84,11 @@ class Registry:
         self.clock = clock
         self.ring: KeyRing = load_keys(folder)
         self.book, self.invitations = trust_file.load(folder / TRUST_FILE, follow)
+        trust_file.load_hearsay(folder / HEARSAY_FILE, self.book)
+        self._writer = Writer(folder)
+        self._is_noted = False  # the book has what is not on disk yet
+        self._words: set[Word] | None = None  # all that we know, until it changes
+        self._hearsay_saved = 0
         self.boot = 0
         own = self.book.own.card.content
         self.addresses: tuple[str, ...] = own.addresses
@@ -153,47 +162,87 @@ class Registry:
 
     def save(self, *news: Word) -> None:
         """Put what was decided on disk; `news` is what others should hear of it."""
-        trust_file.save(self.folder / TRUST_FILE, self.book, self.invitations)
+        self._words = None
         self.news += news
+        self._is_noted = True
+        write = self.take_noted()
+        if write is not None:
+            write()
+
+    def _hearsay(self) -> dict[str, Any] | None:
+        """What the file of hearsay is to hold, if that is another than the last time."""
+        hearsay = self.book.hearsay
+        if hearsay.changes == self._hearsay_saved:
+            return None
+        self._hearsay_saved = hearsay.changes
+        return trust_file.hearsay_to_plain(hearsay)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether what others have signed, and we have taken, waits to be put on disk."""
+        return self._is_noted
+
+    def take_noted(self) -> Callable[[], None] | None:
+        """What puts on disk what was noted; to be called in any thread. None: it is there.
+
+        Of what others have signed nothing is lost if it is not: they tell it again.
+        """
+        if not self._is_noted:
+            return None
+        self._is_noted = False
+        return self._writer.later(trust_file.to_plain(self.book, self.invitations), self._hearsay())
 
     def take_news(self) -> list[Word]:
         """What others should hear of and have not been told."""
         news, self.news = self.news, []
         return news
 
-    def note(self, words: Iterable[Word]) -> list[ProtocolError]:
-        """Take statements from whoever passed them on; those that are new are news.
+    def note(self, words: Iterable[Word], source: str = "") -> list[ProtocolError]:
+        """Take statements that `source` has passed on; those that are new are news.
 
         Returns what was not believed. A new card of a site comes after the ones that lead to it.
+        They are on disk after the next `save`, or what `take_noted` gives.
         """
         now_s = self.clock()
-        held = set(self.words())  # most of it, usually, and no signature needs checking then
-        newer: list[Word] = []
         refused: list[ProtocolError] = []
         for kind, raw in words:
-            if (kind, raw) in held:
+            if (kind, raw) in self._held():
                 continue
             try:
-                if self.book.note(kind, raw, now_s) is Order.NEWER:
-                    newer.append((kind, raw))
+                if self.book.note(kind, raw, now_s, source) is Order.NEWER:
+                    self._is_noted = True
+                    self._held().add((kind, raw))
+                    self.news += [(kind, raw)] if self._is_for_others(kind) else []
             except ProtocolError as error:
                 refused.append(error)
-        if newer or any(_is_evidence(error) for error in refused):
-            self.save(*newer)
+                self._is_noted |= _is_evidence(error)
         return refused
 
-    def words(self) -> list[Word]:
-        """All that we know, for somebody who was away: cards in the order in which they lead on."""
-        cards = [("card", raw) for site in self._known() for raw in self.book.cards_since(site, -1)]
-        return [*cards, *self.book.statements()]
+    def _is_for_others(self, kind: str) -> bool:
+        """Whether a new statement is passed on: of hearsay no more than others would take."""
+        return kind != "card" or len(self.book.hearsay) <= PER_SOURCE_MAX
 
-    def _known(self) -> list[str]:
-        return [self.site, *sorted(self.book.members)]
+    def _held(self) -> set[Word]:
+        """All that we know: most of what comes is that, and no signature needs checking then."""
+        if self._words is None:
+            self._words = set(self.words(self.book.hearsay.sites))
+        return self._words
+
+    def words(self, hearsay: Iterable[str] | None = None) -> list[Word]:
+        """What we tell somebody who was away: cards in the order in which they lead on.
+
+        Of what we know by hearsay ourselves that is not all; or, if given, that of these sites.
+        """
+        heard = self.book.hearsay.to_pass_on() if hearsay is None else hearsay
+        sites = [self.site, *sorted(self.book.members), *heard]
+        cards = [("card", raw) for site in sites for raw in self.book.cards_since(site, -1)]
+        return [*cards, *self.book.statements()]
 
     def adopt(self, book: TrustBook) -> None:
         """Move to another federation, with the book that gateway.joining.enter gave."""
         if book is not self.book:
             self.book = book
+            self._hearsay_saved = -1
             before = self.sealer
             self._start()
             self.sealer.go_on_from(before)  # it is the same life: its numbers are not used again
@@ -250,6 +299,28 @@ class Registry:
         write_pins(self.folder, pins)
         self._shown = shown
         return True
+
+
+class Writer:
+    """Puts book and hearsay on disk, from any thread, never an older state over a newer one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._made = 0
+        self._written = {TRUST_FILE: 0, HEARSAY_FILE: 0}  # the number of what each holds
+
+    def later(self, book: Any, hearsay: Any) -> Callable[[], None]:
+        """What writes both, whole and as plain data, when called; None for what is to stay."""
+        self._made += 1
+        return partial(self._write, self._made, {TRUST_FILE: book, HEARSAY_FILE: hearsay})
+
+    def _write(self, number: int, files: Mapping[str, Any]) -> None:
+        with self._lock:
+            for name, plain in files.items():
+                if plain is not None and number > self._written[name]:
+                    trust_file.save_plain(self._folder / name, plain)
+                    self._written[name] = number
 
 
 def _is_evidence(error: ProtocolError) -> bool:

@@ -1,8 +1,9 @@
 """The trust book: which sites this one knows, how far it trusts each, and why.
 
 Nobody is trusted because somebody else is. What other sites pass on makes a site *known*, no
-more; an invitation makes it *pending*; our operator (or a rule of his) makes it *approved*, and
-what an approved site may do is for rules to say (gateway.permissions), both ways, none by default.
+more, and is kept apart (gateway.hearsay) until our operator decides something about it. An
+invitation makes it *pending*; our operator (or a rule of his) makes it *approved*, and what an
+approved site may do is for rules to say (gateway.permissions), both ways, none by default.
 
 Statements arrive in any order and more than once, so what the book says depends on which of them
 it has, never on when they came: levels are worked out, not stored.
@@ -33,16 +34,18 @@ from federation.statements import (
     follows,
     next_serial,
     order,
+    parse,
     read,
     read_card,
     sign,
 )
 from gateway.certificates import check_leaf
 from gateway.expulsions import Expulsions, Follow
+from gateway.hearsay import Hearsay
 from gateway.permissions import ANY, Answer, Request, Rule, Why, decide
 from gateway.standing import Level, Member
 
-MEMBERS_MAX: Final = 4096
+MEMBERS_MAX: Final = 4096  # of which our operator has decided something
 
 
 class BookError(GridError):
@@ -63,7 +66,8 @@ class TrustBook:
         self.own = own
         self.federation: Final = card.content.federation
         self.site: Final = card.content.site
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Member] = {}  # of whom our operator has decided something
+        self.hearsay = Hearsay()
         self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
         self.rules: frozenset[Rule] = frozenset()  # for every approved site
         self.revoked: dict[str, float] = {}  # tokens of our own, and when each expires
@@ -76,8 +80,14 @@ class TrustBook:
             return Level.APPROVED
         if self.expulsions.is_expelled(site):
             return Level.EXPELLED
-        member = self.members.get(site)
+        member = self.find(site)
         return member.standing if member else None
+
+    def find(self, site: str) -> Member | None:
+        """What is held of a site, be it by hearsay alone."""
+        if site == self.site:
+            return self.own
+        return self.members.get(site) or self.hearsay.member(site)
 
     @property
     def has_left(self) -> bool:
@@ -155,8 +165,8 @@ class TrustBook:
 
     # --- what other sites have signed ----------------------------------------------------------
 
-    def note(self, kind: str, raw: bytes, now_s: float) -> Order:
-        """Take a statement from whoever passed it on; anything but NEWER changed nothing.
+    def note(self, kind: str, raw: bytes, now_s: float, source: str = "") -> Order:
+        """Take a statement that `source` passed on; anything but NEWER changed nothing.
 
         Raises:
             ProtocolError: it is no statement of a kind that we know.
@@ -164,7 +174,7 @@ class TrustBook:
         """
         match kind:
             case "card":
-                return self._note_card(raw, now_s)
+                return self._note_card(raw, now_s, source)
             case "expulsion":
                 return self._note_expulsion(raw, now_s)
             case "farewell":
@@ -174,16 +184,13 @@ class TrustBook:
             case _:
                 raise Untrusted(Refusal.ALTERED, f"no statement is a {kind[:40]!r}")
 
-    def _note_card(self, raw: bytes, now_s: float) -> Order:
-        card = self._checked(read_card(raw))
-        site = card.content.site
+    def _note_card(self, raw: bytes, now_s: float, source: str) -> Order:
+        site = parse(SiteCard, raw).content.site
         member = self.own if site == self.site else self.members.get(site)
         if member is None:
-            order(None, card, now_s)
-            if len(self.members) >= MEMBERS_MAX:
-                raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
-            self.members[site] = Member(card)
-            return Order.NEWER
+            self.hearsay.check_room(source, site)  # before the work of checking it
+            return self.hearsay.note(source, self._checked(read_card(raw)), now_s)
+        card = self._checked(read_card(raw))
         found = self._order(member, member.card, card, now_s)
         if found is Order.NEWER and member is self.own:
             raise Untrusted(
@@ -196,6 +203,10 @@ class TrustBook:
 
     def _note_farewell(self, raw: bytes, now_s: float) -> Order:
         member, farewell = self._read(Farewell, raw)
+        if farewell.content.site in self.hearsay:
+            if member.last_serial <= farewell.content.serial:
+                self.hearsay.drop_signed(farewell.content.site, member.card.content.keys[0])
+            return Order.OLDER
         found = self._order(member, member.farewell, farewell, now_s)
         if found is Order.NEWER:
             member.farewell = farewell
@@ -205,6 +216,8 @@ class TrustBook:
 
     def _note_revocations(self, raw: bytes, now_s: float) -> Order:
         member, revocations = self._read(Revocations, raw)
+        if revocations.content.site in self.hearsay:
+            return Order.OLDER  # nobody comes here with its tokens
         found = self._order(member, member.revocations, revocations, now_s)
         if found is Order.NEWER:
             member.revocations = revocations
@@ -238,8 +251,8 @@ class TrustBook:
 
     def _card_keys(self, site: str) -> tuple[bytes, ...]:
         """The keys on a site's card, whatever its level: what it says is still its word."""
-        known = site == self.site or site in self.members
-        return self._member(site).card.content.keys if known else ()
+        member = self.find(site)
+        return member.card.content.keys if member else ()
 
     def _keys_ever(self, site: str) -> tuple[bytes, ...]:
         keys = self._card_keys(site)
@@ -275,6 +288,7 @@ class TrustBook:
             if member is None:
                 self._make_room()
             member = self.members[site] = Member(card)
+            self.hearsay.drop(site)
         elif self._order(member, member.card, card, now_s) is Order.NEWER:
             member.follow(card)
         if member.standing is Level.LEFT:
@@ -285,7 +299,7 @@ class TrustBook:
 
     def approve(self, site: str, shown: str) -> None:
         """Approve a site whose fingerprint our operator has compared; BookError when it differs."""
-        member = self._member(site)
+        member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
             raise BookError(
                 f"{shown} is not the fingerprint of the site that is known here as {site!r} "
@@ -296,6 +310,7 @@ class TrustBook:
             raise BookError(f"site {site!r} is expelled: take that back first")
         if member.standing is Level.LEFT:
             raise BookError(f"site {site!r} has left, and has not come back")
+        self._enter(member)
         member.decide(Level.APPROVED)
 
     def trust(self, site: str, rules: Iterable[Rule]) -> None:
@@ -303,20 +318,21 @@ class TrustBook:
         if site == ANY:
             self.rules = frozenset(rules)
         else:
-            self._member(site).rules = frozenset(rules)
+            self._entered(site).rules = frozenset(rules)
 
     def trust_results(self, site: str, *, pickles: bool) -> None:
         """Whether users here accept pickled results that ran at a site or came through it."""
-        self._member(site).pickles = pickles
+        self._entered(site).pickles = pickles
 
     def welcome(self, site: str, *, users: bool) -> None:
         """Whether users may come here with a token of that site."""
-        self._member(site).users = users
+        self._entered(site).users = users
 
     def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
         """Expel a site, whatever others say; returns what to tell them. Its rules are void."""
         if site == self.site:
             raise BookError("a site leaves; it does not expel itself")
+        self.hearsay.drop_source(site)
         member = self.members.get(site)
         if member is not None:
             member.decide(Level.KNOWN)
@@ -333,7 +349,8 @@ class TrustBook:
     def forget(self, site: str) -> None:
         """Drop a site with all that is held of it; it may come again as a stranger."""
         self._member(site)
-        del self.members[site]
+        self.members.pop(site, None)
+        self.hearsay.drop(site)
 
     def revoke(
         self, token: str, expires_s: float, key: SiteKey, now_s: float
@@ -393,16 +410,29 @@ class TrustBook:
         return self.rules | (member.rules if member else frozenset())
 
     def _member(self, site: str) -> Member:
-        if site == self.site:
-            return self.own
-        if site not in self.members:
+        member = self.find(site)
+        if member is None:
             raise BookError(f"no site {site!r} is known here")
-        return self.members[site]
+        return member
+
+    def _entered(self, site: str) -> Member:
+        """A site of which our operator decides something now: it is hearsay no more."""
+        member = self._member(site)
+        if member is not self.own:
+            self._enter(member)
+        return member
+
+    def _enter(self, member: Member) -> None:
+        site = member.card.content.site
+        if site not in self.members:
+            self._make_room()
+            self.members[site] = member
+            self.hearsay.drop(site)
 
     def _make_room(self) -> None:
         if len(self.members) < MEMBERS_MAX:
             return
-        hearsay = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
-        if not hearsay:
+        undecided = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
+        if not undecided:
             raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
-        del self.members[hearsay[0]]
+        del self.members[undecided[0]]

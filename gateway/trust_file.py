@@ -1,4 +1,4 @@
-"""The trust book on disk: one JSON file, which operators can read and back up.
+"""The trust book on disk: a JSON file, which operators can read and back up; hearsay beside it.
 
 A file and not the ledger's tables: it is needed before there is a database (`gridfed init`,
 `join`), changes when a person decides something or a card is renewed, and is a megabyte or two
@@ -6,7 +6,10 @@ for a thousand sites. JSON because the standard library both writes and reads it
 stand in it as they were signed, base64; fingerprints, addresses and contacts are there for the
 reader, and are taken from the card when it is read.
 
-It holds the secrets of open invitations: it is for its owner alone, like the keys beside it.
+What is known by hearsay alone is a file of its own: it is large, changes when others like, and who
+removes it loses nothing that other members will not say again.
+
+The first holds the secrets of open invitations: it is for its owner alone, like the keys beside it.
 """
 
 import base64
@@ -18,6 +21,7 @@ from federation.errors import GridError, ProtocolError
 from federation.statements import Expulsion, Farewell, Revocations, Signed, parse, read_card
 from gateway import permissions
 from gateway.expulsions import Follow
+from gateway.hearsay import PER_SOURCE_MAX, TOLD_MAX, Hearsay
 from gateway.invitations import Invitations, Issued
 from gateway.keys import read_private, write_private
 from gateway.permissions import Rule
@@ -34,8 +38,12 @@ class TrustFileError(GridError):
 
 def save(path: Path, book: TrustBook, invitations: Invitations) -> None:
     """Replace the file by what the book says now; it is on disk when this returns."""
-    text = _text_of(to_plain(book, invitations))
-    write_private(path, text.encode() + b"\n")
+    save_plain(path, to_plain(book, invitations))
+
+
+def save_plain(path: Path, plain: dict[str, Any]) -> None:
+    """Replace a file by plain data that does not change any more; in any thread."""
+    write_private(path, _text_of(plain).encode() + b"\n")
 
 
 def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitations]:
@@ -104,6 +112,10 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     book.rules = _read_rules(plain["rules"])
     book.revoked = {str(each): float(until_s) for each, until_s in plain["revoked"].items()}
     for site, each in plain["sites"].items():
+        if _is_hearsay(each):  # of an earlier version, which kept it here
+            if len(book.hearsay) < PER_SOURCE_MAX:
+                book.hearsay.put("", Member(read_card(_bytes(each["card"]))))
+            continue
         member = _read_member(each)
         if member.card.content.site != site:
             raise ValueError(f"the card of {site!r} is of {member.card.content.site!r}")
@@ -120,6 +132,58 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
             used_key=_bytes(each["used_key"]),
         )
     return book, invitations
+
+
+def _is_hearsay(plain: Any) -> bool:
+    """Whether a member, as it stands in the file, is one of which nobody here decided anything."""
+    is_decided = plain["level"] != Level.KNOWN or plain["level_serial"]
+    said = ("rules", "pickles", "users", "evidence")
+    return not is_decided and not any(plain[each] for each in said)
+
+
+# --- hearsay -------------------------------------------------------------------------------------
+
+
+def hearsay_to_plain(hearsay: Hearsay) -> dict[str, Any]:
+    """What other members have told of sites as JSON holds it; for `save_plain`."""
+    told: dict[str, dict[str, Any]] = {}
+    for source, site, member in hearsay.items():
+        told.setdefault(source, {})[site] = {
+            "fingerprint": member.fingerprint,
+            "contact": member.card.content.contact,
+            "card": _text(member.card.raw),
+        }
+    forgotten = {source: hearsay.forgotten(source) for source in hearsay.muted}
+    return {"version": VERSION, "told": told, "forgotten": forgotten}
+
+
+def load_hearsay(path: Path, book: TrustBook) -> None:
+    """Let a book know what the file of hearsay says; nothing where there is none.
+
+    Raises:
+        KeyFileError: others can read it.
+        TrustFileError: it is damaged.
+    """
+    if not path.exists():
+        return
+    try:
+        plain = json.loads(read_private(path, BYTES_MAX))
+        for source, told in plain["told"].items():
+            for site, each in list(told.items())[:PER_SOURCE_MAX]:
+                card = read_card(_bytes(each["card"]))
+                is_known = site == book.site or site in book.members
+                if card.content.site == site and not is_known and len(book.hearsay) < TOLD_MAX:
+                    book.hearsay.put(str(source), Member(card))
+        for source, sites in plain["forgotten"].items():
+            book.hearsay.note_forgotten(str(source), map(str, sites))
+    except (ValueError, KeyError, TypeError, AttributeError, ProtocolError) as error:
+        raise TrustFileError(
+            f"{path}: {type(error).__name__}: {error}: remove it, and the other members tell anew "
+            "what it held"
+        ) from None
+
+
+# --- members -------------------------------------------------------------------------------------
 
 
 def _member(member: Member) -> dict[str, Any]:

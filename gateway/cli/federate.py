@@ -202,19 +202,34 @@ def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command()
-def known(config_dir: str | None, as_json: bool) -> None:
-    """List the trust book: every site that is known here, how far, and its fingerprint."""
-    found = order(config_dir, "known")
+@_command(
+    click.option("--from", "source", metavar="SITE", help="Only what this member has told of."),
+    click.option("--forget", is_flag=True, help="Forget that, and do not take it again from it."),
+)
+def known(source: str | None, forget: bool, config_dir: str | None, as_json: bool) -> None:
+    """List the trust book: every site that is known here, how far, and its fingerprint.
+
+    A site is known by hearsay where other members alone have told of it; they are named.
+    """
+    if forget and source is None:
+        raise click.UsageError("--forget needs --from SITE: whose word is to be forgotten")
+    details: dict[str, Any] = {"from": source, "forget": forget or None}
+    found = order(config_dir, "known", **details)
     if as_json:
         show.as_json(found)
         return
-    click.echo(f"federation {found['federation']}; keys: rotation {found['rotation']}")
+    if forget:
+        click.echo(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
+    else:
+        click.echo(f"federation {found['federation']}; keys: rotation {found['rotation']}")
     rows = [
-        (each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"]))
+        (
+            *(each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"])),
+            " ".join(each["from"] or ["-"]),
+        )
         for each in found["sites"]
     ]
-    show.table(("site", "level", "fingerprint", "addresses"), rows, "")
+    show.table(("site", "level", "fingerprint", "addresses", "from"), rows, "")
 
 
 # --- trust ---------------------------------------------------------------------------------------

@@ -272,6 +272,7 @@ def test_a_site_that_is_alone_moves_to_the_federation_that_invites_it():
     assert moved.own.card.content.leaves == alone.own.card.content.leaves
     assert enter(moved, invitation, key("paris"), NOW_S) is moved
     alone.note("card", card("lyon", federation="paris-own").raw, NOW_S)
+    alone.approve("lyon", alone.find("lyon").fingerprint)
     with pytest.raises(BookError, match="leave it first"):
         enter(alone, invitation, key("paris"), NOW_S)
 

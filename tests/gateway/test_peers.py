@@ -5,6 +5,7 @@ import contextlib
 import pytest
 import trio
 from peers_support import Member, federation, meet, try_to_come_in, until
+from sites_support import card
 
 from federation.handshake import Opened
 from federation.messages import Answer, Ask, Statements
@@ -12,6 +13,7 @@ from federation.nng import NngLink
 from federation.transport import TlsSettings
 from gateway import introduction
 from gateway.certificates import fetch_leaf, to_pem
+from gateway.hearsay import PER_SOURCE_MAX
 from gateway.keys import Rotation
 from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
@@ -243,6 +245,29 @@ async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tm
         assert london.told("paris passed on what is not believed: wrong-federation")
         assert set(london.registry.book.members) == {"paris"}
         assert london.meets(paris)
+
+
+async def test_a_flood_of_invented_cards_is_read_in_slices_and_most_of_it_left(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("gateway.peers.SLICE_S", 0.0)  # one statement at a time
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        invented = [
+            card(f"made-up-{number}", federation=london.registry.federation).raw
+            for number in range(2 * PER_SOURCE_MAX)
+        ]
+        paris.peers.links.post("london", Statements(invented, [], [], []))
+        paris.peers.links.post("london", Ask(1, "status", {}))
+        paris.peers.flush(trio.current_time())
+        await until(lambda: london.said_by(paris), "what came after it")
+        assert len(london.registry.book.hearsay) < PER_SOURCE_MAX  # before all of it was read
+        await until(lambda: london.told("has told of 32 sites"), "the end of the flood")
+        await until(lambda: (london.registry.folder / "hearsay.json").exists(), "the file")
+        assert set(london.registry.book.members) == {"paris"}
+        assert london.meets(paris)
+        await london.order("known", **{"from": "paris", "forget": True})
+        assert len(london.registry.book.hearsay) == 0
 
 
 async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):

@@ -19,7 +19,7 @@ def book():
     made = TrustBook(card("london"), Follow.TWO)
     for site in SITES:
         made.note("card", card(site).raw, NOW_S)
-        made.approve(site, made.members[site].fingerprint)
+        made.approve(site, made.find(site).fingerprint)
         made.trust_results(site, pickles=True)
     return made
 

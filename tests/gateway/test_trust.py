@@ -33,7 +33,7 @@ def book(*approved, known=(), follow=Follow.TWO):
     for site in (*approved, *known):
         made.note("card", card(site).raw, NOW_S)
     for site in approved:
-        made.approve(site, made.members[site].fingerprint)
+        made.approve(site, made.find(site).fingerprint)
     return made
 
 
@@ -87,9 +87,9 @@ def test_who_is_heard_of_is_known_and_no_more():
 def test_an_operator_approves_a_fingerprint():
     made = book(known=["paris"])
     with pytest.raises(BookError, match="is not the fingerprint"):
-        made.approve("paris", book(known=["lyon"]).members["lyon"].fingerprint)
+        made.approve("paris", book(known=["lyon"]).find("lyon").fingerprint)
     assert made.level("paris") is Level.KNOWN
-    made.approve("paris", made.members["paris"].fingerprint.lower().replace("-", ""))
+    made.approve("paris", made.find("paris").fingerprint.lower().replace("-", ""))
     assert made.level("paris") is Level.APPROVED
     assert made.pins()["paris"] == (leaf("paris").certificate,)
     with pytest.raises(BookError, match="no site 'lyon'"):
@@ -102,7 +102,7 @@ def test_who_was_invited_is_pending_until_he_is_approved():
     assert "paris" not in made.pins()
     assert made.decide(asked("paris")).why is Why.NOT_APPROVED
     assert made.admit(card("lyon"), NOW_S, approve=True) is Level.APPROVED
-    made.approve("paris", made.members["paris"].fingerprint)
+    made.approve("paris", made.find("paris").fingerprint)
     assert made.admit(card("paris"), NOW_S, approve=False) is Level.APPROVED
 
 
@@ -132,11 +132,12 @@ def test_a_card_must_be_fit():
 def test_the_book_is_bounded_and_invited_sites_find_room(monkeypatch):
     assert MEMBERS_MAX == 4096
     monkeypatch.setattr("gateway.trust.MEMBERS_MAX", 2)
-    made = book("paris", known=["lyon"])
-    assert refusal(made.note, "card", card("oslo").raw, NOW_S) is Refusal.FULL
+    made = book("paris", known=["lyon", "cork"])
+    made.welcome("lyon", users=True)
     assert made.admit(card("oslo"), NOW_S, approve=True) is Level.APPROVED
     assert set(made.members) == {"paris", "oslo"}
     assert refusal(made.admit, card("rome"), NOW_S, approve=True) is Refusal.FULL
+    assert refusal(made.approve, "cork", made.find("cork").fingerprint) is Refusal.FULL
 
 
 def test_who_is_forgotten_is_a_stranger_again():
@@ -194,7 +195,7 @@ def test_equivocation_is_kept_as_evidence_and_ends_approval():
     assert made.level("paris") is Level.PENDING
     assert refusal(made.note, "card", other.raw, NOW_S) is Refusal.EQUIVOCATION
     assert len(made.members["paris"].evidence) == 2
-    made.approve("paris", made.members["paris"].fingerprint)
+    made.approve("paris", made.find("paris").fingerprint)
     assert made.level("paris") is Level.APPROVED
 
 
@@ -255,10 +256,10 @@ def test_who_left_is_out_until_he_comes_back_and_is_approved_anew():
     assert made.keys_of("paris") == ()
     assert made.decide(asked("paris")).why is Why.NOT_APPROVED
     with pytest.raises(BookError, match="has left"):
-        made.approve("paris", made.members["paris"].fingerprint)
+        made.approve("paris", made.find("paris").fingerprint)
     made.note("card", card("paris", serial=300).raw, NOW_S)
     assert made.level("paris") is Level.KNOWN
-    made.approve("paris", made.members["paris"].fingerprint)
+    made.approve("paris", made.find("paris").fingerprint)
     assert made.level("paris") is Level.APPROVED
     assert made.note("farewell", farewell("paris", 200), NOW_S) is Order.SAME
     assert made.level("paris") is Level.APPROVED
@@ -319,7 +320,7 @@ def test_whom_we_expel_is_out_whatever_others_say():
     assert made.decide(asked("paris")).why is Why.EXPELLED
     assert refusal(made.admit, card("paris"), NOW_S, approve=True) is Refusal.EXPELLED
     with pytest.raises(BookError, match="take that back first"):
-        made.approve("paris", made.members["paris"].fingerprint)
+        made.approve("paris", made.find("paris").fingerprint)
     other = TrustBook(card("lyon"), Follow.ANY)
     other.admit(card("london"), NOW_S, approve=True)
     assert other.note("expulsion", said.raw, NOW_S) is Order.NEWER
@@ -490,7 +491,7 @@ def test_pickles_are_taken_when_every_site_on_their_way_is_trusted():
 
 def test_revoked_tokens_are_told_and_forgotten_when_they_have_expired():
     made, other = book(), TrustBook(card("paris"))
-    other.note("card", card("london").raw, NOW_S)
+    other.admit(card("london"), NOW_S, approve=True)
     made.revoke("a" * 16, NOW_S + 10, key("london"), NOW_S)
     told = made.revoke("b" * 16, NOW_S + 1000, key("london"), NOW_S + 5)
     assert set(made.revoked_by("london")) == {"a" * 16, "b" * 16}
@@ -533,6 +534,7 @@ def full_book():
     made.note("farewell", farewell("oslo", 500), NOW_S)
     made.expel("lyon", "two tongues", key("london"), NOW_S)
     made.revoke("a" * 16, NOW_S + 10, key("london"), NOW_S)
+    made.welcome("rome", users=True)
     refusal(made.note, "card", card("rome", contact="elsewhere").raw, NOW_S)
     invitations = Invitations()
     own = made.own.card.content
@@ -560,7 +562,7 @@ def test_the_file_can_be_read_by_people(tmp_path):
     made, invitations = full_book()
     trust_file.save(tmp_path / "trust.json", made, invitations)
     plain = json.loads((tmp_path / "trust.json").read_text())
-    assert plain["sites"]["paris"]["fingerprint"] == made.members["paris"].fingerprint
+    assert plain["sites"]["paris"]["fingerprint"] == made.find("paris").fingerprint
     assert plain["sites"]["paris"]["level"] == "approved"
     assert plain["sites"]["paris"]["addresses"] == ["tls+tcp://paris.example:7462"]
 
