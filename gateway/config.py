@@ -5,6 +5,7 @@ name = "london"                         # shown to whoever connects
 listen = ["ipc:///run/user/1000/gridfed/gateway.sock", "tcp://0.0.0.0:7461"]
 state = "/var/lib/gridfed"              # the database lives here
 database = ""                           # an SQLAlchemy URL; empty: SQLite in `state`
+database_wait_s = 300.0                 # a start waits so long for a PostgreSQL that is away
 secret_file = ""                        # who knows it may come in; needed beyond this host
 token_required = false                  # who has no token does not come in, but by ipc://
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
@@ -163,6 +164,7 @@ class SiteConfig:
     listen: tuple[str, ...] = ()
     state: str = ""
     database: str = ""
+    database_wait_s: float = 300.0
     secret_file: str = ""
     token_required: bool = False
     tls_certificate_file: str = ""
@@ -423,6 +425,9 @@ def _site_values(site: Passage) -> dict[str, Any]:
         elif key == "token_required":
             with site.about():
                 values[key] = flag(key, value)
+        elif key == "database_wait_s":
+            with site.about():
+                values[key] = number(key, value, 0, 86400)
         elif not isinstance(value, str):
             raise site.error(f"{key} must be text")
         else:

@@ -56,6 +56,7 @@ from gateway.grids.local import LocalGrid
 from gateway.grids.opening import open_engine_pools, open_keepers
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
+from gateway.ledger.patience import open_patiently
 from gateway.ledger.records import JobForgotten, Record
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
@@ -150,8 +151,8 @@ class Site:
         # Before anything is opened: a series may be broken.
         folder_of_carbon = self.config.state_path / "carbon"
         meters = Meters(self.config.pools, folder_of_carbon, under.utc_s, self._say)
-        self.store: Store = under.open_store(
-            self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
+        self.store: Store = await open_patiently(
+            self._open_store, self.config.database_wait_s, self._say
         )
         folder = self._folder_for_pools()
         try:
@@ -194,6 +195,11 @@ class Site:
             finally:
                 port.close()
                 _remove(folder)
+
+    def _open_store(self) -> Store:
+        return self.surroundings.open_store(
+            self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
+        )
 
     def _start_looking_after(self, nursery: trio.Nursery) -> None:
         """Start what looks after books and people."""

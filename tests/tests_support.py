@@ -173,6 +173,11 @@ class SiteProcess:
     def kill(self) -> None:
         self.gateway.kill()
 
+    def text(self) -> str:
+        """What the gateway has said since its last start."""
+        log = self.folder / f"gateway{self._starts}.log"
+        return log.read_text(errors="replace") if log.exists() else ""
+
     def add_worker(self, slots: int = 1, *extra: str) -> Process:
         arguments = ["worker", "--gateway", self.address, "--slots", str(slots), *extra]
         worker = Process(arguments, self.folder, f"worker{len(self._workers)}")

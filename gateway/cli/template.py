@@ -16,6 +16,7 @@ name = {site_text}
 listen = [{listen}]
 state = {state}                 # the folder of the database
 # database = ""                 # an SQLAlchemy URL; empty: SQLite in state
+# database_wait_s = 300.0       # a start waits so long for a PostgreSQL that is away
 # secret_file = ""              # who knows it may come in; needed to listen beyond this host
 # token_required = false        # beside this host's own socket, take signed tokens only
 # tls_certificate_file = ""     # certificate and key (PEM) for tls+tcp://

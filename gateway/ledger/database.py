@@ -26,10 +26,10 @@ from sqlalchemy import (
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from .errors import StoreError, StoreInUse, StoreTooNew
+from .errors import StoreAway, StoreError, StoreInUse, StoreTooNew
 from .tables import SCHEMA_VERSION, hardenings, metadata
 
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -73,7 +73,10 @@ class Database:
             try:
                 self.writing = self._open()
             except DBAPIError as error:
-                raise StoreError(f"can't open the database {self._url!r}: {error.orig}") from error
+                # libpq does not tell a server that is away from one that refuses a password.
+                is_away = isinstance(error, OperationalError) and not is_sqlite
+                kind = StoreAway if is_away else StoreError
+                raise kind(f"can't open the database {self._url!r}: {error.orig}") from error
         except BaseException:
             if self.lock is not None:
                 self.lock.release()

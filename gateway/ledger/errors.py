@@ -1,6 +1,7 @@
 """What can go wrong with a store, in one tree.
 
 StoreError
+├── StoreAway       the database server can't be reached at present
 ├── StoreInUse      another gateway has this database open
 ├── StoreTooNew     a newer gridfed wrote this database
 ├── StoreClosed     the store was closed before this call
@@ -12,6 +13,10 @@ from federation.errors import GridError
 
 class StoreError(GridError):
     """The store can't be opened, or can't do what it was asked to."""
+
+
+class StoreAway(StoreError):
+    """The database server can't be reached at present, or refuses connections."""
 
 
 class StoreInUse(StoreError):

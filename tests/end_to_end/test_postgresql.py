@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from postgres import Postgres
@@ -101,3 +102,15 @@ def test_the_command_moves_a_site_from_sqlite_to_postgresql(server, make_site):
     assert kept.returncode == 0, kept.stderr
     assert "written to" in kept.stdout
     assert gridfed_db("upgrade", "--config", site._extra[1]).returncode == 1  # it is in use
+
+
+def test_a_gateway_that_starts_before_its_database_waits_for_it(server, site):
+    site.kill()
+    server.kill()
+    with ThreadPoolExecutor(1) as starting:
+        started = starting.submit(site.start)
+        wait_until(lambda: "trying again for up to" in site.text(), "the gateway to wait")
+        server.start()
+        started.result()
+    with site.client() as client:
+        assert client.submit(slow, 7).result(timeout=300) == 7
