@@ -63,6 +63,16 @@ class Admission:
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
 
+    def is_provisional(self, spec: JobSpec) -> bool:
+        """Whether work is taken though no offer that is known here can run it.
+
+        It is taken because a worker may still join, or another site may run it.
+        """
+        if spec.price is not None:
+            return False  # what is sold to us was judged by its quote
+        offers = self._entitling.may_use(spec, self._roster.offers.values())
+        return judge_all(spec.need, offers) is not None
+
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
         charged = {each.currency for each in self._tariffs.values()} | self._elsewhere.currencies()

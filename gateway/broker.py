@@ -40,6 +40,7 @@ from gateway.jobs import Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import charged_for, footprint_of, is_sound
 from gateway.preemption import Preemption
+from gateway.provisional import Provisional
 from gateway.roster import Roster
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
@@ -97,6 +98,7 @@ class Broker:
         self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
+        self._provisional = Provisional(self.admission.refusal, self.offers)
         self._endings = Endings(
             self._accounts, self._handout, self.roster, self.elsewhere, self._effects
         )
@@ -320,6 +322,8 @@ class Broker:
             return
         job = self._new_job(event.job, spec, event.client, now_s)
         self._history.take_up(job)
+        if self.admission.is_provisional(spec):
+            self._provisional.take(job, now_s)
         if not event.has_function:
             job.lacks_function_since_s = now_s
             self._lacking.setdefault(spec.function, set()).add(job.id)
@@ -684,6 +688,8 @@ class Broker:
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
                 reason = f"its function did not arrive within {limit_s:g} s"
                 self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
+        for job, (code, reason) in self._provisional.look(self.jobs, now_s):
+            self._reject(job, RejectJob(job.id, code, reason), now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from broker_support import CLIENT, PRICE, WORKER, World, orders, spec, told, written
 
 from federation import messages
 from federation.ranges import RangeSet
@@ -11,81 +12,11 @@ from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.estimates import claims
-from gateway.events import JobSpec
 from gateway.ledger import records
 from gateway.ledger.rows import Dimension
 from gateway.terms import answer_ended
 from policies.placement import Offer
 from policies.tariffs import Tariff
-
-PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
-CLIENT, WORKER = 1, 2
-
-
-def spec(**changes: object) -> JobSpec:
-    terms: dict[str, object] = {
-        "name": "f",
-        "function": b"f" * 32,
-        "detached": False,
-        "user": "ann",
-        "project": "risk",
-        "priority": 0.0,
-        "tags": {},
-        "timeout_s": None,
-        "retries": 0,
-        "max_cost_nanos": None,
-        "currency": None,
-        "python": "3.11",
-        "prints": False,
-    }
-    return JobSpec(**(terms | changes))  # type: ignore[arg-type]
-
-
-class World:
-    """A broker with a client and a worker, and short ways to push it."""
-
-    def __init__(self, *, slots: int = 1, tags: dict[str, object] | None = None) -> None:
-        self.now_s = 1000.0
-        self.broker = Broker({"local": PRICE}, limits=Limits(tasks_max=10_000))
-        self.do(events.ClientJoined(CLIENT, "ann"))
-        if slots:
-            self.join(WORKER, slots, tags)
-
-    def do(self, event: events.Event) -> list[Effect]:
-        effects = self.broker.handle(event, self.now_s)
-        return effects + self.broker.settle(self.now_s)
-
-    def join(self, worker: int, slots: int = 1, tags: dict[str, object] | None = None):
-        return self.do(
-            events.WorkerJoined(worker, f"w{worker}", "local", slots, tags or {}, "3.11")
-        )
-
-    def submit(self, tasks: int, job: str = "j", **changes: object) -> list[Effect]:
-        effects = self.do(events.JobOpened(CLIENT, job, spec(**changes)))
-        return effects + self.do(
-            events.TasksArrived(CLIENT, job, 0, [b"%d" % at for at in range(tasks)])
-        )
-
-    def report(self, order: messages.Assign, tasks: int = 0, worker: int = WORKER, **changes):
-        count = tasks or len(order.arguments)
-        values = [b"r%d" % (order.first + at) for at in range(count)]
-        fields = {"wall_ns": 1_000_000 * count, "cpu_ns": 900_000 * count} | changes
-        self.now_s += 10.0
-        return self.do(
-            events.Reported(worker, order.assignment, order.first, values, **fields)  # type: ignore[arg-type]
-        )
-
-
-def orders(effects: list[Effect], kind: type = messages.Assign) -> list:
-    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
-
-
-def told(effects: list[Effect], kind: type) -> list:
-    return [e.message for e in effects if isinstance(e, Tell) and isinstance(e.message, kind)]
-
-
-def written(effects: list[Effect], kind: type) -> list:
-    return [e.record for e in effects if isinstance(e, Write) and isinstance(e.record, kind)]
 
 
 def test_a_result_is_told_after_its_usage_record_is_written() -> None:

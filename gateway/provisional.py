@@ -1,0 +1,59 @@
+"""Jobs that were taken before it was known which pool can run them, and are judged again. Pure.
+
+Just after a gateway's start no worker has joined and other sites have not shown their pools, so a
+job that no pool can ever run is taken. Once the pools are known it is refused, as it would be now.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from gateway.events import JobSpec
+from gateway.jobs import Job
+
+SETTLE_S: Final = 30.0  # workers and sites that come back after a start do so within this time
+JUDGED_MAX: Final = 100  # in one call
+
+Refusal = tuple[str, str]  # code and sentence
+
+
+class Provisional:
+    """The jobs that are to be judged again, by id.
+
+    Args:
+        refusal: why no pool that is known can ever run work of a kind; None when one may.
+        offers: what is known to be offered at this site; a change starts SETTLE_S anew.
+    """
+
+    def __init__(
+        self, refusal: Callable[[JobSpec], Refusal | None], offers: Collection[object]
+    ) -> None:
+        self._refusal = refusal
+        self._offers = offers
+        self._offered = 0
+        self._due_s: dict[str, float] = {}  # in this order they are judged
+
+    def take(self, job: Job, now_s: float) -> None:
+        """Judge a new job again later."""
+        self._due_s[job.id] = now_s + SETTLE_S
+
+    def look(self, jobs: Mapping[str, Job], now_s: float) -> list[tuple[Job, Refusal]]:
+        """Judge those that are due; return the jobs that are refused after all.
+
+        A job of which something has begun was rightly taken, and one that has ended is forgotten.
+        """
+        if len(self._offers) != self._offered:
+            self._offered = len(self._offers)
+            self._due_s = dict.fromkeys(self._due_s, now_s + SETTLE_S)
+        due = [name for name, due_s in list(self._due_s.items())[:JUDGED_MAX] if due_s <= now_s]
+        refused = []
+        for name in due:
+            del self._due_s[name]
+            job = jobs.get(name)
+            if job is None or job.leaving or job.in_flight or job.ended:
+                continue
+            refusal = self._refusal(job.spec)
+            if refusal is not None:
+                refused.append((job, refusal))
+            else:
+                self._due_s[name] = now_s + SETTLE_S
+        return refused

@@ -1,0 +1,76 @@
+"""Jobs that come before pools are known are judged again when these are."""
+
+import pytest
+from broker_support import CLIENT, WORKER, World, orders, spec, told, written
+
+from federation import messages
+from federation.reasons import Reason
+from gateway import events
+from gateway.ledger import records
+from gateway.provisional import SETTLE_S
+
+GPU = {"gpu": 1}
+
+
+def rejections(effects):
+    return told(effects, messages.RejectJob)
+
+
+def wait(world, seconds):
+    """Let time pass, as the gateway's ticks see it."""
+    effects = []
+    for _ in range(int(seconds)):
+        world.now_s += 1.0
+        effects += world.do(events.Ticked())
+    return effects
+
+
+@pytest.fixture
+def empty():
+    """A site that has just started: no worker has joined."""
+    return World(slots=0)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_job_that_no_pool_can_run_is_refused_once_they_are_known(empty, detached):
+    assert not rejections(empty.submit(2, tags=GPU, detached=detached))
+    empty.join(WORKER)
+    effects = wait(empty, 2 * SETTLE_S)
+    (rejection,) = rejections(effects)
+    assert (rejection.job, rejection.code) == ("j", Reason.TAG_MISSING)
+    assert "no pool here can ever run it" in rejection.reason
+    assert [each.state for each in written(effects, records.JobEnded)] == ["rejected"]
+    assert not empty.broker.jobs
+
+
+def test_while_no_worker_is_known_it_waits(empty):
+    empty.submit(1, tags=GPU)
+    assert not rejections(wait(empty, 10 * SETTLE_S))
+    assert orders(empty.join(WORKER, tags=GPU))
+
+
+def test_a_worker_that_joins_a_little_later_than_the_first_is_waited_for(empty):
+    empty.submit(1, tags=GPU)
+    empty.join(WORKER)
+    assert not rejections(wait(empty, SETTLE_S - 1))
+    empty.join(WORKER + 1)
+    assert not rejections(wait(empty, SETTLE_S - 1))
+    assert orders(empty.join(WORKER + 2, tags=GPU))
+    assert not rejections(wait(empty, 3 * SETTLE_S))
+
+
+def test_what_another_site_may_run_waits_until_it_may_not(empty):
+    may_run = True
+    empty.broker.elsewhere.may_run = lambda _: may_run
+    empty.join(WORKER)
+    empty.submit(1, tags=GPU)
+    assert not rejections(wait(empty, 5 * SETTLE_S))
+    may_run = False  # its pools are known now
+    assert rejections(wait(empty, 2 * SETTLE_S))
+
+
+def test_what_can_run_here_is_not_judged_again():
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    world.do(events.WorkerGone(WORKER, "it was lost"))
+    assert not rejections(wait(world, 5 * SETTLE_S))
