@@ -141,6 +141,7 @@ class Broker:
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
                     self._endings.ask_again(self.jobs[event.job])
+                    self._handout.refile(self.jobs[event.job])
             case events.MoneySpent():
                 if event.job in self.jobs:
                     self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
@@ -169,9 +170,11 @@ class Broker:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
                 self.roster.joined(event)
+                self._handout.crew.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
+                self._handout.crew.note(event.worker)
                 self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
@@ -344,6 +347,7 @@ class Broker:
         job.interrupted = 0
         job.orphan_since_s = None
         self._accounts.hand_over(job, event.client)
+        self._handout.refile(job)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = now_s  # its client has been asked again
 
@@ -489,6 +493,7 @@ class Broker:
             self._write(records.JobClosed(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))
             self._accounts.disown(job)
+            self._handout.refile(job)
         self._finish(job, now_s)
 
     def _finish(self, job: Job, now_s: float) -> None:
@@ -567,11 +572,9 @@ class Broker:
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End what waits, and must not begin any more."""
-        for job in list(self._handout.dated.values()):
-            deadline_s = job.spec.wishes.deadline_s
-            if deadline_s is not None and now_s >= deadline_s:
-                self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
-                self._finish(job, now_s)
+        for job in self._handout.overdue(now_s):
+            self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+            self._finish(job, now_s)
 
     def _handed_back(self, event: events.HandedBack, now_s: float) -> None:
         worker = self.workers.get(event.worker)
@@ -633,6 +636,7 @@ class Broker:
                 self._accounts.forgive(job)
                 job.client = 0
                 job.orphan_since_s = now_s if job.total is None else None
+                self._handout.refile(job)
             else:
                 self._abandon(job, now_s)
 
@@ -660,6 +664,7 @@ class Broker:
             return
         (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
         worker.draining = bool(worker.drained_by)
+        self._handout.crew.note(event.worker)
         if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
         self._effects.append(Order(worker.handle, Drain(event.on)))

@@ -26,25 +26,39 @@ LATE_S: Final = 0.12
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
+VERDICTS_MAX: Final = 10_000  # that are kept of a worker
 HELD_BYTES_MAX: Final = 64 << 20  # over it a worker, or another site, gets no task ahead
 
 
 def verdict(job: Job, worker: Worker) -> Refusal | None:
     """Why this worker can never take a task of this job, or None."""
-    if job.need not in worker.verdicts:
-        worker.verdicts[job.need] = judge(job.need, worker.offer)
-    return worker.verdicts[job.need]
+    verdicts = worker.verdicts
+    try:
+        return verdicts[job.need]
+    except KeyError:
+        if len(verdicts) >= VERDICTS_MAX:  # users choose their tags
+            verdicts.clear()
+        return verdicts.setdefault(job.need, judge(job.need, worker.offer))
 
 
 def refusal(job: Job, worker: Worker) -> Refusal | None:
     """Why this worker can't take a task of this job now, or None."""
+    misfit = misfits(job, worker)
+    if misfit is None and worker.preparing and job.spec.function in worker.preparing:
+        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
+    return misfit
+
+
+def misfits(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can't take a task now of any job with the same fit (see queueing), or None.
+
+    What is asked here must be part of the fit.
+    """
     never = verdict(job, worker)
     if never is not None:
         return never
     if job.unfit and worker.place in job.unfit:
         return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
-    if worker.preparing and job.spec.function in worker.preparing:
-        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
     if worker.draining:
         return Refusal(Reason.DRAINING, "is draining")
     if worker.job and worker.job != job.id:
@@ -130,14 +144,28 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
     return tasks
 
 
-def share(job: Job, worker: Worker, slots_total: int, task_s: float | None) -> int:
+def share(
+    job: Job, worker: Worker, slots_total: int, task_s: float | None, tasks_beside: int = 0
+) -> int:
     """This worker's part of what waits, so that the last tasks spread over all workers.
 
     Not less than is worth a bundle of its own, or a queue that is kept short by its client
-    would be handed out in ever smaller halves.
+    would be handed out in ever smaller halves. Of tasks that need an idle slot, it is the worker's
+    part of all that wait for the same slots: while there are enough for every slot, a bundle may
+    fill all idle slots of a worker.
+
+    Args:
+        job: whose tasks they are.
+        worker: that has room for them.
+        slots_total: of all workers.
+        task_s: how long one takes; None: unknown.
+        tasks_beside: that wait and can go to the same workers, with the job's own.
     """
     worthwhile = 1 if task_s is None else int(BUNDLE_MIN_S / max(task_s, 1e-7))
-    return max(1, worthwhile, math.ceil(job.waiting * worker.slots / max(slots_total, 1)))
+    waiting = job.waiting
+    if needs_idle_slot(job, task_s, worker.ahead_max_s):
+        waiting = max(waiting, tasks_beside)
+    return max(1, worthwhile, math.ceil(waiting * worker.slots / max(slots_total, 1)))
 
 
 def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int:

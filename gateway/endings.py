@@ -89,6 +89,7 @@ class Endings:
         ):
             return False  # of a job that was sold to us the buyer decides
         job.unfit.add(worker.place)
+        self._handout.refile(job)
         return self._has_fit(job)
 
     def _has_fit(self, job: Job) -> bool:
@@ -99,6 +100,7 @@ class Endings:
         """Where nobody is left to ask, those who could not make it are: to say why it fails."""
         if job.unfit and not job.in_flight and not self._has_fit(job):
             job.unfit.clear()
+            self._handout.refile(job)
 
     def requeue(self, job: Job, run: Run) -> None:
         """Queue again what did not end, except for what was cancelled meanwhile."""
@@ -131,7 +133,10 @@ class Endings:
     def check_cost(self, job: Job) -> None:
         """End what has not begun of a job that has cost what it may."""
         limit = job.spec.max_cost_nanos
-        if limit is None or job.limited_nanos < limit:
+        if limit is None:
+            return
+        self._handout.refile(job)
+        if job.limited_nanos < limit:
             return
         if job.waiting:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")

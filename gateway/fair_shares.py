@@ -5,7 +5,7 @@ With it that is the order within a share, and between shares their places go bef
 of our own pools count: what runs at another site takes none from anybody here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gateway import dispatch
@@ -32,7 +32,6 @@ class Shares:
 
     def __init__(self, rules: FairShare) -> None:
         self.tree = Tree(rules)
-        self._ready: dict[Node, list[Job]] = {}
 
     # --- jobs that come and go -----------------------------------------------------------------
 
@@ -88,17 +87,14 @@ class Shares:
 
     # --- whose turn it is ----------------------------------------------------------------------
 
-    def begin(self, ready: Iterable[Job], now_s: float) -> None:
-        """These jobs have tasks to hand out: see Tree.begin."""
-        self._ready.clear()
-        for job in ready:
-            self._ready.setdefault(_leaf(job), []).append(job)
+    def begin(self, leaves: Iterable[Node], now_s: float) -> None:
+        """Jobs of these leaves have tasks to hand out: see Tree.begin."""
         self.tree.move_on(now_s)
-        self.tree.begin(self._ready)
+        self.tree.begin(leaves)
 
-    def groups(self) -> Iterator[list[Job]]:
-        """These jobs, those of one share together, in the order of their shares' turns."""
-        return map(self._ready.__getitem__, self.tree.turns())
+    def turns(self) -> Iterable[Node]:
+        """These leaves, in the order of their turns."""
+        return self.tree.turns()
 
     def order(self, job: Job, task_s: float | None) -> Rank:
         """Which job is served first: by the places of their shares, then as it is without."""

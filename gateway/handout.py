@@ -5,7 +5,9 @@ assignments, counted at the worker and at the job, and orders to workers. It is 
 each batch of events, when everything that they let go of can be handed out again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice, takewhile
 from math import inf
 from typing import Final
 
@@ -13,14 +15,18 @@ from federation.messages import Assign, Recall
 from federation.ranges import RangeSet
 from gateway import dispatch
 from gateway.accounts import Client
+from gateway.crew import Crew
 from gateway.durations import Durations
 from gateway.effects import Effect, Order
 from gateway.entitling import Entitling
 from gateway.events import JobHeld, Resumed
 from gateway.fair_shares import Rank, Shares
-from gateway.jobs import Assignment, Job, Run, Worker
+from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
+from gateway.queueing import Queue, TermsBook
+from gateway.ranked import Ranked
 from policies.budgets import Purse
+from policies.fairness import Node
 from policies.placement import show_tags
 from policies.tariffs import Tariff
 
@@ -29,7 +35,12 @@ RECALLS_MAX: Final = 8  # in one settling
 # so that the next life begins above all that this one gives out: nobody assigns a billion a second.
 EPOCH_BITS: Final = 30
 
-_Best = tuple[Rank, Job, int]  # with how many of its tasks
+# What a settling may do before it returns: each look at a worker is a step, each bundle this many.
+# A step takes some 5 µs, so that the loop turns within about 20 ms.
+STEPS_MAX: Final = 2_048
+BUNDLE_STEPS: Final = 24
+# Of more functions than this nobody asks which is the shortest.
+FUNCTIONS_LOOKED_AT: Final = 64
 
 
 class Handout:
@@ -55,9 +66,10 @@ class Handout:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
-        self.dated: dict[str, Job] = {}  # of them, those with a deadline
+        self.is_settled = True  # else `settle` has more to do
         self.occupancy = Occupancy(self.workers)
         self.entitling = Entitling(self.workers, jobs, self.occupancy)
+        self.crew = Crew(self.workers)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
@@ -66,56 +78,83 @@ class Handout:
         self._paid_ahead = paid_ahead
         self._shares: Shares | None = None
         self._order: Callable[[Job, float | None], Rank] = dispatch.order
-        self._ready_first = 0  # jobs that were ready when settling began
+        self._terms = TermsBook()
+        self._queues: dict[Node | None, Queue] = {}  # by share; without shares there is one
+        self._functions: Counter[bytes] = Counter()  # of jobs that are ready
+        self._ready_counted = 0  # jobs among them whose tasks hold counted tags
+        self._alone: set[str] = set()  # jobs among them whose next task goes alone
+        self._dated: Ranked[Job] = Ranked()  # those among them with a deadline
+        self._agenda: deque[int] = deque()  # workers that the settling has still to look at
 
     def settle(self, now_s: float) -> None:
-        """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        """Hand out what waits to whoever has room, and move work to workers that ran dry.
+
+        A call does a bounded part of that, and `is_settled` says whether it was the rest; the next
+        call goes on where this one stopped.
+        """
         self.entitling.look(now_s)
         if self._shares is not None:
-            self._shares.begin(self.ready.values(), now_s)
-            self._ready_first = len(self.ready)
-        if not self.ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
-            return
-        slots_total = sum(
-            worker.slots
-            for worker in self.workers.values()
-            if not worker.draining and not worker.job
-        )
-        starving: list[Worker] = []
-        hungry = self._hungry()
-        for worker in sorted(hungry, key=lambda worker: worker.load_s):
-            while self._feed(worker, slots_total, now_s):
-                pass
-            if dispatch.has_room(worker):
-                starving.append(worker)
-        for worker in starving[:RECALLS_MAX]:
-            self._recall_for(worker, now_s)
+            self._shares.begin(map(_leaf, self._queues), now_s)
+        is_new = not self._agenda
+        if not self.ready:
+            self._agenda.clear()
+        elif is_new:
+            self._agenda.extend(each.handle for each in self._hungry(now_s))
+        self._hand_out(now_s)
+        # What came while others had their turn is looked at in a round of its own.
+        self.is_settled = not self._agenda and (is_new or not self.ready)
+        if not self._agenda and self.crew.spare:
+            starving = (each for each in self.crew.dry() if dispatch.has_room(each))
+            for worker in [*islice(starving, RECALLS_MAX)]:
+                self._recall_for(worker, now_s)
 
-    def _hungry(self) -> list[Worker]:
-        """The workers that something could be given to, or taken from for somebody else.
+    def _hand_out(self, now_s: float) -> None:
+        """Feed the workers of the agenda, as many as one call may."""
+        steps = STEPS_MAX
+        while self._agenda and steps > 0:
+            worker = self.workers.get(self._agenda[0])
+            if worker is not None:
+                steps -= 1
+                if self._feed(worker, now_s):
+                    steps -= BUNDLE_STEPS
+                    continue
+            self._agenda.popleft()
+            if not self.ready:
+                self._agenda.clear()
 
-        Where all that waits needs an idle slot, those that have none are left out: of thousands of
-        busy workers looking at each, for each job, would be most of what the broker does.
+    def _hungry(self, now_s: float) -> Iterator[Worker]:
+        """The workers that something could be given to, or taken from for another, by load."""
+        shortest_s, longest_s = self._task_range_s()
+        found = self.crew.hungry(shortest_s)
+        late: list[Worker] = []
+        if longest_s >= AHEAD_MAX_S:  # or nothing that waits would have to wait for a slot
+            late = [each for each in self.crew.spare.values() if dispatch.is_late(each, now_s)]
+        if not late:
+            return found
+        either = {each.handle: each for each in (*found, *late)}
+        return iter(sorted(either.values(), key=lambda each: (each.load_s, each.handle)))
+
+    def _task_range_s(self) -> tuple[float, float]:
+        """The durations of the shortest and the longest tasks that wait; inf: need an idle slot.
+
+        Of very many functions it is taken that there are both. A task that goes alone counts in
+        both ways: what comes after it may be next in this same settling.
         """
-        lasts = min((self._ahead_s(each) for each in self.ready.values()), default=inf)
-        return [
-            each
-            for each in self.workers.values()
-            if each.in_flight != each.slots or lasts < each.ahead_max_s
-        ]
-
-    def _ahead_s(self, job: Job) -> float:
-        """How far ahead a worker must plan to be given a task without an idle slot; inf: it can't.
-
-        What goes alone counts as what comes after it: that may be next in this same settling.
-        """
-        task_s = self.durations.of(job.spec.function)
-        return inf if task_s is None or job.counted else task_s
+        if len(self._functions) > FUNCTIONS_LOOKED_AT:
+            return 0.0, inf
+        known = [self.durations.of(each) for each in self._functions]
+        found = [inf if each is None else each for each in known]
+        if self._ready_counted or self._alone:
+            found.append(inf)
+        return min(found, default=inf), max(found, default=0.0)
 
     def share_out(self, shares: Shares | None) -> None:
         """From now on jobs are served share by share; None: by `dispatch.order` alone."""
         self._shares = shares
         self._order = dispatch.order if shares is None else shares.order
+        self._queues.clear()
+        for job in self.ready.values():
+            self._file(job)
 
     @property
     def is_uneven(self) -> bool:
@@ -124,32 +163,70 @@ class Handout:
         A worker has room while another has tasks to spare, or a job waits for slots that are
         busy with what should come after it.
         """
-        workers = self.workers.values()
-        return any(map(dispatch.has_spare, workers)) and (
-            any(map(dispatch.has_room, workers))
-            or any(
-                dispatch.needs_idle_slot(job, self.durations.of(job.spec.function))
-                for job in self.ready.values()
-            )
-        )
+        if not self.crew.spare:
+            return False
+        return self.crew.has_dry or self._task_range_s()[1] >= AHEAD_MAX_S
 
     # --- which jobs wait -----------------------------------------------------------------------
 
     def mark_ready(self, job: Job) -> None:
         """Note whether a job has tasks to hand out, whenever that may have changed."""
         is_free = job.id not in self._held and job.lacks_function_since_s is None
-        if job.waiting and not job.leaving and is_free:
+        if not (job.waiting and not job.leaving and is_free):
+            self.forget(job)
+            return
+        if job.id not in self.ready:
             self.ready[job.id] = job
-            if job.spec.wishes.deadline_s is not None:
-                self.dated[job.id] = job
-        else:
-            self.ready.pop(job.id, None)
-            self.dated.pop(job.id, None)
+            self._functions[job.spec.function] += 1
+            self._ready_counted += bool(job.counted)
+            self._dated.move(job, None, _due(job))
+        self._file(job)
+
+    def refile(self, job: Job) -> None:
+        """Note that something has changed which decides when and where a job is served."""
+        if job.id in self.ready:
+            self._file(job)
 
     def forget(self, job: Job) -> None:
-        """A job has ended."""
-        self.ready.pop(job.id, None)
-        self.dated.pop(job.id, None)
+        """A job has ended, or nothing of it waits."""
+        if self.ready.pop(job.id, None) is None:
+            return
+        function = job.spec.function
+        self._functions[function] -= 1
+        if not self._functions[function]:
+            del self._functions[function]
+        self._ready_counted -= bool(job.counted)
+        self._alone.discard(job.id)
+        self._dated.move(job, _due(job), None)
+        leaf = self._leaf_of(job)
+        queue = self._queues[leaf]
+        queue.drop(job)
+        if not queue:
+            del self._queues[leaf]
+
+    def overdue(self, now_s: float) -> list[Job]:
+        """The jobs that are ready and whose deadline has passed."""
+        return [job for _, job in takewhile(lambda pair: pair[0][0] <= now_s, self._dated)]
+
+    def waiting_groups(self) -> Iterator[tuple[Job, int]]:
+        """One job of each group that workers treat alike, and how many jobs that are."""
+        for queue in self._queues.values():
+            yield from queue.groups()
+
+    def _leaf_of(self, job: Job) -> Node | None:
+        return None if self._shares is None else job.leaf
+
+    def _file(self, job: Job) -> None:
+        is_alone = bool(job.queue) and job.queue[0].alone
+        (self._alone.add if is_alone else self._alone.discard)(job.id)
+        leaf = self._leaf_of(job)
+        queue = self._queues.get(leaf)
+        if queue is None:
+            queue = self._queues[leaf] = Queue(dispatch.order, self._measured_s, self._terms)
+        queue.file(job)
+
+    def _measured_s(self, job: Job) -> float | None:
+        return self.durations.of(job.spec.function)
 
     def hold_back(self, event: JobHeld, job: Job | None) -> None:
         """Note whether a contract may have tasks of a job, which may be yet to come.
@@ -165,70 +242,65 @@ class Handout:
 
     # --- giving --------------------------------------------------------------------------------
 
-    def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
+    def _feed(self, worker: Worker, now_s: float) -> bool:
         """Give this worker one more bundle, if any job has one for it.
 
         Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
-        can be queued ahead would keep a slot from ever being idle.
+        can be queued ahead would keep a slot from ever being idle. So the first in order that
+        would take something decides, now or when a slot is idle.
         """
         is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
         if dispatch.is_full(worker) and not is_late:
             return False
-        best: _Best | None = None
-        waiting: list[Job] = []
-        for jobs in self._groups(worker):
-            best = self._best_of(jobs, worker, waiting, now_s)
-            if best is not None:
-                break  # all others come after these
-        if best is not None or is_late:
-            first = self._first_to_wait(waiting, worker, best[0] if best else None, now_s)
-            if first is not None:
+        for job in self._candidates(worker):
+            task_s = self.durations.of(job.spec.function)
+            tasks = dispatch.room(job, worker, task_s)
+            waits = tasks <= 0
+            if waits and not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+                continue
+            tasks = self._takes(job, worker, task_s, max(1, tasks), now_s)
+            if tasks <= 0:
+                continue
+            if waits:
                 if is_late:
-                    self._make_way(worker, *first)
+                    self._make_way(worker, self._order(job, task_s), job)
                 return False
-        if best is None:
-            return False
-        _, job, tasks = best
-        task_s = self.durations.of(job.spec.function)
-        slots_total += worker.slots if worker.job else 0
-        part = dispatch.share(job, worker, slots_total, task_s)
+            self._give(job, worker, task_s, tasks, now_s)
+            return True
+        return False
+
+    def _candidates(self, worker: Worker) -> Iterator[Job]:
+        """The jobs that a worker may be for, in order: of those alike the first."""
+        if worker.job:
+            job = self.ready.get(worker.job)
+            return iter(() if job is None else (job,))
+        return chain.from_iterable(self._candidates_by_share(worker))
+
+    def _candidates_by_share(self, worker: Worker) -> Iterator[Iterator[Job]]:
+        """The same share by share, where slots are shared out; else there is one."""
+
+        def misfits(job: Job) -> bool:
+            return dispatch.misfits(job, worker) is not None
+
+        leaves: Iterable[Node | None] = self._queues
+        if self._shares is not None:
+            leaves = self._shares.turns()
+        for leaf in leaves:
+            queue = self._queues.get(leaf)  # it may have become empty since the turns were taken
+            if queue is not None:
+                yield queue.walk(misfits)
+
+    def _give(
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
+    ) -> None:
+        """Give a worker a bundle of at most so many tasks."""
+        slots_total = self.crew.slots + (worker.slots if worker.job else 0)
+        beside = self._queues[self._leaf_of(job)].tasks_beside(job)
+        part = dispatch.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         if self._shares is not None and tasks > 1:
             tasks = self._turn(self._shares, job, worker, tasks, now_s)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
-        return True
-
-    def _best_of(
-        self, jobs: Iterable[Job], worker: Worker, waiting: list[Job], now_s: float
-    ) -> _Best | None:
-        """The best placed of these jobs with tasks for a worker; who needs an idle slot waits."""
-        best: _Best | None = None
-        for job in jobs:
-            task_s = self.durations.of(job.spec.function)
-            tasks = dispatch.room(job, worker, task_s)
-            if tasks <= 0:
-                if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
-                    waiting.append(job)
-                continue
-            tasks = self._takes(job, worker, task_s, tasks, now_s)
-            if tasks <= 0:
-                continue
-            rank = self._order(job, task_s)
-            if best is None or rank < best[0]:
-                best = rank, job, tasks
-        return best
-
-    def _groups(self, worker: Worker) -> Iterable[Iterable[Job]]:
-        """The jobs that a worker may be for; where slots are shared out, share by share."""
-        if worker.job:
-            job = self.ready.get(worker.job)
-            return () if job is None else ((job,),)
-        if self._shares is None:
-            return (self.ready.values(),)
-        groups = self._shares.groups()
-        if len(self.ready) == self._ready_first:
-            return groups
-        return ([job for job in jobs if job.id in self.ready] for jobs in groups)
 
     def _takes(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
@@ -279,7 +351,7 @@ class Handout:
             return tasks
         others = (
             next((each for each in jobs if self._has_turn(each, worker, now_s)), job)
-            for jobs in self._groups(worker)
+            for jobs in self._candidates_by_share(worker)
         )
         return shares.turn(job, others, task_s, tasks)
 
@@ -287,18 +359,6 @@ class Handout:
         task_s = self.durations.of(job.spec.function)
         has_room = dispatch.room(job, worker, task_s) > 0
         return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
-
-    def _first_to_wait(
-        self, waiting: Iterable[Job], worker: Worker, limit: Rank | None, now_s: float
-    ) -> tuple[Rank, Job] | None:
-        """The best placed job that an idle slot would do for, and its rank, if above a limit."""
-        first: tuple[Rank, Job] | None = None
-        for job in waiting:
-            task_s = self.durations.of(job.spec.function)
-            rank = self._order(job, task_s)
-            if (limit is None or rank < limit) and self._takes(job, worker, task_s, 1, now_s) > 0:
-                first, limit = (rank, job), rank
-        return first
 
     def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
         """Take back what a job of that rank would have to wait for longer than was meant."""
@@ -391,11 +451,12 @@ class Handout:
 
     def release(self, assignment: Assignment, first: int, stop: int) -> None:
         """These tasks are no longer the worker's."""
+        job = assignment.job
         assignment.left.remove(first, stop)
         self._hold(assignment, first - stop)
+        self.refile(job)
         if not assignment.left:
             del assignment.worker.assignments[assignment.id]
-            job = assignment.job
             del job.assignments[assignment.id]
             job.hold_bytes(-assignment.run.size)
             assignment.worker.held_bytes -= assignment.run.size
@@ -427,7 +488,7 @@ class Handout:
                 return True
             return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
-        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
+        found = dispatch.tail_to_recall(self.crew.spare.values(), worker, now_s, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True
@@ -446,6 +507,7 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
+        self.crew.moved(assignment.worker)
         self.occupancy.note(assignment, tasks)
         self.entitling.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
@@ -456,3 +518,14 @@ class Handout:
             purse.held_nanos += nanos * tasks
         if self._shares is not None:
             self._shares.hold(assignment, tasks)
+
+
+def _leaf(leaf: Node | None) -> Node:
+    assert leaf is not None, "a job is filed by its share where slots are shared out"
+    return leaf
+
+
+def _due(job: Job) -> tuple[float, int] | None:
+    """When a job that waits is ended, as a rank; None: it has no deadline."""
+    deadline_s = job.spec.wishes.deadline_s
+    return None if deadline_s is None else (deadline_s, job.number)

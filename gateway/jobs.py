@@ -214,6 +214,7 @@ class Job:
     unfit: set[str] = field(default_factory=set)  # workers that can't make what it is to run in
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # of the tree of shares, where slots are shared out
+    terms: object = None  # as gateway.queueing knows them
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
     whose: Whose = field(init=False)  # as its spec says, like the next: they are asked for often
     work: Work = field(init=False)
@@ -312,6 +313,19 @@ class Job:
     def committed_nanos(self) -> int:
         """That, and what is with workers now, by the estimate."""
         return self.limited_nanos + round(self.load_nanos)
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether its cost limit allows no further task now, with what is out."""
+        limit = self.spec.max_cost_nanos
+        return limit is not None and self.committed_nanos >= limit
+
+    @property
+    def open_pools(self) -> frozenset[str] | None:
+        """The pools that its plan gives tasks to; None: all."""
+        if self.places is None:
+            return None
+        return frozenset(pool for pool, tasks in self.places.items() if tasks >= 1)
 
     def may_repeat_free(self, wall_ns: int) -> bool:
         """Whether tasks that were charged may run so long once more for nothing.

@@ -17,13 +17,20 @@ Tags = Mapping[str, TagValue]
 
 
 class FrozenTags(dict[str, TagValue]):
-    """Tags that can be part of a dictionary's key."""
+    """Tags that can be part of a dictionary's key. They must not be changed."""
+
+    __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        try:
+            return self._hash
+        except AttributeError:  # the first time
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Need:
     """What a job asks of whoever runs it."""
 

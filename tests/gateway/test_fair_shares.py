@@ -203,12 +203,10 @@ def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_n
         shared.opened(job)
         made.append(job)
     shared.take_up({Whose("ann", project="a"): used_ns, Whose("ann", project="b"): 10**11}, NOW_S)
-    shared.begin(made, NOW_S)
-    groups = list(shared.groups())
+    shared.begin({job.leaf for job in made}, NOW_S)
+    turns = list(shared.turns())
     ranked = sorted(made, key=lambda job: shared.order(job, task_s))
-    assert [{job.leaf for job in jobs} for jobs in groups] == [
-        {leaf} for leaf in dict.fromkeys(job.leaf for job in ranked)
-    ]
+    assert turns == list(dict.fromkeys(job.leaf for job in ranked))
     for project in "ab":
         own = [job for job in ranked if job.spec.project == project]
         assert own == sorted(own, key=lambda job: dispatch.order(job, task_s))

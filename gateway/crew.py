@@ -1,0 +1,97 @@
+"""The workers of a site by what can be done with them: given tasks, or relieved of some. Pure.
+
+Of thousands of workers a few have room at a time. They are kept in order of their load, so that
+handing out work does not look at all the others.
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from math import inf
+
+from gateway import dispatch
+from gateway.jobs import Worker
+from gateway.ranked import Rank, Ranked
+
+
+class Crew:
+    """An index of workers, which is told of each change of one.
+
+    Attributes:
+        slots: of the workers that take any job.
+        spare: the workers with tasks that they can't have started, by handle.
+    """
+
+    def __init__(self, workers: Mapping[int, Worker]) -> None:
+        self._workers = workers
+        self.slots = 0
+        self.spare: dict[int, Worker] = {}
+        self._idle: Ranked[Worker] = Ranked()  # with an idle slot
+        self._open: Ranked[Worker] = Ranked()  # without, and not full of short tasks
+        self._filed: dict[int, tuple[Ranked[Worker], Rank, Worker]] = {}
+        self._slots: dict[int, int] = {}  # as counted
+
+    def note(self, handle: int) -> None:
+        """A worker has come, has other tasks, drains or no longer drains, or has left."""
+        worker = self._workers.get(handle)
+        slots = 0 if worker is None or worker.draining or worker.job else worker.slots
+        self.slots += slots - self._slots.get(handle, 0)
+        if slots:
+            self._slots[handle] = slots
+        else:
+            self._slots.pop(handle, None)
+        if worker is None:
+            self.spare.pop(handle, None)
+            self._file(handle, None, None)
+        else:
+            self.moved(worker)
+
+    def moved(self, worker: Worker) -> None:
+        """A worker was given tasks, or has fewer."""
+        if dispatch.has_spare(worker):
+            self.spare[worker.handle] = worker
+        else:
+            self.spare.pop(worker.handle, None)
+        order = None
+        if not worker.draining:
+            if worker.in_flight < worker.slots:
+                order = self._idle
+            elif not dispatch.is_full(worker):
+                order = self._open
+        self._file(worker.handle, order, worker)
+
+    def _file(self, handle: int, order: Ranked[Worker] | None, worker: Worker | None) -> None:
+        before = self._filed.get(handle)
+        rank = None if worker is None else (worker.load_s, handle)
+        if before is not None:
+            if before[0] is order and before[1] == rank:
+                return
+            before[0].move(before[2], before[1], None)
+            del self._filed[handle]
+        if order is not None and worker is not None and rank is not None:
+            order.move(worker, None, rank)
+            self._filed[handle] = (order, rank, worker)
+
+    def dry(self) -> Iterator[Worker]:
+        """The workers with an idle slot, least load first."""
+        return (worker for _, worker in self._idle)
+
+    @property
+    def has_dry(self) -> bool:
+        """Whether a worker has an idle slot."""
+        return len(self._idle) > 0
+
+    def hungry(self, lasts_s: float = inf) -> Iterator[Worker]:
+        """The workers that something could be given to, least load first.
+
+        Where all that waits needs an idle slot, those that have none are left out.
+
+        Args:
+            lasts_s: how long the shortest task takes that needs no idle slot.
+        """
+        more = (pair for pair in self._open if lasts_s < pair[1].ahead_max_s)
+        both = merge(self._idle, more, key=_rank_of) if lasts_s < inf else iter(self._idle)
+        return (worker for _, worker in both)
+
+
+def _rank_of(pair: tuple[Rank, Worker]) -> Rank:
+    return pair[0]
