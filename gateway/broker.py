@@ -233,6 +233,11 @@ class Broker:
         return self._take_effects()
 
     @property
+    def is_settled(self) -> bool:
+        """Whether `settle` did all that there was; else it is to be called again, soon."""
+        return self._handout.is_settled
+
+    @property
     def tasks_done(self) -> int:
         """How many tasks ended with a result in this life of the site."""
         return self._endings.done

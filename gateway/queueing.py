@@ -75,13 +75,17 @@ class _Fit:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Jobs that every worker treats alike. The heap may have entries that hold no longer."""
+    """Jobs that every worker treats alike. The heap may have entries that hold no longer.
+
+    `task_s` is the estimate that its rank is by.
+    """
 
     key: Hashable
     fit: _Fit
     heap: list[tuple[_Entry, Job]] = field(default_factory=list)
     jobs: int = 0
     rank: Rank | None = None
+    task_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ class Queue:
             heappush(filed.group.heap, (entry, job))
         filed.group.fit.tasks += job.waiting - filed.tasks
         filed.tasks = job.waiting
-        self._rank(filed.group)
+        self._place(filed.group)
 
     def drop(self, job: Job) -> None:
         """A job waits no longer; nothing happens if it did not."""
@@ -145,7 +149,7 @@ class Queue:
         if filed is not None:
             filed.group.jobs -= 1
             filed.group.fit.tasks -= filed.tasks
-            self._rank(filed.group)
+            self._place(filed.group)
 
     def walk(self, is_left_out: Callable[[Job], bool]) -> Iterator[Job]:
         """The first job of each group, in order. Nothing may be filed meanwhile.
@@ -181,6 +185,10 @@ class Queue:
         filed = self._filed.get(job.id)
         return job.waiting if filed is None else filed.group.fit.tasks
 
+    def rank(self, job: Job) -> Rank:
+        """The rank of a job that is filed here."""
+        return self._order(job, self._filed[job.id].group.task_s)
+
     # --- how it is kept ------------------------------------------------------------------------
 
     def _keys(self, job: Job) -> tuple[Hashable, Hashable]:
@@ -199,7 +207,7 @@ class Queue:
             group = self._groups[key] = _Group(key, fit)
         return group
 
-    def _rank(self, group: _Group) -> None:
+    def _place(self, group: _Group) -> None:
         """Put a group, and its fit, where the first job of it belongs."""
         heap, filed = group.heap, self._filed
         if len(heap) > STALE_SHARE * group.jobs + STALE_MIN:
@@ -210,7 +218,8 @@ class Queue:
         rank = None
         if heap:
             first = heap[0][1]
-            rank = self._order(first, self._task_s(first))
+            group.task_s = self._task_s(first)
+            rank = self._order(first, group.task_s)
         assert (rank is None) == (not group.jobs), filed
         if rank == group.rank:
             return
