@@ -15,7 +15,9 @@ clients have unfinished), Withdrawals (cancels that wait for workers), History (
 ended). They know nothing of the broker, and what they decide joins its effects in order.
 """
 
+from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, assert_never
 
 from federation.messages import Drain, Kept, RejectJob
@@ -50,6 +52,8 @@ from policies.tariffs import Tariff
 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
+# Jobs of a client that has left, and jobs whose deadline has passed, that are ended in one call.
+LEFT_TURN_MAX: Final = 200
 
 
 class Broker:
@@ -120,6 +124,7 @@ class Broker:
             lambda spec: self.elsewhere.tariffs(spec),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
+        self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
         self._numbers = 0
 
     # --- the way in ----------------------------------------------------------------------------
@@ -227,6 +232,7 @@ class Broker:
     def settle(self, now_s: float) -> list[Effect]:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
         self._now_s = now_s
+        self._end_left(now_s)
         self._keep_deadlines(now_s)
         self._handout.settle(now_s)
         self._preemption.settle(now_s)
@@ -235,7 +241,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether `settle` did all that there was; else it is to be called again, soon."""
-        return self._handout.is_settled
+        return self._handout.is_settled and not self._left
 
     @property
     def tasks_done(self) -> int:
@@ -246,6 +252,17 @@ class Broker:
     def waiting_jobs(self) -> list[Job]:
         """Jobs with tasks that nobody has."""
         return list(self._handout.ready.values())
+
+    @property
+    def ready(self) -> Mapping[str, Job]:
+        """The same by id, as it is kept."""
+        return self._handout.ready
+
+    def take_fresh(self) -> list[Job]:
+        """The jobs that have got tasks that nobody has, since this was asked last."""
+        fresh = list(self._handout.fresh.values())
+        self._handout.fresh.clear()
+        return fresh
 
     @property
     def is_uneven(self) -> bool:
@@ -577,7 +594,7 @@ class Broker:
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End what waits, and must not begin any more."""
-        for job in self._handout.overdue(now_s):
+        for job in islice(self._handout.overdue(now_s), LEFT_TURN_MAX):
             self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
             self._finish(job, now_s)
 
@@ -635,8 +652,16 @@ class Broker:
         if client is None:
             return
         self._withdrawals.forget(event.client)
-        for name in list(client.jobs):
-            job = self.jobs[name]
+        self._left.extend((event.client, name) for name in client.jobs)
+        self._end_left(now_s)
+
+    def _end_left(self, now_s: float) -> None:
+        """Go on with some of the jobs whose client has left, unless it is back meanwhile."""
+        for _ in range(min(LEFT_TURN_MAX, len(self._left))):
+            client, name = self._left.popleft()
+            job = self.jobs.get(name)
+            if job is None or job.client != client:
+                continue
             if job.spec.detached:
                 self._accounts.forgive(job)
                 job.client = 0

@@ -5,6 +5,7 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -226,7 +227,10 @@ class Desk:
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         now_s = self._site.surroundings.utc_s()
-        unseen = [self._live(job, now_s) for name, job in live.items() if name not in seen]
+        # One client may have 50,000: the latest alone are shown.
+        others = (job for name, job in live.items() if name not in seen)
+        latest = nlargest(limit, others, key=lambda job: job.opened_s)
+        unseen = [self._live(job, now_s) for job in latest]
         shown = [
             self._live(live[row.job], now_s) if row.job in live else views.stored_job(row)
             for row in rows

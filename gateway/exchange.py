@@ -8,8 +8,9 @@
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -51,6 +52,10 @@ from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.ranking import lots
 
 NO_WISHES: Final = Wishes()
+# Of the jobs that wait so many are looked at in one call, whether they are to be planned: in `act`
+# beside those that have just begun to wait, and in `tick`. The others have their turn later.
+DUE_LOOKS: Final = 256
+TICK_LOOKS: Final = 1_024
 
 
 class Planned(NamedTuple):
@@ -108,6 +113,8 @@ class Exchange:
         self._version = 0
         self._planned: dict[str, Planned] = {}
         self._looks = Looks(rules.plan_s)
+        self._round: Iterator[Job] = iter(())  # jobs that wait and were not looked at in a while
+        self._due: dict[str, Job] = {}  # those that `tick` has found to be due
         self._now_s = 0.0
         broker.elsewhere.unmet = self._unmet
         broker.elsewhere.may_run = self.reach.may_run
@@ -213,8 +220,9 @@ class Exchange:
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
             self.limits.tidy(self._broker.jobs)
-        waits = any(self._is_due(job, now_s) for job in self._broker.waiting_jobs)
-        return waits or bool(self._outcome.events or self._outcome.effects)
+        found = (job for job in self._some_waiting(TICK_LOOKS) if self._is_due(job, now_s))
+        self._due |= {job.id: job for job in found}
+        return bool(self._due) or bool(self._outcome.events or self._outcome.effects)
 
     def recover(
         self,
@@ -322,8 +330,16 @@ class Exchange:
     def _plan_all(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
         served = self.purchases.take_served()  # a contract that opened is for use at once
-        waiting_jobs = self._broker.waiting_jobs
-        due = [job for job in waiting_jobs if job.id in served or self._is_due(job, now_s)]
+        ready = self._broker.ready
+        some = {job.id: job for job in (*self._broker.take_fresh(), *self._some_waiting(DUE_LOOKS))}
+        some |= self._due
+        self._due = {}
+        some |= {job: ready[job] for job in served if job in ready}
+        due = [
+            job
+            for job in some.values()
+            if job.id in ready and (job.id in served or self._is_due(job, now_s))
+        ]
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
@@ -336,10 +352,21 @@ class Exchange:
             elif self._looks.plans > 0:
                 self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
                 deferral = self._plan(job, stock, now_s, utc_s)
-                again_s = look_in_s(deferral, utc_s, len(waiting_jobs), self.rules.plan_s)
+                again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
                 self._planned[job.id] = Planned(now_s + again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
+
+    def _some_waiting(self, at_most: int) -> Iterable[Job]:
+        """Some of the jobs that wait: all, or else as many as may be, and others the next time."""
+        ready = self._broker.ready
+        if len(ready) <= at_most:
+            return ready.values()
+        some = list(islice(self._round, at_most))
+        if len(some) < at_most:
+            self._round = iter(list(ready.values()))
+            some += islice(self._round, at_most - len(some))
+        return some
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""

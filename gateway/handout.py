@@ -66,6 +66,7 @@ class Handout:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
+        self.fresh: dict[str, Job] = {}  # of them, those that were not when this was emptied last
         self.is_settled = True  # else `settle` has more to do
         self.occupancy = Occupancy(self.workers)
         self.entitling = Entitling(self.workers, jobs, self.occupancy)
@@ -176,7 +177,7 @@ class Handout:
             self.forget(job)
             return
         if job.id not in self.ready:
-            self.ready[job.id] = job
+            self.ready[job.id] = self.fresh[job.id] = job
             self._functions[job.spec.function] += 1
             self._ready_counted += bool(job.counted)
             self._dated.move(job, None, _due(job))
@@ -191,6 +192,7 @@ class Handout:
         """A job has ended, or nothing of it waits."""
         if self.ready.pop(job.id, None) is None:
             return
+        self.fresh.pop(job.id, None)
         function = job.spec.function
         self._functions[function] -= 1
         if not self._functions[function]:

@@ -180,7 +180,7 @@ class Lobby:
             if guest is None:
                 yield from self._greet(pipe, frame, now_s)
             else:
-                guest.heard_s = now_s
+                guest.heard_s = max(guest.heard_s, now_s)
                 guest.pace.note(now_s)
                 self._dirty[guest.handle] = guest
                 yield from self._listen(guest, frame)
@@ -191,6 +191,20 @@ class Lobby:
                 yield from self.expel(guest, f"protocol error: {error}", now_s)
             else:
                 yield self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
+
+    def note_heard(self, pipe: int, now_s: float) -> Guest | None:
+        """A frame has come from a pipe, and is received later; return its guest, if it has one.
+
+        The guest counts as heard from now on, however long the frame waits.
+        """
+        guest = self.guest_on(pipe)
+        if guest is not None:
+            guest.heard_s = now_s
+        return guest
+
+    def guest_on(self, pipe: int) -> Guest | None:
+        """The guest that a pipe is of; None: it is not in yet, or the pipe is no longer its."""
+        return self._by_pipe.get(pipe)
 
     def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
         """These pipes were made: they have GREETING_MAX_S to come in."""

@@ -1,13 +1,18 @@
 """A gateway without its loops: frames become news, events, decisions, and what follows of them.
 
-Whoever has the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`;
+The owner of the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`;
 nothing here waits, and time and chance come from outside.
+
+A call does a bounded part of what there is to do, so that no flood of one guest keeps heartbeats,
+acknowledgements and the other guests waiting. If there is more, `on_unfinished` is called, and
+`go_on` is to be called soon, after everything else that is runnable.
 """
 
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
@@ -44,6 +49,7 @@ from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
+from gateway.lanes import Lanes
 from gateway.ledger.rows import JobRow
 from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
@@ -66,6 +72,12 @@ SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
+# What one turn takes of what guests have said, and of one guest before the next has its turn.
+# A message counts once, and once more for so many tasks in it.
+TURN_MAX: Final = 128
+GUEST_TURN_MAX: Final = 32
+TASKS_COUNTED: Final = 64
+HELD_TURN_MAX: Final = 32  # guests that were held, and are heard again
 
 # What the store knows of a job from before, and what it was charged.
 Recalled = tuple[JobRow, Event] | None
@@ -98,6 +110,7 @@ class Reception:
         say: takes lines for the operator.
         recall: asks the store for what takes a while.
         on_results: see Outbox.
+        on_unfinished: told that `go_on` is to be called, soon.
     """
 
     def __init__(  # noqa: PLR0913 - what it stands on, each by its name
@@ -113,12 +126,15 @@ class Reception:
         say: Callable[[str], None],
         recall: Recall = recall_now,
         on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
+        on_unfinished: Callable[[], None],
     ) -> None:
         self.config = config
         self.store = store
         self._clock = surroundings
         self._ask = ask
         self._say = say
+        self._on_unfinished = on_unfinished
+        self._lanes: Lanes[News] = Lanes()
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
@@ -233,10 +249,18 @@ class Reception:
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take what has arrived at the port."""
         now_s = self._clock.now_s()
+        for pipe, frame in frames:
+            guest = self.lobby.note_heard(pipe, now_s)
+            news = self.lobby.receive(pipe, frame, now_s)
+            self._lanes.add(pipe, guest.handle if guest is not None else None, news)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do the next part of what there is to do."""
         happened: list[Event] = []
         self._look_behind()
-        for pipe, frame in frames:
-            self._take(self.lobby.receive(pipe, frame, now_s), happened)
+        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX, _weight):
+            self._take((news,), happened)
         self.act(happened)
 
     def pipes_came(self, pipes: list[int]) -> None:
@@ -246,8 +270,19 @@ class Reception:
         self.act(happened)
 
     def pipes_gone(self, pipes: list[int]) -> None:
-        """These pipes were closed."""
-        self.lobby.pipes_gone(pipes, self._clock.now_s())
+        """These pipes were closed; what came by them before is heard first."""
+        now_s = self._clock.now_s()
+        for pipe in pipes:
+            guest = self.lobby.guest_on(pipe)
+            handle = guest.handle if guest is not None else None
+            if self._lanes.has(pipe, handle):
+                self._lanes.add(pipe, handle, self._pipe_gone(pipe, now_s))
+            else:
+                self.lobby.pipes_gone([pipe], now_s)
+
+    def _pipe_gone(self, pipe: int, now_s: float) -> Iterator[News]:
+        yield from ()  # of all that has come by it nothing waits any more
+        self.lobby.pipes_gone([pipe], now_s)
 
     def tick(self) -> bool:
         """Time has passed: heartbeats, sessions that ran out, jobs without an owner.
@@ -329,7 +364,8 @@ class Reception:
 
         Frames were taken all the while: who is held still shows that he lives, and so do we.
         """
-        for handle in [each for each in self._held if each not in self._looked_up]:
+        held = (each for each in self._held if each not in self._looked_up)
+        for handle in [*islice(held, HELD_TURN_MAX)]:
             self._look_behind()
             if self._is_behind:
                 return
@@ -391,6 +427,8 @@ class Reception:
                     self._expel(guest, expel.reason, gone)
             self.act(gone)
         self.flush()
+        if self._lanes or not self.broker.is_settled:
+            self._on_unfinished()
 
     # --- from news to events -------------------------------------------------------------------
 
@@ -605,11 +643,21 @@ class Reception:
         self.lobby.hold(guest)
 
     def _take_up(self, guest: Guest, happened: list[Event]) -> None:
-        """Hear what a guest has said while it was held."""
+        """Hear what a guest has said while it was held: a worker at once, a client in its turn."""
         self.lobby.release(guest)
-        for message in self._held.pop(guest.handle, ()):
+        messages = self._held.pop(guest.handle, deque())
+        if guest.role == "client" and messages and guest.pipe is not None:
+            self._lanes.add(guest.pipe, guest.handle, self._said(guest, messages), ahead=True)
+            return
+        for message in messages:
             if guest.handle in self.lobby.guests:
                 self._hear(guest, message, happened)
+
+    def _said(self, guest: Guest, messages: Iterable[Any]) -> Iterator[News]:
+        for message in messages:
+            if guest.handle not in self.lobby.guests:
+                return
+            yield Said(guest, message)
 
     def _is_fresh(self, message: OpenJob) -> bool:
         """Whether there can't have been a job of this id: the store need not be asked.
@@ -635,6 +683,13 @@ class Reception:
                 self.outbox.need_function(client, digest)
             elif job.client < 0:
                 self.exchange.need_function(job.client, digest)
+
+
+def _weight(news: News) -> int:
+    """What a piece of news counts of a turn."""
+    message = news.message if isinstance(news, Said) else None
+    tasks = getattr(message, "values", None) or getattr(message, "arguments", None) or ()
+    return 1 + len(tasks) // TASKS_COUNTED
 
 
 def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:

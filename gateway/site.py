@@ -2,6 +2,7 @@
 
     run
     ├── _receive       frames from the port → lobby → events → broker → outbox
+    ├── _go_on         the rest of that, part by part, while others have their turns
     ├── _watch_pipes   pipes that were closed
     ├── _keep_door     connections that never finish their handshake
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
@@ -143,6 +144,7 @@ class Site:
         """
         self._token = trio.lowlevel.current_trio_token()
         self._progress = trio.Event()
+        self._unfinished = trio.Event()
         self._pipe_watch = PipeWatch()
         # Whoever comes back must not wait for reports: one reader is kept for look-ups.
         self._readers = trio.CapacityLimiter(READERS - 1)
@@ -177,6 +179,7 @@ class Site:
                 self._open(port)
                 self.addresses = port.addresses[: len(self.config.addresses)]
                 nursery.start_soon(self._receive)
+                nursery.start_soon(self._go_on)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._keep_door)
                 nursery.start_soon(self._tick)
@@ -262,6 +265,7 @@ class Site:
             say=self._say,
             recall=self._recall,
             on_results=self._note_results,
+            on_unfinished=self._note_unfinished,
         )
         self.lobby.set_others(list(self.config.others))
         if peers is not None:
@@ -390,6 +394,9 @@ class Site:
 
         self._nursery.start_soon(look_up)
 
+    def _note_unfinished(self) -> None:
+        self._unfinished.set()
+
     def _note_results(self, jobs: Iterable[str]) -> None:
         """Wake whoever waits for results of these jobs."""
         for job in jobs:
@@ -475,6 +482,15 @@ class Site:
             await trio.lowlevel.wait_readable(self._port.fileno())
             self.reception.take_frames(self._port.receive())
             self._note_progress()  # a small commit is done by now, without the store's thread
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._unfinished.wait()
+            # A checkpoint lets all others run that can: `_receive`, `_tick`, the desk's answers.
+            await trio.lowlevel.checkpoint()
+            self._unfinished = trio.Event()
+            self.reception.go_on()
+            self._note_progress()
 
     async def _watch_pipes(self) -> None:
         while True:

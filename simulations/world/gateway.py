@@ -224,7 +224,7 @@ class Gateway(Member):
 
     def boot(self) -> None:
         """Open port and store, take up what was left, and tick."""
-        self._is_looking = False
+        self._is_looking = self._is_going_on = False
         self._waiting: dict[int, Coroutine[float, None, None]] = {}
         self._coroutines = 0
         self.port: MemoryPort = self.ground.network.listen(self.name, self._changed)
@@ -245,6 +245,7 @@ class Gateway(Member):
             on_stored=lambda call: call(),
             ask=self._ask,
             say=self.note,
+            on_unfinished=self._unfinished,
         )
         self.desk = Desk(cast("Any", self))
         self.census = Census(cast("Any", self))  # which nobody lets look
@@ -328,6 +329,17 @@ class Gateway(Member):
         frames = self.port.receive()
         if frames:
             reception.take_frames(frames)
+            self._progress()
+
+    def _unfinished(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self.clock.after(0.0, lambda: self.do(self._go_on_turn))
+
+    def _go_on_turn(self) -> None:
+        self._is_going_on = False
+        if self._reception is not None:
+            self._reception.go_on()
             self._progress()
 
     def _tick(self) -> None:
