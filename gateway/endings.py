@@ -110,7 +110,9 @@ class Endings:
             elif job.leaving:
                 job.known.remove(low, high)  # should its client come back, it sends them again
             else:
-                job.enqueue(run.cut(low, high), ahead=True)
+                for first, stop in reversed(job.stopping.missing(low, high)):
+                    job.enqueue(run.cut(first, stop), ahead=True)
+                self.drop(job, job.stopping.within(low, high), "cancelled", "stopped on request")
         self.queued(job)
 
     def queued(self, job: Job) -> None:

@@ -186,6 +186,7 @@ class Job:
     served: int = 0  # the last assignment made of it
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
+    stopping: RangeSet = field(default_factory=RangeSet)  # of work sold: its buyer had it stopped
     failures: RangeSet = field(default_factory=RangeSet)  # of what ended
     cancels: RangeSet = field(default_factory=RangeSet)  # of what ended
     charged: RangeSet = field(default_factory=RangeSet)  # should they run once more, it is free

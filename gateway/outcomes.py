@@ -156,6 +156,16 @@ def charged_tasks(tasks: int, failures: Sequence[Sequence[Any]]) -> int:
     return tasks - len(stopped)
 
 
+def is_undelivered(job: Job, first: int, stop: int) -> bool:
+    """Whether the results of work that another site sent can't be delivered any more.
+
+    Its contract is over (the lease ran out, the buyer abandoned it or was expelled), or its buyer
+    has these tasks back: neither side charges anything for it.
+    """
+    is_over = job.leaving == "abandoned" or not job.ended.missing(first, stop)
+    return job.spec.price is not None and is_over
+
+
 def is_nothing(report: Reported) -> bool:
     """Whether all that it says is that tasks were stopped, which took no time."""
     stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
@@ -192,7 +202,7 @@ def usage_records(
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
         is_free = not is_for_its_user(state, tariff.price_class) or (state != "ok" and not part_ns)
-        charged = 0 if is_free else _charged(job, low, high, stopped)
+        charged = 0 if is_free else _charged(low, high, stopped)
         cost_nanos = 0 if is_free else _cost(assignment, report, charged, part_ns, total_ns)
         list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, part_ns)
         records.append(
@@ -251,6 +261,8 @@ def _pieces(job: Job, report: Reported, wall_ns: int) -> list[tuple[Range, Usage
     if len(report.failures) == count:
         is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
         how = "preempted" if is_preempted else "failed"
+    if is_undelivered(job, first, stop):
+        return [((first, stop), "void")]
     repeated = job.charged.within(first, stop)
     repeat_ns = wall_ns * sum(high - low for low, high in repeated) // count
     again: UsageState = "repeat" if job.may_repeat_free(repeat_ns) else how
@@ -284,10 +296,9 @@ def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
             yield from _remaining(record.first, record.first + record.tasks, skipped)
 
 
-def _charged(job: Job, first: int, stop: int, stopped: list[int]) -> int:
-    """Of tasks [first, stop), those with a minimum charge: not the stopped, nor what had ended."""
-    ended = sum(high - low for low, high in job.ended.within(first, stop))
-    return stop - first - ended - sum(first <= at < stop and at not in job.ended for at in stopped)
+def _charged(first: int, stop: int, stopped: list[int]) -> int:
+    """Of tasks [first, stop), those with a minimum charge: not the stopped."""
+    return stop - first - sum(first <= at < stop for at in stopped)
 
 
 def _cost(assignment: Assignment, report: Reported, tasks: int, part_ns: int, total_ns: int) -> int:

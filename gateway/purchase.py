@@ -49,6 +49,8 @@ class Purchase:
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
     asked_back_s: float | None = None  # since when an answer to that is awaited
+    # Since when tasks are to be stopped, by epoch, first and stop: what ran is delivered.
+    stopping: dict[tuple[int, int, int], float] = field(default_factory=dict)
     lease_s: float = 0.0
     opened_at_s: float = 0.0  # UTC
     doubted: int = 0  # forwards up to this epoch may have been lost with a session

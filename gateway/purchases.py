@@ -54,6 +54,8 @@ OF_SITE: Final = frozenset(
     }
 )
 
+STOPPING_LEASES: Final = 2  # that a seller has to deliver what it was told to stop
+
 
 class Purchases:
     """The contracts that we buy, by name in `purchases`.
@@ -392,11 +394,20 @@ class Purchases:
         """Whether its lease is to end by itself: nothing more is wanted, and its seller is silent.
 
         One that renews, and answers nothing else, would keep a contract, and its tasks, for ever.
+        What is to be stopped may have to wait for a lease of the seller's own, if it bought it.
         """
         if purchase.phase is Phase.CLOSING:
             return True
         since_s = purchase.asked_back_s
-        return since_s is not None and now_s - since_s > purchase.lease_s
+        if since_s is not None and now_s - since_s > purchase.lease_s:
+            return True
+        for span in list(purchase.stopping):
+            epoch, first, stop = span
+            out = self.deliveries.assignment(purchase, epoch)
+            if out is None or not out.left.within(first, stop):
+                del purchase.stopping[span]
+        oldest_s = min(purchase.stopping.values(), default=now_s)
+        return now_s - oldest_s > STOPPING_LEASES * purchase.lease_s
 
     def _retire(self, purchase: Purchase) -> None:
         """The broker is to send nothing more under it, if it has heard of it."""
@@ -437,6 +448,9 @@ class Purchases:
             case Recall():
                 if purchase.asked_back_s is None:
                     purchase.asked_back_s = now_s
+                if message.kill:
+                    span = message.assignment, message.first, message.stop
+                    purchase.stopping.setdefault(span, now_s)
                 reclaim = deals.Reclaim(
                     contract, message.assignment, message.first, message.stop, message.kill
                 )

@@ -1,8 +1,11 @@
 """Cancels, and how they wait for workers to say what had not started. Pure.
 
 What is queued is taken back at once. What a worker has may have begun, or be done: only the worker
-knows. So whoever cancels is answered when the last of them has said what will not run; or at once,
-when what runs is to be stopped as well.
+knows. So a cancel is answered when the last of them has said what will not run; or at once, when
+what runs is to be stopped as well.
+
+A task that another site sent is not over when its buyer has it stopped: it ends when its worker
+says so, and is delivered with the time that it took, so that both sites charge that time.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,11 +77,13 @@ class Withdrawals:
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
         taken, awaited = RangeSet(job.withdraw(ranges)), set()
+        is_sold = job.spec.price is not None
+        killed = job.stopping if is_sold else taken
         for assignment, parts in job.assigned(ranges):
             self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
             awaited.add(assignment.id)
             for low, high in parts if event.kill else ():
-                taken.add(low, high)
+                killed.add(low, high)
         self._handout.mark_ready(job)
         taken = self._cancel(job, taken, event.client)
         if not event.ranges:

@@ -23,6 +23,7 @@ from federation.errors import GridError
 from .checkpoints import newest
 from .journal import Head, balances, booked, digest, past_of
 from .postings import Account, Balance
+from .proofs.deliveries import undercharged
 from .proofs.documents import strangers, uncharged, undelivered, unsettled
 from .proofs.evidence import disagreed, mistold
 from .proofs.rollups import mischecked, misrolled
@@ -102,6 +103,7 @@ def audit(connection: Connection) -> Audit:
             ("no run of a task is charged twice", usage, charged_twice(connection)),
             ("no bundle is delivered twice", postings, delivered_twice(connection)),
             ("every result was paid for", outcomes, unused(connection)),
+            ("what was charged between sites was delivered", postings, undercharged(connection)),
             ("hours are what their records sum up to", usage_hours, misadded(connection)),
         )
     ]

@@ -170,6 +170,9 @@ class Store(Protocol):
     def reversed(self, start_s: float, end_s: float) -> list[Pending]:
         """Sum up by contract what was delivered in [start_s, end_s) and taken back since."""
 
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract what was delivered in [start_s, end_s) and is void: nobody pays it."""
+
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
 
@@ -443,6 +446,12 @@ class SqlStore:
             .join(disputes, mirror.same_delivery(disputes))
             .where(disputes.c.state == "accepted")
         )
+        with self._reading() as connection:
+            return by_contract(connection, query)
+
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        query = by_contract_query(start_s, end_s).where(postings.c.state == "void")
         with self._reading() as connection:
             return by_contract(connection, query)
 

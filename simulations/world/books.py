@@ -17,6 +17,7 @@ from gateway.ledger import owed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance
 from gateway.ledger.records import (
+    ContractOpened,
     ContractSide,
     DisputeSettled,
     Posted,
@@ -78,6 +79,58 @@ def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row
             verdict = tables.verdicts.get(key, "pending")
             found[key[1:]] = posted.tasks, posted.cost_nanos, verdict
     return found
+
+
+class ReportsAreStatements(Invariant):
+    """Reports and statements tell of the same amounts: usage records, and deliveries, add up alike.
+
+    What a contract was charged in its seller's books is what was delivered under it, to the
+    nano-unit; what a buyer's users were charged is what was delivered to it. What ran again for
+    nothing is the buyer's loss, and what it buys for another site has that contract's price.
+    """
+
+    def finish(self) -> None:
+        """Compare contract by contract, and at the buyer job by job."""
+        for site in self.world.sites.values():
+            delivered = _delivered(site)
+            for key, nanos in delivered.items():
+                side, other, job = key
+                used = list(site.disk.tables.usage.get(job, {}).values())
+                if side == "buy":
+                    used = [each for each in used if each.site == other]
+                charged = sum(each.cost_nanos for each in used)
+                is_passed_on = side == "buy" and ":" in job
+                is_repeated = side == "buy" and any(each.state == "repeat" for each in used)
+                is_same = charged <= nanos if is_repeated else charged == nanos
+                if not is_passed_on and not is_same:
+                    text = f"charged {charged} nanos, and {nanos} were delivered"
+                    self.fail(f"{site.name}, {side} with {other}: {text}", job)
+            self._check_strangers(site, {job for side, _, job in delivered if side == "sell"})
+
+    def _check_strangers(self, site: Member, sold: set[str]) -> None:
+        """What was charged to another site is of a contract."""
+        for job, used in site.disk.tables.usage.items():
+            charged = sum(each.cost_nanos for each in used.values() if each.origin)
+            if charged and job not in sold:
+                self.fail(f"{site.name} charged {charged} nanos for {job}, under no contract", job)
+
+
+def _delivered(site: Member) -> Counter[tuple[str, str, str]]:
+    """(side, site, job) → what was delivered under its contracts, whatever the verdict."""
+    tables = site.disk.tables
+    jobs = {key: _as_charged(each) for key, each in tables.contracts.items()}
+    found = Counter(dict.fromkeys(jobs.values(), 0))
+    for key, posted in tables.postings.items():
+        if key[:2] in jobs:
+            found[jobs[key[:2]]] += posted.cost_nanos
+    return found
+
+
+def _as_charged(contract: ContractOpened) -> tuple[str, str, str]:
+    """Side, site and job of a contract; the job as its usage records name it."""
+    is_bill = contract.side == "sell" and ":" not in contract.job  # of a reservation
+    job = f"{contract.site}:{contract.job}" if is_bill else contract.job
+    return contract.side, contract.site, job
 
 
 @dataclass(slots=True)

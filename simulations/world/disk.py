@@ -520,6 +520,11 @@ class MemoryStore:
             lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
         )
 
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        verdicts = self._tables.verdicts
+        return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
+
     def _by_contract(
         self, counts: Callable[[_Delivery], bool], start_s: float, end_s: float
     ) -> list[Pending]:

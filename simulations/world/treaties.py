@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 from federation.contracts import Phase
 from federation.gossip import State
 from federation.money import parse_money
-from simulations.world.books import BooksAgree, BooksBalance, DaysAgree
+from simulations.world.books import (
+    BooksAgree,
+    BooksBalance,
+    DaysAgree,
+    ReportsAreStatements,
+)
 from simulations.world.budgets import BudgetsHold
 from simulations.world.client import Job
 from simulations.world.gateway import Member
@@ -223,6 +228,7 @@ between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     BooksAgree,
     BooksBalance,
     DaysAgree,
+    ReportsAreStatements,
     BudgetsHold,
     PaidOnce,
     HoldsEnd,

@@ -418,7 +418,8 @@ class Worker(Caller):
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop and slot.since_s is not None:
-                self._bury(book.index, slot, "cancelled", "stopped on request")
+                ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
+                self._bury(book.index, slot, "cancelled", "stopped on request", ran_ns)
 
     # --- what the clock says -------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ takes tests over from another process may run the first ones last.
 import csv
 import io
 import json
+import time
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -21,6 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 def square(number):
     return number * number
+
+
+def begin_and_stay(path):
+    Path(path).touch()
+    time.sleep(600)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +75,31 @@ def test_both_sites_have_the_same_statement_and_agree_on_it(pair):
     assert ours["balance_nanos"] == -theirs["balance_nanos"]
     found = json.loads(order(london, "reconcile", "paris", "--json"))
     assert found == {"site": "paris", "state": "agreed", "details": "", "payments": []}
+
+
+def test_what_is_stopped_at_another_site_is_the_same_in_reports_and_statements(pair, tmp_path):
+    london, paris = pair
+    begun = [tmp_path / "one", tmp_path / "two"]
+    with london.client() as client:
+        job = client.options(sites=["paris"]).submit_job(begin_and_stay, list(map(str, begun)))
+        wait_until(lambda: any(each.exists() for each in begun), "a worker of Paris to begin")
+        job.cancel(stop=True)
+        wait_until(lambda: client.job(job.id).state == "cancelled", "the job to be stopped")
+        assert client.job(job.id).cost
+    wait_until(lambda: is_settled(london, paris), "the books to be settled")
+    bought = Decimal(accounts(london, "paris")["USD"]["bought"])
+    assert bought == Decimal(accounts(paris, "london")["USD"]["sold"])
+    for member, where in ((london, "site=paris"), (paris, "origin=london")):
+        found = json.loads(order(member, "report", "cost", "--all", "--where", where, "--json"))
+        assert found["facts"]["settled_nanos"]["USD"] == bought * 10**9
+        focus = csv.DictReader(io.StringIO(run("export", "focus", *member.where)))
+        rows = [row for row in focus if row["InvoiceIssuerName"] != row["BillingAccountId"]]
+        if member is paris:
+            assert sum(Decimal(row["BilledCost"]) for row in rows) == bought
+    found = json.loads(order(london, "reconcile", "paris", "--json"))
+    assert found["state"] == "agreed"
+    for member in pair:
+        assert "all holds" in run("audit", *member.where)
 
 
 def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):

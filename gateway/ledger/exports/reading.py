@@ -4,11 +4,13 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, select
 
 from gateway.ledger.database import streamed
 from gateway.ledger.exact import joined
+from gateway.ledger.mirror import same_delivery
 from gateway.ledger.tables import (
+    OF_CONTRACT,
     SUMMED,
     SUMMED_BY,
     contracts,
@@ -78,16 +80,31 @@ def runs(
 def corrections(
     connection: Connection, start_s: float | None = None, end_s: float | None = None
 ) -> Iterator[Correction]:
-    """Yield what was taken back between sites in [start_s, end_s), in the order of time."""
-    query = (
-        select(disputes, postings.c.posted_at_s, postings.c.cost_nanos)
-        .add_columns(contracts.c.currency, contracts.c.pool)
-        .join_from(disputes, postings, _same(postings, "side", "contract", "epoch", "first"))
-        .join(contracts, _same(contracts, "side", "contract"))
-        .where(disputes.c.state == "accepted")
-        .order_by(disputes.c.settled_at_s, *disputes.primary_key.columns)
+    """Yield what was taken back between sites in [start_s, end_s), in the order of time.
+
+    What a buyer has voided was taken back when it was delivered.
+    """
+    columns = (
+        *(postings.c[name] for name in ("side", "contract", "epoch", "first")),
+        *(postings.c.posted_at_s, postings.c.cost_nanos, contracts.c.site),
+        *(contracts.c.currency, contracts.c.pool),
     )
-    for row in connection.execute(_within(query, disputes.c.settled_at_s, start_s, end_s)).all():
+    reversed_ = (
+        select(*columns, disputes.c.settled_at_s)
+        .join_from(postings, disputes, same_delivery(disputes))
+        .join(contracts, OF_CONTRACT)
+        .where(disputes.c.state == "accepted")
+    )
+    voided = (
+        select(*columns, postings.c.posted_at_s.label("settled_at_s"))
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(postings.c.state == "void", postings.c.cost_nanos > 0)
+    )
+    rows = [
+        *connection.execute(_within(reversed_, disputes.c.settled_at_s, start_s, end_s)),
+        *connection.execute(_within(voided, postings.c.posted_at_s, start_s, end_s)),
+    ]
+    for row in sorted(rows, key=_moment):
         is_sold = row.side == "sell"
         yield Correction(
             corrects=f"{row.side}/{row.contract}/{row.epoch}/{row.first}",
@@ -101,9 +118,8 @@ def corrections(
         )
 
 
-def _same(table: Table, *names: str) -> ColumnElement[bool]:
-    """Whether a row is of the same contract, or delivery, as a dispute."""
-    return and_(*(table.c[name] == disputes.c[name] for name in names))
+def _moment(row: Row[Any]) -> tuple[float, str, str, int, int]:
+    return row.settled_at_s, row.side, row.contract, row.epoch, row.first
 
 
 def _within(

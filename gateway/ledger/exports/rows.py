@@ -82,7 +82,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What was taken back of what one site charged another: a dispute that was accepted.
+    """What was taken back of what one site charged another.
+
+    That is a delivery of which a dispute was accepted, or which its buyer has voided.
 
     What our own users were charged stays: what a site gets back is the site's.
 

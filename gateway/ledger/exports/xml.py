@@ -13,12 +13,14 @@ from .texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
 
-# OGF and EMI have no word for work that had to be done again: it was completed, twice.
+# OGF and EMI have no word for work that had to be done again (it was completed, twice), nor for
+# another site's that could not be delivered.
 _STATUS: Final = {
     "ok": "completed",
     "repeat": "completed",
     "failed": "failed",
     "preempted": "aborted",
+    "void": "aborted",
 }
 
 

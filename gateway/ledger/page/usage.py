@@ -16,6 +16,7 @@ STATES: Final = {
     "failed": "failed",
     "preempted": "stopped for others",
     "repeat": "repeated",
+    "void": "not delivered",
 }
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6

@@ -55,7 +55,7 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     standing = find_standing(
         question,
         report,
-        Deliveries(store.pending(*period), store.reversed(*period)),
+        Deliveries(store.pending(*period), store.reversed(*period), store.voided(*period)),
         present.running,
         present.now_s,
     )

@@ -1,12 +1,12 @@
 """What of a cost is settled, what is held, and what is only an estimate, at a moment. Pure.
 
 *Booked* is what stands in the report: what ran, and was charged. Of it *held* is what other sites
-delivered and we have not settled: it may still be refused. The rest is *settled*: what users were
-charged is final. Of what is settled, some may be *reversed*: the site that delivered it accepted
-our dispute, and takes nothing for it. Beside the report stands what we delivered to other sites:
-what is *due*, as they have not settled it, and what is *refunded*, as we accepted their disputes;
-and the *estimate*, of the tasks that run now: their expected time (gateway.estimates), at the
-price of their slot.
+delivered and we have not settled, and may still refuse; *due* what we delivered to other sites and
+they have not settled; *voided* what we delivered and they refused: nobody pays that. The rest is
+*settled*: what was charged is final. Of what is settled, some may be *reversed*: the site that
+delivered it accepted our dispute, and takes nothing for it; and some *refunded*: we accepted a
+dispute of the site that it was delivered to. Beside the report stands the *estimate*, of the tasks
+that run now: their expected time (gateway.estimates), at the price of their slot.
 """
 
 from collections import Counter
@@ -39,21 +39,23 @@ class Standing:
     booked_nanos: Mapping[str, int]
     held_nanos: Mapping[str, int] | None  # of what is booked: we may have to pay it
     reversed_nanos: Mapping[str, int] | None  # of what is settled: we need not pay it after all
-    due_nanos: Mapping[str, int] | None  # others may have to pay it
+    due_nanos: Mapping[str, int] | None  # of what is booked: others may have to pay it
+    voided_nanos: Mapping[str, int] | None  # of what is booked: others refused it
     refunded_nanos: Mapping[str, int] | None  # others need not pay it after all
     estimated_nanos: Mapping[str, int] | None
 
     @property
     def settled_nanos(self) -> dict[str, int] | None:
-        """What is booked and not held; never below zero."""
-        if self.held_nanos is None:
+        """What is booked and neither held, due nor voided; never below zero."""
+        if self.held_nanos is None or self.due_nanos is None or self.voided_nanos is None:
             return None
-        held = self.held_nanos
-        currencies = sorted({*self.booked_nanos, *held})
+        booked, open_nanos = self.booked_nanos, Counter(self.held_nanos)
+        open_nanos.update(self.due_nanos)
+        open_nanos.update(self.voided_nanos)
         # A delivery is held by its seller's clock and booked by ours: at an edge of the period it
         # may be in one of the two, and nothing is settled by that.
-        booked = self.booked_nanos
-        return {each: max(0, booked.get(each, 0) - held.get(each, 0)) for each in currencies}
+        currencies = sorted({*booked, *open_nanos})
+        return {each: max(0, booked.get(each, 0) - open_nanos[each]) for each in currencies}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Deliveries:
 
     pending: Sequence[Pending] = ()
     reversed: Sequence[Pending] = ()
+    voided: Sequence[Pending] = ()
 
 
 def claim_of(pending: Pending) -> Claim:
@@ -100,6 +103,7 @@ def find_standing(
         _sums(question, _claims(deliveries.pending, "buy")),
         _sums(question, _claims(deliveries.reversed, "buy")),
         _sums(question, _claims(deliveries.pending, "sell")),
+        _sums(question, _claims(deliveries.voided, "sell")),
         _sums(question, _claims(deliveries.reversed, "sell")),
         {} if is_over else _sums(question, running),
     )
@@ -134,6 +138,7 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
         "held_nanos": standing.held_nanos,
         "reversed_nanos": standing.reversed_nanos,
         "due_nanos": standing.due_nanos,
+        "voided_nanos": standing.voided_nanos,
         "refunded_nanos": standing.refunded_nanos,
         "estimated_nanos": standing.estimated_nanos,
     }
@@ -152,6 +157,7 @@ def standing_notes(standing: Standing) -> tuple[str, ...]:
         ("held, delivered by other sites and not settled", standing.held_nanos),
         ("reversed, settled and then taken back by who delivered it", standing.reversed_nanos),
         ("due, delivered to other sites and not settled", standing.due_nanos),
+        ("voided, delivered to other sites and refused by them", standing.voided_nanos),
         ("refunded, delivered to other sites and taken back by us", standing.refunded_nanos),
     ):
         if nanos != {}:

@@ -18,16 +18,17 @@ _SHOWN: Final = Decimal("0.01")
 
 _COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
 _USAGE: Final = (
-    *("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated"),
-    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "cpu_ns", "peak_memory_bytes"),
-    *("cost_nanos", "cost"),
+    *("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated", "tasks_void"),
+    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "void_ns", "cpu_ns"),
+    *("peak_memory_bytes", "cost_nanos", "cost"),
 )
 _CARBON: Final = (
     *("tasks", "wall_ns", "energy_uj", "energy_kwh"),
     *("carbon_ng", "carbon_g", "embodied_ng", "embodied_g", "g_per_kwh"),
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
-_APART: Final = ("failed", "preempted", "repeat")  # states, as the columns of usage have them
+# States, as the columns of usage have them.
+_APART: Final = ("failed", "preempted", "repeat", "void")
 # What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)

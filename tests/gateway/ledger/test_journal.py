@@ -162,10 +162,33 @@ def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
     found = audited(url)
     assert found.is_clean, found
     assert found.transfers == 60
-    looked_at = [60, 60, 40, 10, 1, 60, 1, 1, 0, 40, 40, 10, 0, 1]
+    looked_at = [60, 60, 40, 10, 1, 60, 1, 1, 0, 40, 40, 10, 0, 10, 1]
     assert [each.looked_at for each in found.checks] == looked_at
     owed = found.balances[Account("site", "london", "", "EUR")]
     assert owed.net_nanos == 4 * 500 - 500 - 700
+
+
+@pytest.mark.parametrize(
+    ("side", "job", "pool"), [("sell", "london:c-9", "local"), ("buy", "j-9", "london/local")]
+)
+def test_a_charge_that_was_not_delivered_is_found(
+    url: str, commit: Commit, usage: Usage, side: Any, job: str, pool: str
+) -> None:
+    """Reports would tell of it, and no statement."""
+    store = SqlStore(url)
+    commit(
+        store,
+        replace(contract(side), job=job),
+        usage(job=job, pool=pool, first=0, tasks=4, cost_nanos=700),
+        posted(0, side, 700),
+        posted(1, side, 0),
+    )
+    assert audited(url).is_clean
+    commit(store, usage(job=job, pool=pool, first=4, tasks=1, cost_nanos=50, state="failed"))
+    store.close()
+    found = [each.problems for each in audited(url).checks if each.problems]
+    assert len(found) == 1
+    assert f"job {job} was charged 750" in found[0][0]
 
 
 def test_a_part_of_a_bundle_that_is_delivered_again_is_found(url: str, commit: Commit) -> None:

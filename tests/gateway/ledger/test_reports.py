@@ -106,21 +106,24 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
         usage(first=0, tasks=5, wall_ns=50, cpu_ns=5, peak_memory_bytes=7),
         usage(first=5, tasks=2, wall_ns=20, cpu_ns=2, state="failed"),
         usage(first=0, tasks=1, wall_ns=10, cpu_ns=1, state="repeat", attempt=1, cost_nanos=0),
+        usage(first=10, tasks=1, wall_ns=10, cpu_ns=0, state="void", cost_nanos=0),
         usage(first=7, tasks=3, wall_ns=30, cpu_ns=3, state="preempted", cost_nanos=0),
     )
     report = ask(store, "usage", "project")
     assert dict(zip(report.columns, report.rows[0], strict=True)) == {
         "project": "risk",
         "currency": "USD",
-        "records": 4,
-        "tasks": 11,
+        "records": 5,
+        "tasks": 12,
         "tasks_failed": 2,
         "tasks_preempted": 3,
         "tasks_repeated": 1,
-        "wall_ns": 110,
+        "tasks_void": 1,
+        "wall_ns": 120,
         "failed_ns": 20,
         "preempted_ns": 30,
         "repeated_ns": 10,
+        "void_ns": 10,
         "cpu_ns": 11,
         "peak_memory_bytes": 2**20,
         "cost_nanos": 2 * 16_667,
@@ -128,7 +131,7 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
     }
     by_state = ask(store, "usage", "state")
     assert column(by_state, "state", "tasks") == [
-        *(("failed", 2), ("ok", 5), ("preempted", 3), ("repeat", 1)),
+        *(("failed", 2), ("ok", 5), ("preempted", 3), ("repeat", 1), ("void", 1)),
     ]
 
 
@@ -741,7 +744,7 @@ RUNNING = (
 
 
 def test_what_is_held_by_another_clock_than_it_was_booked_by_settles_nothing() -> None:
-    standing = Standing(NOW_S, {"USD": 3, "EUR": 9}, {"USD": 5, "EUR": 2}, {}, {}, {}, {})
+    standing = Standing(NOW_S, {"USD": 3, "EUR": 9}, {"USD": 5, "EUR": 2}, {}, {}, {}, {}, {})
     assert standing.settled_nanos == {"EUR": 7, "USD": 0}
 
 
@@ -755,10 +758,11 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
         "whose": "all",
         "as_of_s": NOW_S,
         "booked_nanos": {"USD": 745},
-        "settled_nanos": {"USD": 705},
+        "settled_nanos": {"USD": 700},
         "held_nanos": {"USD": 40},
         "reversed_nanos": {},
         "due_nanos": {"USD": 5},
+        "voided_nanos": {},
         "refunded_nanos": {},
         "estimated_nanos": {"EUR": 13, "USD": 11},
     }
@@ -766,13 +770,12 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
     assert ours.facts == report.facts | {
         "whose": "ours",
         "booked_nanos": {"USD": 740},
-        "settled_nanos": {"USD": 700},
         "due_nanos": {},
     }
     assert report.notes == (
         "of all work, what other sites sent included",
         "as of 2026-11-30 00:00:00 UTC",
-        "settled: 0.000000705 USD",
+        "settled: 0.0000007 USD",
         "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
         "held, delivered by other sites and not settled: 0.00000004 USD",
         "due, delivered to other sites and not settled: 0.000000005 USD",
@@ -789,6 +792,19 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
     past = ask(store, "cost", present=present, end_s=FRIDAY_S + 2).facts
     assert (past["held_nanos"], past["estimated_nanos"]) == ({}, {})
     assert past["settled_nanos"] == {"USD": 700}
+
+
+def test_what_another_site_has_voided_is_not_settled(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_deliveries(usage))
+    commit(store, PostingSettled("c2", "sell", "dublin", 1, 0, "void", 5, "USD", FRIDAY_S + 5))
+    report = ask(store, "cost", whose="all")
+    names = ("booked", "settled", "due", "voided")
+    found = [report.facts[f"{name}_nanos"] for name in names]
+    assert found == [{"USD": 745}, {"USD": 700}, {}, {"USD": 5}]
+    assert "voided, delivered to other sites and refused by them: 0.000000005 USD" in report.notes
+    assert ask(store, "cost").facts["voided_nanos"] == {}
 
 
 def test_what_was_taken_back_is_said_beside_what_is_settled(

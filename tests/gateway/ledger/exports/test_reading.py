@@ -123,6 +123,25 @@ def test_what_is_taken_back_between_sites_is_taken_off(books, commit):
     assert (sold.amount_nanos, sold.corrected_at_s, sold.at_s) == (400, END_S, END_S + 60)
 
 
+def test_what_a_buyer_has_voided_is_taken_off(books, commit):
+    with reader(books) as connection:
+        before = billed(connection)
+    store = SqlStore(books)
+    void = Delivery(2, 0, 10, 300, 7, int(END_S * 1000))
+    commit(
+        store,
+        ContractOpened("tokyo-1-2", "sell", "tokyo", "tokyo:c-2", "gpu", 1, 5, "USD", 30.0, END_S),
+        posted("tokyo-1-2", "sell", "tokyo", void, "USD"),
+        settled("tokyo-1-2", "sell", "tokyo", void, Verdict.VOID, "USD", END_S + 1),
+    )
+    store.close()
+    with reader(books) as connection:
+        assert billed(connection) == before | {"USD": before["USD"] - 300}
+        [correction] = reading.corrections(connection)
+    assert (correction.corrects, correction.at_s) == ("sell/tokyo-1-2/2/0", END_S)
+    assert (correction.origin, correction.amount_nanos) == ("tokyo", 300)
+
+
 def test_runs_come_as_they_ended_and_within_bounds(books, records):
     with reader(books) as connection:
         assert [each.job for each in reading.runs(connection)] == [

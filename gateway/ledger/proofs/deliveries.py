@@ -1,0 +1,101 @@
+"""What was charged for work between sites is what was delivered: usage and postings add up alike.
+
+Reports and exports are made of usage records, statements of deliveries. Both are written in one
+transaction, so their sums are equal at any moment. Looked at are jobs that have both a contract and
+usage; a document that is missing altogether is found by its transfer.
+"""
+
+from collections.abc import Generator
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    case,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+
+from gateway.ledger.exact import exact_sums, joined
+from gateway.ledger.proofs.keys import rows_of
+from gateway.ledger.tables import OF_CONTRACT, contracts, postings, usage
+
+_COLON: Final = literal_column("':'", String)
+_NONE: Final = literal_column("0", BigInteger)
+_ONE: Final = literal_column("1", BigInteger)
+_SENDER: Final = contracts.c.site + _COLON
+
+
+def undercharged(connection: Connection) -> Generator[str]:
+    """Contracts whose charges are not what was delivered under them, at either side."""
+    for job, _, used, delivered, _ in _pairs(connection, _used_by_others(), _sold()):
+        if used != delivered:
+            yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
+    for job, site, used, delivered, repeats in _pairs(connection, _used_elsewhere(), _bought()):
+        # What ran again for nothing is charged to nobody here, and paid for all the same.
+        if used > delivered or (used < delivered and not repeats):
+            yield f"job {job} was charged {used} for {site}, which delivered {delivered}"
+
+
+def _used_by_others() -> Select[Any]:
+    """What other sites' jobs were charged."""
+    return _used(literal_column("''", String)).where(usage.c.origin != "")
+
+
+def _used_elsewhere() -> Select[Any]:
+    """What jobs of our own users were charged for other sites."""
+    return _used(usage.c.site).where(usage.c.site != "", usage.c.origin == "")
+
+
+def _used(site: ColumnElement[str]) -> Select[Any]:
+    repeats = case((usage.c.state == "repeat", _ONE), else_=_NONE)
+    return select(*_row(usage.c.job, site, repeats, usage.c.cost_nanos, _NONE, _NONE))
+
+
+def _sold() -> Select[Any]:
+    """What was delivered to other sites. The bill of a reservation is named without its buyer."""
+    has_sender = func.substr(contracts.c.job, 1, func.length(_SENDER)) == _SENDER
+    job = case((has_sender, contracts.c.job), else_=_SENDER + contracts.c.job)
+    return _delivered(job, literal_column("''", String), "sell")
+
+
+def _bought() -> Select[Any]:
+    """What was delivered to us for our own users; what is passed on has its buyer's price."""
+    found = _delivered(contracts.c.job, contracts.c.site, "buy")
+    return found.where(~contracts.c.job.contains(":", autoescape=True))
+
+
+def _delivered(job: ColumnElement[str], site: ColumnElement[str], side: str) -> Select[Any]:
+    delivered = func.coalesce(postings.c.cost_nanos, _NONE)
+    return (
+        select(*_row(job, site, _NONE, _NONE, delivered, _ONE))
+        .join_from(contracts, postings, OF_CONTRACT, isouter=True)
+        .where(contracts.c.side == side)
+    )
+
+
+def _row(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    names = ("job", "site", "repeats", "used", "delivered", "is_delivered")
+    return [column.label(name) for column, name in zip(columns, names, strict=True)]
+
+
+def _pairs(
+    connection: Connection, used: Select[Any], delivered: Select[Any]
+) -> Generator[tuple[str, str, int, int, bool]]:
+    """Job, site, what was charged, what was delivered, and whether anything was repeated."""
+    both = union_all(used, delivered).subquery().c
+    sums = exact_sums(both.used, both.delivered)
+    query = (
+        select(both.job, both.site, func.max(both.repeats), *sums)
+        .group_by(both.job, both.site)
+        .having(func.min(both.is_delivered) != func.max(both.is_delivered))
+        .order_by(both.job, both.site)
+    )
+    for job, site, repeats, *halves in rows_of(connection, query):
+        charged, came = joined(halves)
+        yield job, site, charged, came, bool(repeats)
