@@ -19,6 +19,7 @@ from policies.tariffs import Extras
 ABROAD = Wishes(forbidden_sites=frozenset({"london"}))
 PRICE = 36 * 10**9  # nano-units a slot-hour: 10 ** 7 a slot-second
 TWO_S = 2 * 10**9
+NOTHING = Extras()
 
 
 class Slow:
@@ -54,7 +55,7 @@ class Slow:
         return order.assignment in {recall.assignment for _, recall in self.killed}
 
 
-def forwarded(tasks=3, extras=Extras()):
+def forwarded(tasks=3, extras=NOTHING):
     """London's job at Paris, where all of it has begun, for two seconds."""
     town = Town()
     london = town.build("london", DEAR, 1)
@@ -126,7 +127,7 @@ def test_it_is_charged_as_at_home_in_whole_steps_and_without_a_minimum(ran_ns):
 
 def test_what_ends_while_it_is_being_stopped_is_charged_whole_here_and_there():
     extras = Extras(minimum_nanos=10**8)
-    town, london, paris, slow = forwarded(1, extras)
+    town, london, paris, _ = forwarded(1, extras)
     cancel(london)
     town.deliver()
     paris.work(task_s=2.0)
@@ -147,7 +148,7 @@ def test_what_had_not_begun_costs_nothing():
 
 
 def test_a_stopped_task_whose_worker_is_lost_is_not_run_again():
-    town, london, paris, slow = forwarded(1)
+    town, london, paris, _ = forwarded(1)
     cancel(london)
     town.deliver()
     paris.at_work.clear()
@@ -205,7 +206,7 @@ def test_a_gateway_killed_while_work_is_stopped_leaves_one_charge_on_both_sides_
 
 def test_a_seller_that_keeps_what_it_was_told_to_stop_loses_its_lease():
     """Else one that renews, and never says what became of a task, would hold its job for ever."""
-    town, london, paris, _ = forwarded(1)
+    town, london, _, _ = forwarded(1)
     cancel(london)
     town.pass_time(3 * RULES.lease_s, step_s=0.1)
     assert not london.broker.jobs
@@ -231,7 +232,7 @@ def test_a_relay_charges_its_buyer_for_what_was_stopped_behind_it():
 
 
 def test_a_delivery_of_what_was_stopped_is_within_what_was_agreed():
-    town, london, paris, slow = forwarded(1)
+    town, london, _, slow = forwarded(1)
     cancel(london)
     town.deliver()
     slow.stop()
