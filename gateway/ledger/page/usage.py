@@ -143,7 +143,7 @@ def waste(facts: PageFacts) -> Figure:
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
             Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
-            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, None), strict=True))
+            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, 2, None), strict=True))
         ),
     )
     table = Table(
@@ -167,10 +167,12 @@ def waste(facts: PageFacts) -> Figure:
     lost = sum(sum(times[1:-1]) for _, times, _ in rows)
     lead = (
         f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed, "
-        "were stopped to make room, or had to run again. Idle time (slots without work) is known "
-        "of our own pools only."
+        "were stopped to make room, had to run again, or could not be delivered. Idle time (slots "
+        "without work) is known of our own pools only."
     )
-    alt = "Bars: shares of slot time that was done, failed, stopped, repeated or idle, by site."
+    alt = (
+        "Bars: shares of slot time done, failed, stopped, repeated, not delivered or idle, by site."
+    )
     return Figure(title, lead, alt, chart, table)
 
 
