@@ -649,7 +649,8 @@ class Client(concurrent.futures.Executor):
             raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
         if engine.error is not None:
             raise engine.error
-        return JobHandle(self._reach, stream.id, stream.home, self._where.trusted_sites)
+        trusted, prints = self._where.trusted_sites, stream.opening.prints
+        return JobHandle(self._reach, stream.id, stream.home, trusted, prints=prints)
 
     def _remember_home(self, stream: Stream) -> None:
         homes = self._shared.homes

@@ -521,7 +521,8 @@ class Engine:
             return
         sites, trusted = [*message.sites, *self.strangers], self.holder.trusted_sites
         outcomes = screen(message.values, message.failures, sites, trusted)
-        self._printed += [text for _, text in message.prints]
+        if stream.opening.prints:  # else nobody asked for them
+            self._printed += [text for _, text in message.prints]
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
         placed = stream.place(message.first, outcomes, failed=failed)
         self._take(stream, placed)

@@ -41,10 +41,17 @@ from typing import Final
 
 from federation.offers import Offer
 from federation.reasons import Reason
+from federation.words import clean_lines
 
 
 class GridError(Exception):
-    """Something that gridfed reports, as opposed to what a task itself raised."""
+    """Something that gridfed reports, as opposed to what a task itself raised.
+
+    Its text may come from another site or a task: as `str` all of it is seen (federation.words).
+    """
+
+    def __str__(self) -> str:
+        return clean_lines(super().__str__())
 
 
 class GatewayUnreachable(GridError):
@@ -164,7 +171,7 @@ class RemoteTraceback(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.text = text
+        self.text = clean_lines(text)
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text.rstrip()}\n"""'

@@ -8,7 +8,7 @@ from typing import Any, Final
 from federation.engine import Engine
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
-from federation.outcomes import exception_of, screen
+from federation.outcomes import exception_of, screen, show
 from federation.payload import open_result
 from federation.streams import Ended
 
@@ -61,7 +61,10 @@ class JobHandle:
         job_id: str,
         gateway: str = "",
         trusted_sites: frozenset[str] | None = None,
+        *,
+        prints: bool = True,
     ) -> None:
+        self._prints = prints  # else nobody asked for them, whatever comes
         self._reach = reach
         self._trusted_sites = trusted_sites
         self.id = job_id
@@ -150,8 +153,8 @@ class JobHandle:
                     break  # what lies between is still running
                 sites = [*sites, *self._reach(self.gateway, None).strangers]
                 outcomes = screen(values, failures, sites, self._trusted_sites)
-                for text in (text for _, text in prints):
-                    print(text, end="")  # noqa: T201 - the task's own prints
+                for text in (text for _, text in prints if self._prints):
+                    show(text)
                 for outcome in outcomes[at - first :]:
                     at += 1
                     yield _value(outcome, return_exceptions)

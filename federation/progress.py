@@ -4,12 +4,16 @@ import importlib.util
 import sys
 from typing import Any, Final
 
+from federation.words import clean, clean_lines
+
 LOG_INTERVAL_S: Final = 10.0  # between two states of a bar that goes to a file
 
 
 def bar(total: int | None, name: str) -> Any:
-    """A bar of `total` steps (None when nobody knows), with update() and close()."""
+    """A bar of `total` steps (None when that is not known), with update() and close()."""
     from tqdm import tqdm
+
+    name = clean(name)
 
     # tqdm makes half a bar before it finds out, which complains when it is collected.
     if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
@@ -29,8 +33,10 @@ def bar(total: int | None, name: str) -> Any:
 def show(text: str) -> None:
     """Write what a task has printed to stdout, on lines of its own where there is a bar.
 
-    Raises what stdout raises.
+    Escape sequences and the like are written out: it is text of another host. Raises what stdout
+    raises.
     """
+    text = clean_lines(text)
     module = sys.modules.get("tqdm")
     if module is None or not getattr(module.tqdm, "_instances", None):
         sys.stdout.write(text)

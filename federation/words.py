@@ -1,6 +1,56 @@
-"""Words that people read, as all of the project says them. Pure."""
+"""Words that people read, as all of the project says them. Pure.
+
+What another party has written (a task, a worker, another site, a user's name for a job) may hold
+characters that do something to a terminal or a page instead of being shown: escape sequences of 7
+and 8 bits, marks that turn the direction of writing, characters without a width, ends of lines
+where a line is expected. `clean` and `clean_lines` write them out. Whatever shows such text calls
+one of them: GridError and RemoteTraceback, federation.progress, gateway.cli.show, the log.
+"""
+
+import unicodedata
+from typing import Final
+
+# Letters and marks, by their category, that are not seen.
+_UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 
 
 def count(number: int, noun: str) -> str:
     """So many of them: `1 slot`, `2,000 slots`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def clean(text: str) -> str:
+    r"""Text as one line, in which each character is seen: others stand as `\x1b` or `\u202e`.
+
+    So do line ends and tabs. Spaces of all widths stay; a backslash stays as it is, so that what
+    is shown can't be turned back.
+    """
+    if text.isprintable() and _UNSEEN.isdisjoint(text):
+        return text
+    return "".join(each if _is_seen(each) else _written_out(each) for each in text)
+
+
+def clean_lines(text: str, indent: str = "") -> str:
+    r"""The same for text of several lines, with tabs; a carriage return ends a line as well.
+
+    Each line but the first begins with `indent`, by which it can be told from what we say.
+    """
+    if text.isprintable() and _UNSEEN.isdisjoint(text):
+        return text
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return f"\n{indent}".join("\t".join(map(clean, line.split("\t"))) for line in lines)
+
+
+def _is_seen(char: str) -> bool:
+    is_space = unicodedata.category(char) == "Zs"
+    return (char.isprintable() or is_space) and char not in _UNSEEN
+
+
+def _written_out(char: str) -> str:
+    return char.encode("unicode_escape").decode() if ord(char) < 0x80 else _numbered(ord(char))
+
+
+def _numbered(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -23,6 +23,7 @@ from federation import strict
 from federation.errors import ProtocolError
 from federation.identity import NONCE_BYTES, Refusal, SiteKey, Untrusted, statement
 from federation.statements import Signed, SiteCard, next_serial, read_card, sign
+from federation.words import clean
 from gateway.certificates import leaf_hash
 from gateway.invitations import Invitation, Invitations
 from gateway.standing import Level
@@ -192,8 +193,7 @@ def reject(error: ProtocolError) -> bytes:
     code, reason = "protocol", str(error)
     if isinstance(error, Untrusted):
         code, reason = error.refusal.value, error.details
-    printable = "".join(each if each.isprintable() else " " for each in reason)
-    return _encode(Rejection(code, printable[:_REASON_CHARS_MAX]))
+    return _encode(Rejection(code, clean(reason)[:_REASON_CHARS_MAX]))
 
 
 # --- the joiner's side ---------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def judge_report(
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
-        whole = Results(job.id, first, report.values, [], report.prints, list(report.sites))
+        whole = Results(job.id, first, report.values, [], _prints(job, report), list(report.sites))
         return Verdict([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -133,6 +133,11 @@ def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:
         yield first, stop
 
 
+def _prints(job: Job, report: Reported) -> list[list[object]]:
+    """What its tasks have printed; nothing where nobody asked for it, whatever a worker sends."""
+    return report.prints if job.spec.prints else []
+
+
 def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[object]]) -> Results:
     low, high = part
     offset = report.first
@@ -143,7 +148,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
         [[task - low, *failures[task]] for task in sorted(failures) if low <= task < high],
         [
             [int(at) + offset - low, text]  # type: ignore[call-overload]
-            for at, text in report.prints
+            for at, text in _prints(job, report)
             if low <= int(at) + offset < high  # type: ignore[call-overload]
         ],
         list(report.sites),

@@ -15,6 +15,7 @@ from federation.errors import ProtocolError
 from federation.money import check_currency
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
+from federation.words import clean
 from gateway.dealing import LEASE_MAX_S
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import SLOTS_MAX
@@ -269,7 +270,7 @@ def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
 
 def shown(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """What another site says, as people here may be shown it."""
-    return "".join(each if each.isprintable() else "?" for each in text[:chars_max])
+    return clean(text[:chars_max])[:chars_max]
 
 
 def _is_name(text: str) -> bool:

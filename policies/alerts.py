@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from federation.money import format_money
+from federation.words import clean
 from policies.periods import Period, Span, period_at
 
 LEVELS: Final = (50, 80, 100)  # per cent of a budget
@@ -296,7 +297,7 @@ def sample(rule: Rule, now_s: float) -> Alert:
 
 def printable(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
     """A name as it can be shown anywhere: nothing that moves a cursor, and not endless."""
-    shown = "".join(char if char.isprintable() else "�" for char in name[:chars_max])
+    shown = clean(name[:chars_max])
     return shown if len(name) <= chars_max else f"{shown}…"
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from federation.adverts import Outlook
 from federation.errors import GridError
+from federation.words import clean
 from gateway.carbon.config import SeriesConfig
 from gateway.ledger.records import TIME_LIMIT_S
 from policies.carbon import Intensity, mg_per_kwh
@@ -71,7 +72,7 @@ class Series:
 def read_series(config: SeriesConfig) -> Series:
     """Read a series; GridError names the file and the line of what is wrong."""
     path = Path(config.file).expanduser()
-    name = "".join(each if each.isprintable() else "?" for each in path.name)[:NAME_CHARS_MAX]
+    name = clean(path.name)[:NAME_CHARS_MAX]
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return Series(name, _read(path, file, config), repeats=config.repeats)

@@ -36,7 +36,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
     )
     for each in found:
         for text in each["overlooked"]:
-            click.echo(f"{show.clean(each['name'])}: {show.clean(text)}")
+            show.say(f"{show.clean(each['name'])}: {show.clean(text)}")
 
 
 @alerts.command()
@@ -51,7 +51,7 @@ def test(name: str, reach: Reach, as_json: bool) -> None:
         show.as_json(found)
     else:
         for each in found["actions"]:
-            click.echo(f"{show.clean(each['action'])}: {show.clean(each['error']) or 'done'}")
+            show.say(f"{show.clean(each['action'])}: {show.clean(each['error']) or 'done'}")
     if any(each["error"] for each in found["actions"]):
         raise SystemExit(1)
 

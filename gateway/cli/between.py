@@ -74,7 +74,7 @@ def deliveries(
     if answer["is_cut"]:
         last = datetime.fromtimestamp(found[-1]["at_s"], UTC).isoformat(timespec="milliseconds")
         last = last.replace("+00:00", "Z")
-        click.echo(f"only the first {len(found):,}; --from {last} shows what comes then", err=True)
+        show.say(f"only the first {len(found):,}; --from {last} shows what comes then", err=True)
     if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
@@ -96,7 +96,7 @@ def deliveries(
     )
     if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
-            click.echo(show.clean(line))
+            show.say(line)
 
 
 @click.command()
@@ -116,9 +116,9 @@ def reconcile(site: str, span: dict[str, float], reach: Reach, as_json: bool) ->
         show.as_json(found)
     else:
         why = f": {show.clean(found['details'])}" if found["details"] else ""
-        click.echo(f"{found['state']} with {show.clean(found['site'])}{why}")
+        show.say(f"{found['state']} with {show.clean(found['site'])}{why}")
         for each in found["payments"]:
-            click.echo(f"payment {show.clean(each)}")
+            show.say(f"payment {show.clean(each)}")
     if found["state"] != "agreed" or found["payments"]:
         raise SystemExit(1)
 
@@ -261,7 +261,7 @@ def settle(  # noqa: PLR0913 - options
     found = ask(reach, "settle", **details)
     _show_settled(found, as_json)
     for line in overpaid_lines(found, details):
-        click.echo(f"gridfed: {show.clean(line)}", err=True)
+        show.say(f"gridfed: {show.clean(line)}", err=True)
 
 
 def _show_settled(found: dict[str, Any], as_json: bool) -> None:
@@ -325,14 +325,14 @@ def show_statement(found: dict[str, Any]) -> None:
         if row["balance_nanos"]:
             site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
-            click.echo(show.clean(f"{who} {amount}"))
+            show.say(f"{who} {amount}")
     for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
         name = show.clean(site)
-        click.echo(f"with {name} no day is agreed on yet: each is compared when it is over")
+        show.say(f"with {name} no day is agreed on yet: each is compared when it is over")
     for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
         name = show.clean(site)
-        click.echo(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
-    click.echo(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+        show.say(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
+    show.say(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
 
 
 def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:

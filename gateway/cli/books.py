@@ -39,7 +39,7 @@ def _command(
         @functools.wraps(command)
         def wrapped(path: str | None, state: str | None, **given: Any) -> None:
             if group is None and path is None and state is None:
-                click.echo(
+                show.say(
                     f"gridfed: of the usual books, in {show.clean(SiteConfig().state_path)}: "
                     "--config or --state names others",
                     err=True,
@@ -71,7 +71,7 @@ def upgrade(config: SiteConfig, as_json: bool) -> None:
     if as_json:
         show.as_json({"schema": version})
     else:
-        click.echo(f"the database has schema {version}, the newest that this program knows")
+        show.say(f"the database has schema {version}, the newest that this program knows")
 
 
 @_command(click.argument("file", type=click.Path(path_type=Path)))
@@ -183,14 +183,14 @@ def audit(config: SiteConfig, as_json: bool) -> None:
             "no checks",
         )
         for problem in (problem for each in found.checks for problem in each.problems):
-            click.echo(f"problem: {show.clean(problem)}")
-        click.echo(
+            show.say(f"problem: {show.clean(problem)}")
+        show.say(
             f"{found.transfers:,} transfers; the digest of the last, to be kept elsewhere: "
             f"{found.head}"
         )
         if found.checkpoint:
-            click.echo(f"that of what is rolled up: {found.checkpoint}")
-        click.echo("all holds" if found.is_clean else "NOT ALL HOLDS: see the problems above")
+            show.say(f"that of what is rolled up: {found.checkpoint}")
+        show.say("all holds" if found.is_clean else "NOT ALL HOLDS: see the problems above")
     if not found.is_clean:
         raise SystemExit(1)
 
@@ -206,4 +206,4 @@ def _tell(copied: dict[str, Contents], as_json: bool, line: str) -> None:
         [[name, f"{each.rows:,}", each.digest[:16]] for name, each in copied.items()],
         "no tables",
     )
-    click.echo(line)
+    show.say(line)

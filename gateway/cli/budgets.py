@@ -43,9 +43,9 @@ def budgets(context: click.Context, reach: Reach, as_json: bool) -> None:
             unspent = _amount(held["unspent_nanos"], each["unit"])
             spent = _amount(held["spent_nanos"], each["unit"])
             site = show.clean(held["site"])
-            click.echo(f"{name}: {site} holds {unspent}, has spent {spent}, was heard {heard}")
+            show.say(f"{name}: {site} holds {unspent}, has spent {spent}, was heard {heard}")
         if each["refused"]:
-            click.echo(f"{name}: {show.clean(each['owner'])} says: {show.clean(each['refused'])}")
+            show.say(f"{name}: {show.clean(each['owner'])} says: {show.clean(each['refused'])}")
 
 
 @budgets.command("write-off")
@@ -64,7 +64,7 @@ def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
     else:
-        click.echo(f"{show.clean(found['freed'])} of {name} is free again")
+        show.say(f"{show.clean(found['freed'])} of {name} is free again")
 
 
 def _row(each: dict[str, Any]) -> list[Any]:

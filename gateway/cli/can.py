@@ -69,7 +69,7 @@ def _from_file(path: str, details: dict[str, Any], at_s: float) -> Any:
     except GridError as error:
         if question.site:
             raise
-        click.echo(f"gridfed: the trust book is left out: {error}", err=True)
+        show.say(f"gridfed: the trust book is left out: {error}", err=True)
         trust = None
     return answers.answer(config, trust, question)
 
@@ -81,9 +81,9 @@ def _plans(config: SiteConfig) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     about = [found["user"], f"project {found['project']}"]
     about += [f"group {found['group']}"] if found["group"] else []
-    click.echo(show.clean(f"{', '.join(about)}; {show.when(found['at_s'])} UTC"))
+    show.say(f"{', '.join(about)}; {show.when(found['at_s'])} UTC")
     for each in found["warnings"]:
-        click.echo(show.clean(each))
+        show.say(each)
     columns = ("pool", "may", "slots", "each user", "tasks", "each user", "priority", "class")
     show.table(
         (*columns, "window", "changes, UTC", "by"),
@@ -93,12 +93,12 @@ def _print(found: dict[str, Any]) -> None:
     )
     for each in found["pools"]:
         if each["text"]:
-            click.echo(show.clean(f"{each['pool']}: {each['text']}"))
+            show.say(f"{each['pool']}: {each['text']}")
         rule, trusted = each["rule"], (each.get("trust") or {}).get("rule")
         for found_rule in (rule, trusted):
             if found_rule is not None and each["may"]:
                 place = f"{found_rule['file']}:{found_rule['line']}"
-                click.echo(show.clean(f"{each['pool']}: {found_rule['text']} ({place})"))
+                show.say(f"{each['pool']}: {found_rule['text']} ({place})")
 
 
 def _row(row: dict[str, Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from federation import Client
 from federation.address import AddressError
 from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
+from federation.words import clean_lines
 from gateway.cli.codes import UNREACHABLE, WRONG
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError
 from gateway.secret_files import read_secret, read_token
@@ -101,6 +102,11 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _complain(error: Exception) -> None:
+    """Print an error, whose text may have several lines: those that follow are indented."""
+    click.echo(clean_lines(f"gridfed: {error}", indent="  "), err=True)
+
+
 def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
     """Print what gridfed reports as one line and leave with the code for it."""
 
@@ -109,13 +115,13 @@ def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except GatewayUnreachable as error:
-            click.echo(f"gridfed: {error}", err=True)
+            _complain(error)
             raise SystemExit(UNREACHABLE) from None
         except AddressError as error:
-            click.echo(f"gridfed: {error}", err=True)
+            _complain(error)
             raise SystemExit(WRONG) from None
         except GridError as error:
-            click.echo(f"gridfed: {error}", err=True)
+            _complain(error)
             raise SystemExit(1) from None
 
     return wrapped

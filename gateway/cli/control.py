@@ -20,7 +20,7 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json({"job": job_id, "cancelled": taken})
     else:
-        click.echo(f"{count(taken, 'task')} cancelled")
+        show.say(f"{count(taken, 'task')} cancelled")
 
 
 @click.command()
@@ -34,7 +34,7 @@ def forget(job_id: str, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
     else:
-        click.echo(f"the results of job {show.clean(job_id)} are gone")
+        show.say(f"the results of job {show.clean(job_id)} are gone")
 
 
 @click.command()
@@ -59,7 +59,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
     what = f"worker {worker}" if worker else f"site {found['site']}"
     alike = found.get("workers", 1)
     what += f" ({alike} workers of that name)" if alike > 1 else ""
-    click.echo(f"{what} {'works again' if undo else 'is draining'}")
+    show.say(f"{what} {'works again' if undo else 'is draining'}")
 
 
 @click.command()
@@ -94,24 +94,24 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
     show.table(columns, rows, "windows: no change in the coming two weeks")
     for each in found["prices"]:
-        click.echo(show.clean(f"prices of {each['pool']}: {each['before']} → {each['after']}"))
+        show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
     for each in found.get("budgets", ()):
         text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
-        click.echo(show.clean(text))
+        show.say(text)
     if found["shares"]:
-        click.echo("slots are shared out otherwise")
+        show.say("slots are shared out otherwise")
     for word in ("gone", "new"):
         for each in found.get("entitlements", {}).get(word, ()):
-            click.echo(show.clean(f"entitlement, {word}, line {each['line']}: {each['rule']}"))
+            show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
     for each in found.get("warnings", ()):
-        click.echo(show.clean(f"warning: {each}"))
+        show.say(f"warning: {each}")
     if found["reservations"]:
-        click.echo(
+        show.say(
             "[reservations] counts for what is booked from now on; what is booked is as it was"
         )
     for each in found.get("scales", ()):
         text = f"{each['pool']} grows by another {each['key']}: {each['before']} → {each['after']}"
-        click.echo(show.clean(text))
+        show.say(text)
     for each in found["later"]:
-        click.echo(show.clean(f"counts after a restart: {each}"))
-    click.echo("nothing was changed: a dry run" if is_dry else "this holds now")
+        show.say(f"counts after a restart: {each}")
+    show.say("nothing was changed: a dry run" if is_dry else "this holds now")

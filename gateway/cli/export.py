@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from sqlalchemy import Connection
 
+from gateway.cli import show
 from gateway.cli.common import config_file_option
 from gateway.cli.moments import span_options
 from gateway.cli.serve import configured
@@ -120,17 +121,12 @@ def focus_check(file: Path) -> None:
                 for problem in each.problems:
                     found += 1
                     if found <= PROBLEMS_MAX:
-                        click.echo(f"problem: {_printable(problem)}")
+                        show.say(f"problem: {problem}")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file} is not in UTF-8: {error}") from None
-    click.echo(f"{rows:,} rows, {found:,} problems")
+    show.say(f"{rows:,} rows, {found:,} problems")
     if found:
         raise SystemExit(1)
-
-
-def _printable(text: str) -> str:
-    """What a file says must not move the cursor."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 _everywhere = click.option(

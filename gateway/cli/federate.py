@@ -132,9 +132,9 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
     if as_json:
         show.as_json(found)
         return
-    click.echo(found["invitation"])
-    click.echo(f"good for one site, for {expires}. Hand it over by a way that you trust.", err=True)
-    click.echo(f"our fingerprint: {found['fingerprint']}", err=True)
+    show.say(found["invitation"])
+    show.say(f"good for one site, for {expires}. Hand it over by a way that you trust.", err=True)
+    show.say(f"our fingerprint: {found['fingerprint']}", err=True)
 
 
 @_command(
@@ -149,12 +149,12 @@ def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> No
         show.as_json(found)
         return
     site = found["site"]
-    click.echo(f"in federation {found['federation']}, with site {site}")
-    click.echo(f"we are {found['there']} there, it is {found['level']} here")
-    click.echo(f"our fingerprint  {found['own_fingerprint']}")
-    click.echo(f"its fingerprint  {found['fingerprint']}")
+    show.say(f"in federation {found['federation']}, with site {site}")
+    show.say(f"we are {found['there']} there, it is {found['level']} here")
+    show.say(f"our fingerprint  {found['own_fingerprint']}")
+    show.say(f"its fingerprint  {found['fingerprint']}")
     if found["level"] != "approved":
-        click.echo(f"compare it with its operator, then: gridfed approve {site} FINGERPRINT")
+        show.say(f"compare it with its operator, then: gridfed approve {site} FINGERPRINT")
 
 
 @_command(click.argument("site"), click.argument("fingerprint", default=""))
@@ -167,8 +167,8 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
         found = order(config_dir, "approve", site=site)
         if as_json or not sys.stdin.isatty():
             raise BadOrder(f"compare, and say the fingerprint of {site}: {found['fingerprint']}")
-        click.echo(f"site {site} is {found['level']}: {show.clean(found['contact'])}")
-        click.echo(f"fingerprint  {found['fingerprint']}")
+        show.say(f"site {site} is {found['level']}: {show.clean(found['contact'])}")
+        show.say(f"fingerprint  {found['fingerprint']}")
         click.confirm("Has its operator read the same to you?", abort=True)
         fingerprint = found["fingerprint"]
     found = order(config_dir, "approve", site=site, fingerprint=fingerprint)
@@ -219,9 +219,9 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
         show.as_json(found)
         return
     if forget:
-        click.echo(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
+        show.say(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
     else:
-        click.echo(f"federation {found['federation']}; keys: rotation {found['rotation']}")
+        show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}")
     rows = [
         (
             *(each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"])),
@@ -305,16 +305,16 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         show.as_json(found)
         return
     if "level" in found:
-        click.echo(f"site {site} is {found['level']}")
-        click.echo(f"fingerprint  {found['fingerprint']}")
-        click.echo(f"pickles {_yes(found['pickles'])}, users {_yes(found['users'])}")
+        show.say(f"site {site} is {found['level']}")
+        show.say(f"fingerprint  {found['fingerprint']}")
+        show.say(f"pickles {_yes(found['pickles'])}, users {_yes(found['users'])}")
     shared = found.get("rules_of_all", [])
     for rule in found["rules"]:
-        click.echo(_rule_text(rule))
+        show.say(_rule_text(rule))
     for rule in shared:
-        click.echo(f'{_rule_text(rule)}  (of every approved site: "*")')
+        show.say(f'{_rule_text(rule)}  (of every approved site: "*")')
     if not found["rules"] and not shared:
-        click.echo("no rules: nothing is allowed")
+        show.say("no rules: nothing is allowed")
 
 
 def _rule_text(rule: dict[str, Any]) -> str:
@@ -382,4 +382,4 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
     if as_json:
         show.as_json(found)
     else:
-        click.echo(line)
+        show.say(line)

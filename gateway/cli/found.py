@@ -99,10 +99,10 @@ def init(
             }
         )
         return
-    click.echo(f"site {site} of federation {federation}")
-    click.echo(f"fingerprint  {fingerprint}")
-    click.echo(f"edit         {path}")
-    click.echo(f"run          gridfed gateway --config {path}")
+    show.say(f"site {site} of federation {federation}")
+    show.say(f"fingerprint  {fingerprint}")
+    show.say(f"edit         {path}")
+    show.say(f"run          gridfed gateway --config {path}")
 
 
 def _address(host: str, port: int) -> str:

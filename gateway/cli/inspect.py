@@ -19,12 +19,12 @@ def status(reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
         return
-    click.echo(f"site {show.clean(found['site'])}: {found['state']}")
+    show.say(f"site {show.clean(found['site'])}: {found['state']}")
     if found["trouble"]:
-        click.echo(f"trouble: {show.clean(found['trouble'])}")
+        show.say(f"trouble: {show.clean(found['trouble'])}")
     for line in found["addresses"]:
-        click.echo(f"  at {show.clean(line)}")
-    click.echo(
+        show.say(f"  at {show.clean(line)}")
+    show.say(
         f"{count(found['clients'], 'client')}, {count(found['jobs'], 'job')}, "
         f"{count(found['waiting'], 'task')} waiting, "
         f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
@@ -63,7 +63,7 @@ def jobs(reach: Reach, as_json: bool, limit: int) -> None:
     )
     for row in found:
         for why in row.get("why_waiting", []):
-            click.echo(f"{row['id']} waits: {show.clean(why['text'])}")
+            show.say(f"{row['id']} waits: {show.clean(why['text'])}")
 
 
 def _job_row(row: dict[str, Any]) -> list[Any]:
@@ -105,10 +105,10 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
     if found["estimated_cost"]:
         lines.append(("estimated", f"{found['estimated_cost']} more, for what runs now"))
     for name, value in lines:
-        click.echo(f"{name:>12}  {show.clean(value)}")
+        show.say(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
         who = f"{count(why['workers'], 'worker')}: " if why["workers"] else ""
-        click.echo(f"{'waits':>12}  {who}{show.clean(why['text'])}")
+        show.say(f"{'waits':>12}  {who}{show.clean(why['text'])}")
 
 
 @click.command()

@@ -180,35 +180,35 @@ def explain(
     )
     for group in found["refused"]:
         kind = "never" if group["never"] else "not now"
-        click.echo(f"{group['count']:,} refused ({kind}, {group['reason']}):")
+        show.say(f"{group['count']:,} refused ({kind}, {group['reason']}):")
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
-            click.echo(f"  {where} {show.clean(each['text'])}")
+            show.say(f"  {where} {show.clean(each['text'])}")
     _say_whose_turn(found)
     for each in found.get("growing", ()):
         slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
         why = "; ".join(each["why"])
         text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} slots wanted: {why}"
-        click.echo(show.clean(text + (f"; {each['trouble']}" if each["trouble"] else "")))
+        show.say(text + (f"; {each['trouble']}" if each["trouble"] else ""))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
-        click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+        show.say(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
     for rest in found.get("places_left_off", ()):
         workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
-        click.echo(f"and {workers} more of {show.clean(rest['pool'])}, with {tasks:,} of its tasks")
+        show.say(f"and {workers} more of {show.clean(rest['pool'])}, with {tasks:,} of its tasks")
     for note in found.get("notes", ()):
-        click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+        show.say(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
 
 
 def _show_plan(found: dict[str, Any]) -> None:
     """Where it goes, what waits, and what can't be done."""
-    click.echo(show.clean(found["text"]))
+    show.say(found["text"])
     for kind in ("refused_by_rule", "refused_for_money"):
         if found.get(kind):
-            click.echo(f"it would be refused: {show.clean(found[kind])}")
+            show.say(f"it would be refused: {show.clean(found[kind])}")
     for share in found["shares"]:
         opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
-        click.echo(
+        show.say(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
             f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
         )
@@ -216,32 +216,32 @@ def _show_plan(found: dict[str, Any]) -> None:
     if "text" in deferral:
         _show_deferral(deferral)
     if found.get("unmet"):
-        click.echo(f"  {show.clean(found['unmet']['text'])}")
+        show.say(f"  {show.clean(found['unmet']['text'])}")
     elif found.get("short") and not deferral["waits"]:
         why = found.get("short_reason") or "there is no room"
-        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+        show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
 
 
 def _show_deferral(deferral: dict[str, Any]) -> None:
     """What waits for better hours, until when, and what that saves; or why nothing does."""
     if not deferral["waits"]:
-        click.echo(f"  {show.clean(deferral['text'])}")
+        show.say(f"  {show.clean(deferral['text'])}")
         return
     until, end = show.when(deferral["until_s"]), show.when(deferral["finish_s"])
-    click.echo(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
+    show.say(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
     for run in deferral["runs"]:
         where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
-        click.echo(
+        show.say(
             f"    {run['tasks']:,} at {where} from {show.when(run['begin_s'])}, "
             f"{run['carbon_g']:.3g} g CO2e"
         )
     if deferral["runs_left_off"]:
-        click.echo(f"    and {deferral['runs_left_off']:,} more")
+        show.say(f"    and {deferral['runs_left_off']:,} more")
     saved = [
         f"{deferral['carbon_g']:.3g} g CO2e, not {deferral['at_once_carbon_g']:.3g} as at once",
         f"{deferral['cost']}, not {deferral['at_once_cost']}",
     ]
-    click.echo(f"    that emits {saved[0]}; it costs {saved[1]}")
+    show.say(f"    that emits {saved[0]}; it costs {saved[1]}")
 
 
 def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
@@ -258,9 +258,9 @@ def _say_whose_turn(found: dict[str, Any]) -> None:
     for budget in found.get("budgets", ()):
         name, left = show.clean(budget["name"]), show.clean(budget["left"])
         why = show.clean(budget["why_not"]) or f"it has {left} left"
-        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+        show.say(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
     if "fair_share" in found:
-        click.echo(show.clean(_turn(found["fair_share"])))
+        show.say(_turn(found["fair_share"]))
 
 
 def _turn(share: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from federation.errors import ProtocolError
+from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
 from gateway.cli.moments import span_options
 from gateway.ledger.output import write_whole
@@ -34,4 +35,4 @@ def page(file: Path, span: dict[str, float], reach: Reach) -> None:
         raise ProtocolError(f"the gateway answered, but {error}") from None
     text = render(facts).encode()
     write_whole(file, lambda part: part.write_bytes(text))
-    click.echo(f"wrote {file}")
+    show.say(f"wrote {file}")

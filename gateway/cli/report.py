@@ -168,7 +168,7 @@ def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) ->
         click.echo(to_csv(made), nl=False)
     elif parquet is not None:
         write_whole(Path(parquet), functools.partial(write_parquet, made))
-        click.echo(f"{count(len(made.rows), 'row')} written to {parquet}")
+        show.say(f"{count(len(made.rows), 'row')} written to {parquet}")
     return as_json or as_csv or parquet is not None
 
 
@@ -222,7 +222,7 @@ def _print(made: Report) -> None:
     aligned = show.aligned(rows, keys) if made.rows else []
     show.table(headings, aligned, "nothing recorded", keys=keys)
     for note in made.notes:
-        click.echo(show.clean(note))
+        show.say(note)
 
 
 def _heading(column: str) -> str:

@@ -74,7 +74,7 @@ def reserve(  # noqa: PLR0913 - its options
         show.as_json(found)
         return
     for each in found:
-        click.echo(show.clean(_sentence(each, is_dry=is_dry)))
+        show.say(_sentence(each, is_dry=is_dry))
 
 
 @click.command()

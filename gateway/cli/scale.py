@@ -41,7 +41,7 @@ def scale(why: bool, reach: Reach, as_json: bool) -> None:
     )
     for each in found:
         for line in _lines(each, why=why):
-            click.echo(show.clean(f"{each['pool']}: {line}"))
+            show.say(f"{each['pool']}: {line}")
 
 
 def _row(row: dict[str, Any]) -> list[Any]:
@@ -109,14 +109,14 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
     for what, text in found["steps"]:
-        click.echo(show.clean(f"ok      {what}: {text}"))
+        show.say(f"ok      {what}: {text}")
     if found["failed"] is not None:
         what, text = found["failed"]
         raise click.ClickException(show.clean(f"{what}: {text}"))
     if not found["pilot"]:
         _show_slots(reach, name)
         return
-    click.echo(show.clean(f"ok      start: pilot {found['pilot']}"))
+    show.say(f"ok      start: pilot {found['pilot']}")
     worker = _wait_for(reach, found["pilot"], wait_s)
     if worker is None:
         raise click.ClickException(
@@ -125,7 +125,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
             "(`gridfed scale --why`)"
         )
     known = f" = {show.clean(worker['grid_id'])}" if worker["grid_id"] else ""
-    click.echo(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
+    show.say(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
     began_s = time.monotonic()
     try:
         with reach.client() as client:
@@ -135,7 +135,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
         raise click.ClickException(f"task: it did not end within {wait_s:g} s") from None
     except GridError as error:
         raise click.ClickException(f"task: {error}") from None
-    click.echo(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
+    show.say(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
 
 
 def _show_slots(reach: Reach, name: str) -> None:
@@ -145,7 +145,7 @@ def _show_slots(reach: Reach, name: str) -> None:
         raise click.ClickException(
             "slots: it has none for us now; the gateway's log says what the grid says"
         )
-    click.echo(f"ok      slots: {slots} are ours now")
+    show.say(f"ok      slots: {slots} are ours now")
 
 
 def _where() -> str:

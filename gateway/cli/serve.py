@@ -142,7 +142,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
 def _say(line: str) -> None:
     """Tell people; with the time, where the line goes to a log and not to somebody who watches."""
     stamp = "" if sys.stderr.isatty() else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} "
-    click.echo(stamp + show.clean(line), err=True)
+    show.say(stamp + line, err=True)
 
 
 async def _run_site(site: "Site", as_json: bool) -> int:

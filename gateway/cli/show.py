@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from federation import words
+
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
 LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: no calendar of ours knows it
@@ -32,10 +34,13 @@ def as_json(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """Text for a terminal: what others chose as a name must not move the cursor."""
-    if value is None:
-        return ""
-    return "".join(char if char.isprintable() else "�" for char in str(value))
+    """A value as one line for a terminal, as federation.words.clean writes it; None is empty."""
+    return "" if value is None else words.clean(str(value))
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print one line for people; what is in it must not move the cursor, nor make it two."""
+    click.echo(words.clean(text), err=err)
 
 
 def table(
@@ -47,7 +52,7 @@ def table(
     the others they go on in further tables, each of which begins with these.
     """
     if not rows:
-        click.echo(empty)
+        say(empty)
         return
     cells = [[clean(cell) for cell in row] for row in rows]
     shown = console()
@@ -66,7 +71,7 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequenc
         # A text may be wrapped where there is no room; a number must not be.
         least = max(map(cell_len, own)) if is_right else None
         side: Literal["left", "right"] = "right" if is_right else "left"
-        made.add_column(escape(columns[at]), justify=side, min_width=least)
+        made.add_column(escape(words.clean(columns[at])), justify=side, min_width=least)
     for row in cells:
         made.add_row(*(escape(row[at]) for at in part))
     return made

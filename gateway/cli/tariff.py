@@ -44,7 +44,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     """
     config = configured(path, (), None)
     if path is None:
-        click.echo(
+        show.say(
             "gridfed: of the usual configuration, not of a gateway that runs: --config FILE names "
             "its file, and what `gridfed up` was given besides is in none",
             err=True,
@@ -66,11 +66,11 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
         )
         return
     for name, prices in pools.items():
-        click.echo(f"{show.clean(name)}: {prices.version}")
+        show.say(f"{show.clean(name)}: {prices.version}")
         if not prices.price_nanos:
-            click.echo(f"gridfed: {FREE}", err=True)
+            show.say(f"gridfed: {FREE}", err=True)
         for line in _lines(prices):
-            click.echo(f"  {show.clean(line)}")
+            show.say(f"  {show.clean(line)}")
         rows = [_row(prices, *row) for row in found[name]]
         show.table(
             ("from, UTC", "there", "window", "price", "when full", "preemptible"),
@@ -141,9 +141,9 @@ def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
         ],
         "",
     )
-    click.echo(f'price = "{price}"')
+    show.say(f'price = "{price}"')
     if not costs.price_nanos:
-        click.echo(f"gridfed: {FREE}", err=True)
+        show.say(f"gridfed: {FREE}", err=True)
 
 
 def _holding(

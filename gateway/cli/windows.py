@@ -92,9 +92,9 @@ def windows(
         return
     for name, plan in chosen.items():
         many = f": {count(len(plan.windows), 'window')}" if plan.windows else ""
-        click.echo(show.clean(f"{name}{many}"))
+        show.say(f"{name}{many}")
         for line in _lines(plan):
-            click.echo(f"  {show.clean(line)}")
+            show.say(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
         show.table(
             ("from, UTC", "there", "until, UTC", "window", "instead of"),

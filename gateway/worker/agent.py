@@ -38,7 +38,7 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from federation.words import count
+from federation.words import clean, count
 from gateway.child import collect_seldom, first_of
 from gateway.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.adoption import Reaper, adopt_strays
@@ -522,7 +522,8 @@ async def run_agent(settings: AgentSettings) -> int:
     """Run a worker until it is stopped; return its exit code."""
 
     def say(line: str) -> None:
-        print(f"gridfed: worker {settings.name} {line}", file=sys.stderr, flush=True)  # noqa: T201
+        text = clean(f"gridfed: worker {settings.name} {line}")
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())

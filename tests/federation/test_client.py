@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from federation.client import Options, TaskFuture, _revive, _Where
 from federation.engine import Engine
 from federation.errors import GridError
 from federation.jobs import Cost
-from federation.messages import Cancel, Kept, OpenJob, RejectJob
+from federation.messages import Cancel, Kept, OpenJob, RejectJob, Results
 from federation.streams import Stream
 
 ADDRESS = "ipc:///tmp/nobody"
@@ -86,6 +87,22 @@ def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     engine._streams, engine._sending = {"j": stream}, {}
     engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
     assert engine._streams == {"j": stream}
+
+
+@pytest.mark.parametrize("are_wanted", [True, False])
+def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
+    opening = OpenJob(
+        *("j", "f", b"f", False, "risk", 0.0, {}, None, 0, None, "", "3.11", are_wanted, False, {})
+    )
+    stream = Stream(opening, deque())
+    stream.extend([b"0"])
+    stream.next_to_send()
+    engine = Engine.__new__(Engine)
+    engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 1, 1
+    engine._printed, engine._own_sites, engine._host = [], set(), ""
+    engine.holder = SimpleNamespace(trusted_sites=None)
+    engine._hear(Results("j", 0, [b"value"], [], [[0, "hello"]], []))
+    assert engine._printed == (["hello"] if are_wanted else [])
 
 
 def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_next():

@@ -32,6 +32,16 @@ def test_a_result_is_told_after_its_usage_record_is_written() -> None:
     assert results.values == [b"r0"]
 
 
+@pytest.mark.parametrize("are_wanted", [True, False])
+@pytest.mark.parametrize("failures", [[], [[0, "error", "t", b""]]])
+def test_prints_are_passed_on_only_where_they_were_asked_for(are_wanted, failures) -> None:
+    world = World()
+    (order,) = orders(world.submit(1, prints=are_wanted))
+    effects = world.report(order, failures=failures, prints=[[0, "\x1b[2Jhello"]])
+    (results,) = told(effects, messages.Results)
+    assert results.prints == ([[0, "\x1b[2Jhello"]] if are_wanted else [])
+
+
 def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> None:
     world = World(slots=2)
     first = orders(world.submit(5000))

@@ -91,7 +91,7 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
     heading = lines[0].split()
     assert heading == ["project", "currency", "tasks", "wall", "s", "cost", "slot", "h"]
     assert lines[1].split() == [
-        "[b]risk[/b]�[2J",
+        "[b]risk[/b]\\x1b[2J",
         "USD",
         "1,000",
         "2.500",

@@ -1,6 +1,8 @@
 """Tables for people: numbers on the right, nothing cut, no wider than the terminal."""
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -23,8 +25,33 @@ def printed(monkeypatch):
     """What is printed to a terminal of 100 characters."""
     screen = io.StringIO()
     monkeypatch.setattr(show, "console", lambda: Console(file=screen, width=100, no_color=True))
-    monkeypatch.setattr(show.click, "echo", lambda text="": print(text, file=screen))
+    monkeypatch.setattr(show.click, "echo", lambda text="", err=False: print(text, file=screen))
     return screen.getvalue
+
+
+def test_no_cell_makes_a_row_of_its_own_or_moves_the_cursor(printed):
+    evil = "a\nunpaid  1,000 USD\x1b[2J\x9b31m\u202eb"
+    show.table(("name", "cost\x07"), [[evil, "5 USD"]], "")
+    shown = printed()
+    assert r"a\nunpaid  1,000 USD\x1b[2J\x9b31m\u202eb" in shown
+    assert len(shown.splitlines()) == 2
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_the_command_line_prints_for_people_by_one_function_that_cleans():
+    folder = Path(show.__file__).parent
+    found = {
+        f"{path.name}: {line.strip()}"
+        for path in folder.glob("*.py")
+        for line in path.read_text().splitlines()
+        if "click.echo(" in line and not re.search(r"to_csv|to_json|shlex|json\.dumps", line)
+    }
+    assert found == {
+        'common.py: click.echo(clean_lines(f"gridfed: {error}", indent="  "), err=True)',
+        "show.py: click.echo(words.clean(text), err=err)",
+        "show.py: click.echo()",
+        "symphony.py: click.echo(shown, nl=False)",  # a template of ours
+    }
 
 
 @pytest.mark.parametrize(
@@ -141,9 +168,9 @@ def test_what_a_grid_says_of_a_pool_does_not_move_the_cursor(monkeypatch):
     monkeypatch.setattr(scale, "ask", lambda *_, **__: found)
     result = CliRunner().invoke(cli, ["scale", "--why"])
     assert result.output.splitlines()[2:] == [
-        "hpc: its grid can't be asked now: no\N{REPLACEMENT CHARACTER}[1A such host",
+        "hpc: its grid can't be asked now: no\\x1b[1A such host",
         "hpc: a dry run: nothing is started or stopped",
-        "hpc: \N{REPLACEMENT CHARACTER}[2J",
+        "hpc: \\x1b[2J",
         "hpc: would start 1 pilot, 1 slot",
     ]
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from federation.words import clean
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.listing import parse
 
@@ -132,7 +133,7 @@ def tidy(text: str) -> str:
     """A text of Slurm in one line, without its commands' names, no longer than is good."""
     lines = []
     for line in text.splitlines():
-        shown = "".join(each if each.isprintable() else " " for each in line[:1000])
+        shown = clean(line[:1000].replace("\t", " "))
         shown = re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo): (error|fatal): ", "", shown)
         shown = shown.strip()
         if shown and shown not in lines:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.errors import GridError
+from federation.words import clean
 from gateway.ledger import formulas
 
 from .report import Cell, Report, is_decimal, is_whole
@@ -73,7 +74,7 @@ def write_parquet(report: Report, path: Path) -> None:
 
 
 def _safe(cell: Cell, column: str) -> Cell:
-    """A cell that no spreadsheet runs; a number may be below zero."""
+    """A cell that no spreadsheet runs and no terminal obeys; a number may be below zero."""
     if isinstance(cell, str) and not is_decimal(column):
-        return formulas.cell(cell)
+        return formulas.cell(clean(cell))
     return cell

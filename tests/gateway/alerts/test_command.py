@@ -82,7 +82,7 @@ async def test_who_does_not_listen_is_no_failure():
 
 
 async def test_a_program_that_fails_says_why():
-    with pytest.raises(ActionFailed, match=r"exit code 3; it said: no \| luck�") as caught:
+    with pytest.raises(ActionFailed, match=r"exit code 3; it said: no \| luck\\x1b") as caught:
         await python("import sys; print('no\\nluck\\x1b', file=sys.stderr); sys.exit(3)").run(BODY)
     assert caught.value.again
 

@@ -21,7 +21,7 @@ async def test_the_body_is_posted_as_it_is_documented(door):
         {
             "gridfed_alert": 1,
             "test": True,
-            "site": "london�",
+            "site": "london\\x1b",
             "name": "desk",
             "kind": "budget",
             "severity": "warning",
