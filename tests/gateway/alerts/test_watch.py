@@ -275,7 +275,7 @@ def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):
     assert [body["test"] for body in door.bodies] == [True]
     assert fired(inner) == []
     unknown = ask(inner.address, "test_alert", name="dsek\x1b")
-    assert unknown.reason == "there is no alert 'dsek\\x1b'; there are desk"
+    assert unknown.reason == r"there is no alert 'dsek\\x1b'; there are desk"
 
 
 def test_only_the_gateways_own_host_may_run_a_test(make_inner, ask, door):

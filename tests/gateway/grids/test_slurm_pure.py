@@ -480,7 +480,7 @@ def test_what_slurmrestd_says():
 
 def test_texts_lose_what_is_secret_and_control_characters():
     assert hide("token abcdefgh1 is bad", ["abcdefgh1", ""]) == "token (hidden) is bad"
-    assert tidy("sbatch: error: a\x1b[1m\nsbatch: error: a\x1b[1m\n\n") == "a [1m"
+    assert tidy("sbatch: error: a\x1b[1m\nsbatch: error: a\x1b[1m\n\n") == r"a\x1b[1m"
 
 
 # --- what is asked -------------------------------------------------------------------------------
