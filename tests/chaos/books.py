@@ -1,0 +1,109 @@
+"""Reads the books of a site whose gateway has stopped: rows as they are, and no judgement."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from gateway.ledger.database import snapshot
+from gateway.ledger.tables import contracts, jobs, postings, usage
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A usage record; see gateway.ledger.records.UsageRecord."""
+
+    job: str
+    first: int
+    attempt: int
+    tasks: int
+    name: str
+    pool: str
+    state: str
+    wall_ns: int
+    cost_nanos: int
+    price_class: str
+    site: str
+    origin: str
+
+    @property
+    def stop(self) -> int:
+        """The task after its last."""
+        return self.first + self.tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery under a contract, as one side has it."""
+
+    side: str
+    site: str
+    contract: str
+    epoch: int
+    first: int
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+    state: str
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What it has in common with the other side's."""
+        return self.contract, self.epoch, self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job's row."""
+
+    job: str
+    name: str
+    detached: bool
+    state: str
+    total: int | None
+    done: int
+    failed: int
+    cancelled: int
+
+
+@dataclass(slots=True)
+class Books:
+    """What one site has booked.
+
+    Attributes:
+        bought: by seller, nano-units: what its report of cost says of each site, and what its
+            statement says. Filled in by whoever asks the gateway (collecting.py).
+    """
+
+    site: str
+    usage: list[Usage] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    reported_nanos: dict[str, int] = field(default_factory=dict)
+    stated_nanos: dict[str, int] = field(default_factory=dict)
+
+
+def read_books(site: str, url: str) -> Books:
+    """All that is compared of a site's books, as of one moment."""
+    with snapshot(url) as connection:
+        return Books(
+            site,
+            [Usage(*row) for row in _rows(connection, usage, Usage)],
+            list(_deliveries(connection)),
+            [Job(*row) for row in _rows(connection, jobs, Job)],
+        )
+
+
+def _rows(connection: Connection, table: Any, kind: Any) -> Iterable[Any]:
+    return connection.execute(select(*(table.c[name] for name in kind.__slots__)))
+
+
+def _deliveries(connection: Connection) -> Iterable[Delivery]:
+    same = (contracts.c.contract == postings.c.contract) & (contracts.c.side == postings.c.side)
+    names = [name for name in Delivery.__slots__ if name != "site"]
+    query = select(*(postings.c[name] for name in names), contracts.c.site).select_from(
+        postings.outerjoin(contracts, same)
+    )
+    for row in connection.execute(query).mappings():
+        yield Delivery(**{**row, "site": row["site"] or ""})

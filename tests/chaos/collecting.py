@@ -1,0 +1,178 @@
+"""Gathers the facts after a storm: asks gateways while they run, then reads what they leave."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from federation import Client
+from federation.errors import GridError
+from federation.money import parse_money
+
+from . import processes
+from .books import read_books
+from .clients import Answers, Clients
+from .evidence import read_evidence
+from .faults import Stage
+from .journal import read_journal
+from .reconciliation import Facts, Outcome, Promise, read_promises
+from .sites import NAMES, Site
+from .storm import Say
+
+LOOK_S = 1.0
+
+
+class Quiet:
+    """The time after a storm, in which everything is to come to its end."""
+
+    def __init__(self, stage: Stage, seconds: float, say: Say) -> None:
+        self._stage, self._say = stage, say
+        self._until_s = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """What is left of it, at least a moment."""
+        return max(1.0, self._until_s - time.monotonic())
+
+    def wait(self, what: str, is_done: Any) -> bool:
+        """Wait for something to come about; False when there is no more time."""
+        begun_s = time.monotonic()
+        while not is_done():
+            if time.monotonic() > self._until_s:
+                self._say(f"quiet time is over, and not all is done: {what}")
+                return False
+            time.sleep(LOOK_S)
+        self._say(f"{what}: after {time.monotonic() - begun_s:.0f} s")
+        return True
+
+
+def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
+    """Wait until all has come to its end, stop the sites, and gather what there is."""
+    facts = Facts()
+    quiet = Quiet(stage, quiet_s, say)
+    clients.tell_to_stop()
+    quiet.wait("all clients have ended", lambda: not clients.left())
+    facts.left_clients = clients.left()
+    clients.end_probes()
+    for _, path in clients.journals():
+        read_promises(read_journal(path), facts.promises)
+    _fetch_detached(stage, facts, quiet, say)
+    quiet.wait("nothing is pending between sites", lambda: not _pending(stage))
+    facts.problems += [*stage.problems, *clients.failed()]
+    for name in NAMES:
+        facts.problems += Answers(stage.folder).failures(name)
+    answers = {name: _ask(stage.site(name), facts) for name in NAMES}
+    say("stopping the sites")
+    for name in NAMES:
+        stage.site(name).stop()
+    for name in NAMES:
+        site = stage.site(name)
+        facts.killed_slots |= site.killed_slots
+        site.command("db", "upgrade", "--config", str(site.config))
+        facts.answers[name, "audit"] = _wrong(site, "audit", "--config", str(site.config))
+        facts.books[name] = read_books(name, site.books_url)
+        facts.books[name].reported_nanos, facts.books[name].stated_nanos = answers[name]
+    facts.runs = read_evidence(stage.folder)
+    facts.leftovers = _leftovers(stage)
+    return facts
+
+
+def _fetch_detached(stage: Stage, facts: Facts, quiet: Quiet, say: Say) -> None:
+    by_site: dict[str, list[Promise]] = {name: [] for name in NAMES}
+    for promise in facts.promises.values():
+        if promise.is_accepted:
+            by_site[promise.site].append(promise)
+    for name, promises in by_site.items():
+        with Client(stage.site(name).socket, connect_timeout_s=120.0) as client:
+            for promise in promises:
+                try:
+                    _fetch(client, promise, quiet.left_s)
+                except (GridError, TimeoutError) as error:
+                    promise.state = f"{type(error).__name__}: {error}"
+        say(f"{len(promises)} detached jobs of {name} are fetched")
+
+
+def _fetch(client: Client, promise: Promise, wait_s: float) -> None:
+    job = client.job(promise.job)
+    promise.state = job.wait(wait_s)
+    for task, found in enumerate(job.results(return_exceptions=True)):
+        if isinstance(found, BaseException):
+            outcome = Outcome(task, error=type(found).__name__, text=str(found)[:300])
+        else:
+            outcome = Outcome(task, value=found[0])
+        promise.outcomes.append(outcome)
+
+
+def _pending(stage: Stage) -> bool:
+    for name in NAMES:
+        try:
+            if any(row["state"] == "pending" for row in stage.site(name).ask("deals")):
+                return True
+        except GridError:
+            return True
+    return False
+
+
+def _ask(site: Site, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
+    """What reports and statements say that was bought; and whether `reconcile` is content."""
+    reported: dict[str, int] = {}
+    stated: dict[str, int] = {}
+    found = site.ask("report", kind="cost", by=["site"], whose="all")
+    at, cost = found["columns"].index("site"), found["columns"].index("cost_nanos")
+    for row in found["rows"]:
+        if row[at] and row[at] != site.name:
+            reported[row[at]] = reported.get(row[at], 0) + int(row[cost])
+    found = site.ask("statement")
+    named = {name: found["columns"].index(name) for name in ("site", "currency", "bought")}
+    for row in found["rows"]:
+        amount = f"{row[named['bought']]} {row[named['currency']]}"
+        nanos, _ = parse_money(amount)
+        stated[row[named["site"]]] = nanos
+        other = row[named["site"]]
+        facts.answers[site.name, f"reconcile {other}"] = _wrong(site, "reconcile", other)
+    return reported, stated
+
+
+def _wrong(site: Site, *arguments: str) -> str:
+    done = site.command(*arguments, timeout_s=300.0)
+    if done.returncode == 0:
+        return ""
+    return f"exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-800:]}"
+
+
+def _leftovers(stage: Stage) -> list[str]:
+    found = []
+    server = stage.federation.database
+    ours = (
+        {each.pid for each in processes.family(server.process.pid)}
+        if server and server.process
+        else set()
+    )
+    ours |= {each.pid for each in clients_left(stage)}
+    for process in processes.marked(stage.folder.name):
+        if process.pid not in ours:
+            found.append(f"process {process.pid} is left: {' '.join(process.cmdline())[:200]}")
+    for name in NAMES:
+        site = stage.site(name)
+        found += [f"{path} is left" for path in site.temporary.iterdir()]
+        sockets = [path for path in site.folder.rglob("*") if path.is_socket()]
+        found += [f"the socket {path} is left" for path in sockets]
+    return found
+
+
+def clients_left(stage: Stage) -> list[Any]:
+    """Clients that had not ended: they are named by themselves."""
+    return [each for script in stage.clients.all() for each in processes.family(script.pid)]
+
+
+def keep(facts: Facts, path: Path) -> None:
+    """Write the outcome of each promise, for whoever looks into a violation."""
+    path.write_text(
+        json.dumps(
+            {
+                key: {name: getattr(each, name) for name in ("site", "kind", "job", "state")}
+                for key, each in facts.promises.items()
+            },
+            indent=1,
+        )
+    )

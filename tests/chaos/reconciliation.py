@@ -1,0 +1,349 @@
+"""Compares what clients were promised, what tasks left behind, and what the books say. Pure.
+
+Each check takes the facts and gives a line of text for each violation; CHECKS lists them all.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .books import Books, Delivery, Usage
+from .evidence import Run, value_of
+
+# What a job's own doing may come to, by its manner or kind.
+OWN_ERRORS = {"wrong": {"ValueError"}}
+CANCELLED = {"CancelledError", "TaskStopped"}
+CRASHES = 2  # a task whose slot was killed so often is given up as poison, as the docs say
+SHOWN = 20  # violations that are shown of one check
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a client heard that a task ended: a value, or the name and text of an error."""
+
+    task: int
+    value: int | None = None
+    error: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Promise:
+    """A job as its client knows it.
+
+    Attributes:
+        kind: as in client.py; `manner` as in tasks.py.
+        is_accepted: a detached job was acknowledged.
+        is_finished: the client lived to hear of every task.
+        state: of a detached job, in the end, as its gateway says.
+    """
+
+    key: str
+    site: str
+    kind: str
+    manner: str
+    tasks: int
+    job: str = ""
+    is_accepted: bool = False
+    is_cancelled: bool = False
+    is_finished: bool = False
+    state: str = ""
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that is compared.
+
+    Attributes:
+        killed_slots: process ids of slots that a fault has killed, as far as is known.
+        left_clients: names of clients that had not ended when the quiet time was over.
+        answers: by operators' commands: (site, command) → what is wrong by them, empty: nothing.
+        leftovers: processes, files and sockets that should not be there.
+        problems: what faults and clients said themselves.
+    """
+
+    promises: dict[str, Promise] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    books: dict[str, Books] = field(default_factory=dict)
+    killed_slots: set[int] = field(default_factory=set)
+    left_clients: list[str] = field(default_factory=list)
+    answers: dict[tuple[str, str], str] = field(default_factory=dict)
+    leftovers: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_promises(entries: Iterable[dict[str, Any]], promises: dict[str, Promise]) -> None:
+    """Take in a client's journal."""
+    for each in entries:
+        key = each.get("key")
+        if key is None:
+            continue
+        if each["what"] == "submits":
+            names = ("site", "kind", "manner", "tasks")
+            promises[key] = Promise(key, *(each[name] for name in names))
+            continue
+        promise = promises[key]
+        match each["what"]:
+            case "opened":
+                promise.job = each["job"]
+            case "accepted":
+                promise.job, promise.is_accepted = each["job"], True
+            case "cancels":
+                promise.is_cancelled = True
+            case "finished":
+                promise.is_finished = True
+            case "ended":
+                rest = (each.get("value"), each.get("error", ""), each.get("text", ""))
+                promise.outcomes.append(Outcome(each["task"], *rest))
+
+
+def _runs_of(facts: Facts) -> dict[tuple[str, int], list[Run]]:
+    found: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    for run in facts.runs:
+        found[run.key, run.task].append(run)
+    return found
+
+
+# --- what clients heard --------------------------------------------------------------------------
+
+
+def each_ends_once(facts: Facts) -> Iterator[str]:
+    """Every task of a finished or accepted job has ended, and ended once."""
+    for promise in facts.promises.values():
+        times = Counter(outcome.task for outcome in promise.outcomes)
+        for task, count in times.items():
+            if count > 1:
+                yield f"{promise.key} task {task} ended {count} times"
+        if (promise.is_finished or promise.is_accepted) and not promise.is_cancelled:
+            missing = [task for task in range(promise.tasks) if not times[task]]
+            if missing:
+                state = f", the job is {promise.state}" if promise.state else ""
+                yield (
+                    f"{promise.key} ({promise.kind}): {len(missing)} tasks never ended{state}, "
+                    f"the first is {missing[0]}"
+                )
+
+
+def values_are_right(facts: Facts) -> Iterator[str]:
+    """A result is the one of its task."""
+    for promise in facts.promises.values():
+        for outcome in promise.outcomes:
+            if outcome.value is not None and outcome.value != value_of(outcome.task):
+                yield f"{promise.key} task {outcome.task} came to {outcome.value}"
+
+
+def errors_are_their_own(facts: Facts) -> Iterator[str]:
+    """No task is given up for another reason than its own."""
+    runs = _runs_of(facts)
+    for promise in facts.promises.values():
+        for outcome in promise.outcomes:
+            if not outcome.error or _is_own(promise, outcome, runs, facts.killed_slots):
+                continue
+            begun = len(runs[promise.key, outcome.task])
+            yield (
+                f"{promise.key} ({promise.kind}) task {outcome.task}, begun {begun} times, "
+                f"was given up: {outcome.error}: {outcome.text}"
+            )
+
+
+def _is_own(
+    promise: Promise,
+    outcome: Outcome,
+    runs: dict[tuple[str, int], list[Run]],
+    killed_slots: set[int],
+) -> bool:
+    if outcome.error in OWN_ERRORS.get(promise.manner, ()):
+        return True
+    if promise.is_cancelled and outcome.error in CANCELLED:
+        return True
+    cut_short = [run for run in runs[promise.key, outcome.task] if not run.end]
+    killed = [run for run in cut_short if run.pid in killed_slots]
+    return outcome.error == "TaskCrashed" and len(killed) >= CRASHES
+
+
+def done_is_evident(facts: Facts) -> Iterator[str]:
+    """Nothing has a result that did not run to its end."""
+    done = {(run.key, run.task) for run in facts.runs if run.end == "ok"}
+    for promise in facts.promises.values():
+        for outcome in promise.outcomes:
+            if outcome.value is not None and (promise.key, outcome.task) not in done:
+                yield f"{promise.key} task {outcome.task} has a result, and no run that ended ok"
+
+
+def clients_end(facts: Facts) -> Iterator[str]:
+    """Every client that was not killed comes to its end."""
+    yield from (f"client {name} has not ended" for name in facts.left_clients)
+
+
+# --- what is charged -----------------------------------------------------------------------------
+
+
+def _own_usage(facts: Facts) -> dict[tuple[str, str], list[Usage]]:
+    """By site and name of the job: the usage of that site's own users."""
+    found: dict[tuple[str, str], list[Usage]] = defaultdict(list)
+    for site, books in facts.books.items():
+        for row in books.usage:
+            if not row.origin:
+                found[site, row.name].append(row)
+    return found
+
+
+def charged_once(facts: Facts) -> Iterator[str]:
+    """Of a task one run that ended well is charged; others only as often as runs were begun."""
+    runs, usage = _runs_of(facts), _own_usage(facts)
+    for promise in facts.promises.values():
+        well: Counter[int] = Counter()
+        paid: Counter[int] = Counter()
+        for row in usage[promise.site, promise.key]:
+            if row.state == "repeat" or (row.state != "ok" and not row.cost_nanos):
+                continue
+            for task in range(row.first, row.stop):
+                paid[task] += 1
+                well[task] += row.state == "ok"
+        for task, count in paid.items():
+            these = runs[promise.key, task]
+            raised = sum(run.end == "raised" for run in these)
+            if well[task] > 1 + raised:
+                yield f"{promise.key} task {task} is charged {well[task]} times, {raised} raised"
+            elif count > max(1, len(these)):
+                yield f"{promise.key} task {task} is charged {count} times, begun {len(these)}"
+
+
+def done_is_charged(facts: Facts) -> Iterator[str]:
+    """What a client has the result of has a usage record at its site."""
+    usage = _own_usage(facts)
+    for promise in facts.promises.values():
+        recorded = {
+            task
+            for row in usage[promise.site, promise.key]
+            if row.state in ("ok", "repeat")
+            for task in range(row.first, row.stop)
+        }
+        for outcome in promise.outcomes:
+            if outcome.value is not None and outcome.task not in recorded:
+                yield (
+                    f"{promise.key} ({promise.kind}) task {outcome.task} has a result, and no "
+                    f"usage record at {promise.site}"
+                )
+
+
+def charges_are_evident(facts: Facts) -> Iterator[str]:
+    """Nothing is in the books as done that has left no evidence of a run that ended."""
+    ended = {(run.key, run.task) for run in facts.runs if run.end}
+    for site, books in facts.books.items():
+        for row in books.usage:
+            if row.name not in facts.promises or row.state not in ("ok", "repeat"):
+                continue
+            for task in range(row.first, row.stop):
+                if (row.name, task) not in ended:
+                    yield f"{site} has usage of {row.name} task {task}, which ended nowhere"
+
+
+def evidence_is_recorded(facts: Facts) -> Iterator[str]:
+    """What ran to its end is in the books of some site, unless its client or its site was killed.
+
+    A run whose report never reached a gateway leaves no record; but a task of a job that came to
+    its end has at least one.
+    """
+    recorded = {
+        (row.name, task)
+        for books in facts.books.values()
+        for row in books.usage
+        for task in range(row.first, row.stop)
+    }
+    for run in facts.runs:
+        promise = facts.promises.get(run.key)
+        if promise is None or run.end != "ok" or promise.is_cancelled:
+            continue
+        is_over = promise.is_finished or promise.is_accepted
+        if is_over and (run.key, run.task) not in recorded:
+            yield f"{run.key} ({promise.kind}) task {run.task} ran to its end, and is in no books"
+
+
+# --- between sites -------------------------------------------------------------------------------
+
+
+def _by_key(books: Books, side: str, site: str) -> dict[tuple[str, int, int], Delivery]:
+    return {row.key: row for row in books.deliveries if row.side == side and row.site == site}
+
+
+def buyer_equals_seller(facts: Facts) -> Iterator[str]:
+    """Both sides of each delivery have the same; one that the buyer never took is void."""
+    for buyer, books in facts.books.items():
+        for seller, others in facts.books.items():
+            if buyer == seller:
+                continue
+            bought, sold = _by_key(books, "buy", seller), _by_key(others, "sell", buyer)
+            for key in bought.keys() | sold.keys():
+                ours, theirs = bought.get(key), sold.get(key)
+                text = _differs(ours, theirs)
+                if text:
+                    where = f"contract {key[0]} epoch {key[1]} first {key[2]}"
+                    yield f"{buyer} buys of {seller}, {where}: {text}"
+
+
+def _differs(bought: Delivery | None, sold: Delivery | None) -> str:
+    if bought is None:
+        assert sold is not None
+        return "" if sold.state == "void" else f"the buyer has none, the seller {sold.state}"
+    if sold is None:
+        return f"the seller has none, the buyer {bought.state}"
+    for name in ("tasks", "wall_ns", "cost_nanos", "state"):
+        if getattr(bought, name) != getattr(sold, name):
+            return f"{name} is {getattr(bought, name)} and {getattr(sold, name)}"
+    return "pending at both" if bought.state == "pending" else ""
+
+
+def reports_equal_statements(facts: Facts) -> Iterator[str]:
+    """What reports say that was bought of a site is what the statement with it says."""
+    for site, books in facts.books.items():
+        for seller in books.reported_nanos.keys() | books.stated_nanos.keys():
+            said = books.reported_nanos.get(seller, 0)
+            stated = books.stated_nanos.get(seller, 0)
+            if said != stated:
+                yield (
+                    f"{site}: reports have {said} nanos bought of {seller}, the statement "
+                    f"{stated} ({said - stated:+})"
+                )
+
+
+def commands_are_content(facts: Facts) -> Iterator[str]:
+    """Audit, reconcile and the rest find nothing wrong."""
+    for (site, command), text in facts.answers.items():
+        if text:
+            yield f"{command} at {site}: {text}"
+
+
+def nothing_is_left(facts: Facts) -> Iterator[str]:
+    """No process, temporary file or socket is left."""
+    yield from facts.leftovers
+
+
+def nothing_complained(facts: Facts) -> Iterator[str]:
+    """Faults came about as meant, sites recovered, and probes had answers."""
+    yield from facts.problems
+
+
+CHECKS: list[Callable[[Facts], Iterator[str]]] = [
+    each_ends_once,
+    values_are_right,
+    errors_are_their_own,
+    done_is_evident,
+    clients_end,
+    charged_once,
+    done_is_charged,
+    charges_are_evident,
+    evidence_is_recorded,
+    buyer_equals_seller,
+    reports_equal_statements,
+    commands_are_content,
+    nothing_is_left,
+    nothing_complained,
+]
+
+
+def reconcile(facts: Facts) -> dict[str, list[str]]:
+    """The violations by check; a check without any has an empty list."""
+    return {check.__name__: list(check(facts)) for check in CHECKS}

@@ -1,0 +1,169 @@
+"""Lets faults happen: a thread for each lane, until the time is over."""
+
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .clients import Answers
+from .faults import Act, Fault, Stage, draw
+from .sites import BUYERS
+
+LOOK_S = 0.1
+RECOVER_LEASES = 20.0  # after so long without an answered probe a site has not recovered
+RECOVER_MIN_S = 60.0
+
+
+@dataclass
+class Happened:
+    """A fault that has happened, by the monotonic clock.
+
+    Attributes:
+        undone_s: when it was begun to be undone; `restored_s` when that was finished.
+        here_s: from `restored_s` to the end of the first task that was sent after `undone_s`, at
+            the site itself; `abroad_s` the same for its buyer, or across the cut. None: not
+            measured, as no probe goes there, or there was none.
+    """
+
+    act: Act
+    begun_s: float
+    undone_s: float = 0.0
+    restored_s: float = 0.0
+    here_s: float | None = None
+    abroad_s: float | None = None
+
+    @property
+    def restart_s(self) -> float:
+        """How long it took to undo it: to start what was ended."""
+        return self.restored_s - self.undone_s
+
+
+def ways(act: Act) -> tuple[tuple[str, str] | None, tuple[str, str] | None]:
+    """Which probes tell of a recovery: at the site itself, and from its buyer."""
+    if act.lane == "network":
+        buyer, _, seller = act.target.partition(">")
+        return None, (buyer, seller)
+    if act.lane == "clients":
+        return (act.target, act.target), None
+    abroad = [(buyer, seller) for buyer, seller in BUYERS.items() if seller == act.target]
+    return (act.target, act.target), abroad[0] if abroad else None
+
+
+class Storm:
+    """Faults of several lanes at the same time."""
+
+    def __init__(
+        self, stage: Stage, kinds: Sequence[Fault], seed: int, pace_s: float, say: "Say"
+    ) -> None:
+        self._stage, self._seed, self._pace_s, self._say = stage, seed, pace_s, say
+        self._kinds = {each.name: each for each in kinds}
+        self._answers = Answers(stage.folder)
+        self._over = threading.Event()
+        self.happened: list[Happened] = []
+        self._lock = threading.Lock()
+
+    def run(self, seconds: float) -> None:
+        """Let faults happen for so long; all of them are undone when this returns."""
+        lanes = {lane for each in self._kinds.values() for lane in each.lanes}
+        threads = [
+            threading.Thread(target=self._lane, args=(lane,), name=lane) for lane in sorted(lanes)
+        ]
+        for each in threads:
+            each.start()
+        try:
+            self._over.wait(seconds)
+        finally:
+            self._over.set()
+            for each in threads:
+                each.join()
+
+    def _lane(self, lane: str) -> None:
+        kinds = list(self._kinds.values())
+        following = draw(kinds, lane, self._seed, self._stage.times.lease_s, self._pace_s)
+        while not self._over.is_set():
+            act = following()
+            if self._over.wait(act.pause_s):
+                return
+            try:
+                self._one(act)
+            except Exception:
+                self._stage.complain(f"{act.kind} at {act.target}: {traceback.format_exc()}")
+                return
+
+    def _one(self, act: Act) -> None:
+        kind = self._kinds[act.kind]
+        found = Happened(act, time.monotonic())
+        try:
+            kind.do(self._stage, act)
+            self._over.wait(act.hold_s)
+        finally:
+            found.undone_s = time.monotonic()
+            kind.undo(self._stage, act)
+            found.restored_s = time.monotonic()
+        here, abroad = ways(act)
+        limit_s = max(RECOVER_MIN_S, RECOVER_LEASES * self._stage.times.lease_s)
+        until_s = time.monotonic() + limit_s
+        if here is not None:
+            found.here_s = self._recovery(found, here, until_s)
+        if abroad is not None:
+            # The next fault of the lane waits for it only where it is all there is to measure.
+            wait_s = until_s if here is None else time.monotonic()
+            found.abroad_s = self._recovery(found, abroad, wait_s)
+        with self._lock:
+            self.happened.append(found)
+        self._say(_told(found))
+        missed = found.here_s if here is not None else found.abroad_s
+        if missed is None and not self._over.is_set():
+            self._stage.complain(
+                f"{act.kind} at {act.target}: no task was done within {limit_s:.0f} s after it"
+            )
+
+    def _recovery(self, found: Happened, way: tuple[str, str], until_s: float) -> float | None:
+        while True:
+            done_s = self._answers.first_after(*way, found.undone_s)
+            if done_s is not None:
+                return max(0.0, done_s - found.restored_s)
+            if time.monotonic() >= until_s:
+                return None
+            time.sleep(LOOK_S)
+
+    def measure_abroad(self) -> None:
+        """Look again for answers that buyers had after the lane had gone on.
+
+        Where another fault has befallen buyer, seller or network meanwhile the figure would be of
+        both: it is left out.
+        """
+        for found in self.happened:
+            _, abroad = ways(found.act)
+            if abroad is None:
+                continue
+            done_s = self._answers.first_after(*abroad, found.undone_s)
+            if done_s is None or self._is_disturbed(found, abroad, done_s):
+                found.abroad_s = None
+            else:
+                found.abroad_s = max(0.0, done_s - found.restored_s)
+
+    def _is_disturbed(self, found: Happened, way: tuple[str, str], done_s: float) -> bool:
+        return any(
+            other is not found
+            and (other.act.lane in way or other.act.lane == "network")
+            and other.begun_s < done_s
+            and other.restored_s > found.begun_s
+            for other in self.happened
+        )
+
+
+def _told(found: Happened) -> str:
+    act = found.act
+    here = "" if found.here_s is None else f", {found.here_s:.1f} s to the next task"
+    return (
+        f"{act.kind} at {act.target}: {act.hold_s:.1f} s, undone in {found.restart_s:.1f} s{here}"
+    )
+
+
+class Say:
+    """Tells a person what happens."""
+
+    def __call__(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
