@@ -46,6 +46,7 @@ class Delivery:
     wall_ns: int
     cost_nanos: int
     state: str
+    job: str  # as the site has it whose row it is
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -101,9 +102,10 @@ def _rows(connection: Connection, table: Any, kind: Any) -> Iterable[Any]:
 
 def _deliveries(connection: Connection) -> Iterable[Delivery]:
     same = (contracts.c.contract == postings.c.contract) & (contracts.c.side == postings.c.side)
-    names = [name for name in Delivery.__slots__ if name != "site"]
-    query = select(*(postings.c[name] for name in names), contracts.c.site).select_from(
-        postings.outerjoin(contracts, same)
-    )
+    theirs = ("site", "job")
+    names = [name for name in Delivery.__slots__ if name not in theirs]
+    query = select(
+        *(postings.c[name] for name in names), *(contracts.c[name] for name in theirs)
+    ).select_from(postings.outerjoin(contracts, same))
     for row in connection.execute(query).mappings():
-        yield Delivery(**{**row, "site": row["site"] or ""})
+        yield Delivery(**{**row, **{name: row[name] or "" for name in theirs}})

@@ -16,15 +16,12 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from federation import Client
 from federation.errors import GatewayUnreachable, GridError
 
 from . import tasks
 from .journal import Journal
-
-cloudpickle.register_pickle_by_value(tasks)
+from .reaching import connected
 
 WORK = {"work": True}  # the tag of pools that take the work; others are for probes
 BIG_BYTES = 100_000
@@ -53,7 +50,7 @@ class Worker:
         self._chance = random.Random(settings["seed"])
         self._journal = Journal(self._folder / "journals" / f"{self._name}.jsonl")
         self._total = settings.get("tasks", 0)
-        self._client = Client(settings["address"], connect_timeout_s=120.0, user=self._site)
+        self._client = connected(settings["address"], self._site)
         self._number = 0
 
     def run(self) -> None:

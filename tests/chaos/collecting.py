@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .clients import Answers, Clients
 from .evidence import read_evidence
 from .faults import Stage
 from .journal import read_journal
+from .reaching import connected
 from .reconciliation import Facts, Outcome, Promise, read_promises
 from .sites import NAMES, Site
 from .storm import Say
@@ -63,8 +65,8 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
         facts.problems += Answers(stage.folder).failures(name)
     answers = {name: _ask(stage.site(name), facts) for name in NAMES}
     say("stopping the sites")
-    for name in NAMES:
-        stage.site(name).stop()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: stage.site(name).stop(), NAMES))
     for name in NAMES:
         site = stage.site(name)
         facts.killed_slots |= site.killed_slots
@@ -83,7 +85,7 @@ def _fetch_detached(stage: Stage, facts: Facts, quiet: Quiet, say: Say) -> None:
         if promise.is_accepted:
             by_site[promise.site].append(promise)
     for name, promises in by_site.items():
-        with Client(stage.site(name).socket, connect_timeout_s=120.0) as client:
+        with connected(stage.site(name).socket, name) as client:
             for promise in promises:
                 try:
                     _fetch(client, promise, quiet.left_s)
@@ -127,9 +129,10 @@ def _ask(site: Site, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
     for row in found["rows"]:
         amount = f"{row[named['bought']]} {row[named['currency']]}"
         nanos, _ = parse_money(amount)
-        stated[row[named["site"]]] = nanos
         other = row[named["site"]]
-        facts.answers[site.name, f"reconcile {other}"] = _wrong(site, "reconcile", other)
+        stated[other] = nanos
+        if nanos:  # it is the buyer who compares
+            facts.answers[site.name, f"reconcile {other}"] = _wrong(site, "reconcile", other)
     return reported, stated
 
 

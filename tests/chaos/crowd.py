@@ -6,13 +6,8 @@ Exit code 1, and a line on stderr for each, where one of them did not get its re
 import resource
 import sys
 
-import cloudpickle
-
-from federation import Client
-
 from . import tasks
-
-cloudpickle.register_pickle_by_value(tasks)
+from .reaching import connected
 
 RESULT_S = 300.0
 
@@ -23,7 +18,7 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each has several descriptors
     wrong = 0
-    clients = [Client(address, connect_timeout_s=120.0, user="crowd") for _ in range(count)]
+    clients = [connected(address, "crowd") for _ in range(count)]
     try:
         futures = [
             each.options(tags={"work": True}, name="crowd").submit(tasks.probe, at)

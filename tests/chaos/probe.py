@@ -12,14 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-import cloudpickle
-
 from federation import Client
 
 from . import tasks
 from .journal import Journal
-
-cloudpickle.register_pickle_by_value(tasks)
+from .reaching import connected
 
 EVERY_S = 0.25
 OPEN_MAX = 8  # probes of one target that have no answer; then no further one is sent
@@ -61,7 +58,7 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(settings["folder"])
     journal = Journal(folder / "journals" / f"probe-{settings['site']}.probes")
-    client = Client(settings["address"], connect_timeout_s=120.0, user="probe")
+    client = connected(settings["address"], "probe")
     targets = [Target(client, journal, site) for site in settings["targets"]]
     while not (folder / "quiet").exists():
         for each in targets:

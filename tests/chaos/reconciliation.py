@@ -297,15 +297,56 @@ def _differs(bought: Delivery | None, sold: Delivery | None) -> str:
 
 
 def reports_equal_statements(facts: Facts) -> Iterator[str]:
-    """What reports say that was bought of a site is what the statement with it says."""
+    """Reports and statements say what their rows come to, and their rows are of the same runs.
+
+    What a user pays and what his site pays may differ by what ran again through nobody's fault:
+    the site pays for it, the user does not. So each run that was bought is matched by itself.
+    """
     for site, books in facts.books.items():
-        for seller in books.reported_nanos.keys() | books.stated_nanos.keys():
-            said = books.reported_nanos.get(seller, 0)
-            stated = books.stated_nanos.get(seller, 0)
-            if said != stated:
+        used: Counter[str] = Counter()
+        for row in books.usage:
+            used[row.site] += row.cost_nanos
+        paid: Counter[str] = Counter()
+        for each in books.deliveries:
+            if each.side == "buy" and each.state == "post":
+                paid[each.site] += each.cost_nanos
+        del used[""]
+        for what, said, rows in (
+            ("reports have", books.reported_nanos, used),
+            ("the statement has", books.stated_nanos, paid),
+        ):
+            for seller in said.keys() | rows.keys():
+                if said.get(seller, 0) != rows[seller]:
+                    yield (
+                        f"{site}: {what} {said.get(seller, 0)} nanos bought of {seller}, "
+                        f"the rows come to {rows[seller]}"
+                    )
+        yield from _unmatched(site, books)
+
+
+def _unmatched(site: str, books: Books) -> Iterator[str]:
+    """Runs that were bought and have usage but no delivery, a delivery but no usage, or differ."""
+    used: dict[tuple[str, str, int, int, int], list[Usage]] = defaultdict(list)
+    for row in books.usage:
+        if row.site:
+            used[row.site, row.job, row.first, row.tasks, row.wall_ns].append(row)
+    for each in books.deliveries:
+        if each.side != "buy" or each.state != "post":
+            continue
+        rows = used[each.site, each.job, each.first, each.tasks, each.wall_ns]
+        what = f"{site}: tasks {each.first} to {each.first + each.tasks} of {each.job}"
+        if not rows:
+            yield f"{what} were paid for to {each.site}, {each.cost_nanos} nanos, without usage"
+            continue
+        row = rows.pop()
+        if row.state != "repeat" and not row.origin and row.cost_nanos != each.cost_nanos:
+            yield f"{what} cost {row.cost_nanos} nanos, and {each.site} got {each.cost_nanos}"
+    for (seller, job, first, tasks, _), rows in used.items():
+        for row in rows:
+            if row.cost_nanos:
                 yield (
-                    f"{site}: reports have {said} nanos bought of {seller}, the statement "
-                    f"{stated} ({said - stated:+})"
+                    f"{site}: tasks {first} to {first + tasks} of {job} ({row.name}, {row.state}) "
+                    f"cost {row.cost_nanos} nanos at {seller}, which got nothing"
                 )
 
 

@@ -51,10 +51,15 @@ def _pair(values: Sequence[float], unit: float = 1.0) -> str:
     return f"{statistics.median(values) / unit:.2f} / {quantile(values, 0.95) / unit:.2f}"
 
 
-def _is_within(kind: Fault, found: Happened, lease_s: float) -> bool:
-    value = found.here_s if found.here_s is not None else found.abroad_s
+def _measured(found: Happened) -> float | None:
+    return found.here_s if found.here_s is not None else found.abroad_s
+
+
+def _within(kind: Fault, these: Sequence[Happened], lease_s: float) -> str:
+    """How many of those that were measured recovered as soon as the rule has it."""
     limit_s = LEASES * lease_s if kind.waits_for_lease else SLACK_S
-    return value is not None and value <= limit_s
+    values = [value for each in these if (value := _measured(each)) is not None]
+    return f"{sum(value <= limit_s for value in values)} of {len(values)}"
 
 
 def table(summary: Summary) -> list[str]:
@@ -78,10 +83,9 @@ def table(summary: Summary) -> list[str]:
             continue
         here = [each.here_s for each in these if each.here_s is not None]
         abroad = [each.abroad_s for each in these if each.abroad_s is not None]
-        within = sum(_is_within(kind, each, lease_s) for each in these)
         rows.append(
             f"| {kind.name} | {len(these)} | {_pair([each.restart_s for each in these])} "
-            f"| {_pair(here, lease_s)} | {kind.rule} | {within} of {len(these)} "
+            f"| {_pair(here, lease_s)} | {kind.rule} | {_within(kind, these, lease_s)} "
             f"| {_pair(abroad, lease_s)} ({len(abroad)}) |"
         )
     return rows

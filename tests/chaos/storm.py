@@ -135,7 +135,11 @@ class Storm:
         both: it is left out.
         """
         for found in self.happened:
-            _, abroad = ways(found.act)
+            here, abroad = ways(found.act)
+            if found.act.lane == "clients" and here is not None and found.here_s is not None:
+                done_s = found.restored_s + found.here_s
+                if self._is_disturbed(found, here, done_s):
+                    found.here_s = None
             if abroad is None:
                 continue
             done_s = self._answers.first_after(*abroad, found.undone_s)

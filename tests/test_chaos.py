@@ -1,0 +1,302 @@
+"""The chaos harness finds what is planted, and nothing where all is well."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import psutil
+import pytest
+from chaos import processes
+from chaos.books import Books, Delivery, Usage, read_books
+from chaos.evidence import Run, read_lines, value_of
+from chaos.faults import draw
+from chaos.journal import Journal, read_journal
+from chaos.reconciliation import CHECKS, Facts, Outcome, Promise, read_promises, reconcile
+from chaos.report import quantile
+from chaos.run import KINDS
+from sqlalchemy import insert, select
+from tests_support import wait_until
+
+from gateway.ledger.database import opened
+from gateway.ledger.records import UsageRecord
+from gateway.ledger.store import SqlStore
+from gateway.ledger.tables import usage as usage_table
+
+TASKS = 3
+COST_NANOS = 70
+DELIVERY = Delivery("buy", "paris", "c1", 5, 0, TASKS, 90, COST_NANOS, "post", "j1")
+
+
+def record(job, name, pool, first=0, tasks=TASKS, attempt=0, state="ok"):
+    site, slash, _ = pool.partition("/")
+    origin, colon, _ = job.partition(":")
+    return Usage(
+        *(job, first, attempt, tasks, name, pool, state, 90, COST_NANOS, "guaranteed"),
+        *(site if slash else "", origin if colon else ""),
+    )
+
+
+@pytest.fixture
+def facts():
+    """A job of London's that Paris has done, and all that there is of it."""
+    promise = Promise("a-1", "london", "forwarded", "steady", TASKS, "j1", is_finished=True)
+    promise.outcomes = [Outcome(task, value_of(task)) for task in range(TASKS)]
+    london = Books("london", [record("j1", "a-1", "paris/workers")], [DELIVERY])
+    london.reported_nanos = london.stated_nanos = {"paris": COST_NANOS}
+    sold = replace(DELIVERY, side="sell", site="london")
+    paris = Books("paris", [record("london:c1", "a-1", "workers")], [sold])
+    return Facts(
+        promises={"a-1": promise},
+        runs=[Run("a-1", task, f"r{task}", 100 + task, "ok") for task in range(TASKS)],
+        books={"london": london, "paris": paris},
+        answers={("london", "audit"): ""},
+    )
+
+
+def violated(facts):
+    return {name for name, found in reconcile(facts).items() if found}
+
+
+def test_nothing_is_found_where_all_is_well(facts):
+    assert violated(facts) == set()
+
+
+def lose_a_task(facts):
+    facts.promises["a-1"].outcomes.pop()
+
+
+def end_a_task_twice(facts):
+    facts.promises["a-1"].outcomes.append(Outcome(1, value_of(1)))
+
+
+def swap_a_value(facts):
+    facts.promises["a-1"].outcomes[1].value = value_of(2)
+
+
+def give_a_task_up(facts):
+    facts.promises["a-1"].outcomes[1] = Outcome(1, error="WorkerLost", text="lost 3 times")
+
+
+def crash_a_task_once(facts):
+    facts.promises["a-1"].outcomes[1] = Outcome(1, error="TaskCrashed", text="2 times")
+    facts.runs += [Run("a-1", 1, "x", 900), Run("a-1", 1, "y", 901)]
+    facts.killed_slots = {900}
+
+
+def drop_evidence(facts):
+    facts.runs[1].end = ""
+
+
+def charge_twice(facts):
+    facts.books["london"].usage.append(record("j1", "a-1", "workers", first=1, tasks=1, attempt=1))
+
+
+def charge_a_run_that_never_began(facts):
+    facts.books["london"].usage.append(
+        record("j1", "a-1", "workers", first=1, tasks=1, attempt=1, state="failed")
+    )
+
+
+def forget_a_charge(facts):
+    facts.books["london"].usage = [record("j1", "a-1", "paris/workers", tasks=TASKS - 1)]
+
+
+def run_unrecorded(facts):
+    forget_a_charge(facts)
+    facts.books["paris"].usage = []
+
+
+def change_the_sellers_cost(facts):
+    facts.books["paris"].deliveries = [
+        replace(DELIVERY, side="sell", site="london", cost_nanos=COST_NANOS + 1)
+    ]
+
+
+def drop_the_sellers_delivery(facts):
+    facts.books["paris"].deliveries = []
+
+
+def drop_the_buyers_delivery(facts):
+    facts.books["london"].deliveries = []
+
+
+def leave_it_pending(facts):
+    for site in ("london", "paris"):
+        facts.books[site].deliveries = [
+            replace(each, state="pending") for each in facts.books[site].deliveries
+        ]
+
+
+def charge_what_the_seller_never_got(facts):
+    """As work that was cancelled abroad was, once: in the buyer's reports, in no statement."""
+    row = record("j1", "a-1", "paris/workers", first=2, tasks=1, attempt=1, state="failed")
+    facts.books["london"].usage.append(row)
+    facts.books["london"].reported_nanos = {"paris": 2 * COST_NANOS}
+
+
+def charge_less_than_was_paid(facts):
+    row = facts.books["london"].usage[0]
+    facts.books["london"].usage = [replace(row, cost_nanos=COST_NANOS - 1)]
+    facts.books["london"].reported_nanos = {"paris": COST_NANOS - 1}
+
+
+def report_more(facts):
+    facts.books["london"].reported_nanos = {"paris": COST_NANOS + 1}
+
+
+def fail_an_audit(facts):
+    facts.answers["london", "audit"] = "exit code 1: the chain is broken"
+
+
+def leave_a_client(facts):
+    facts.left_clients = ["london-c1"]
+
+
+def leave_a_process(facts):
+    facts.leftovers = ["process 17 is left"]
+
+
+def complain(facts):
+    facts.problems = ["a second gateway runs on the folder of paris"]
+
+
+PLANTED = {
+    lose_a_task: "each_ends_once",
+    end_a_task_twice: "each_ends_once",
+    swap_a_value: "values_are_right",
+    give_a_task_up: "errors_are_their_own",
+    crash_a_task_once: "errors_are_their_own",
+    drop_evidence: "done_is_evident",
+    charge_twice: "charged_once",
+    charge_a_run_that_never_began: "charged_once",
+    forget_a_charge: "done_is_charged",
+    run_unrecorded: "evidence_is_recorded",
+    change_the_sellers_cost: "buyer_equals_seller",
+    drop_the_sellers_delivery: "buyer_equals_seller",
+    drop_the_buyers_delivery: "buyer_equals_seller",
+    leave_it_pending: "buyer_equals_seller",
+    charge_what_the_seller_never_got: "reports_equal_statements",
+    charge_less_than_was_paid: "reports_equal_statements",
+    report_more: "reports_equal_statements",
+    fail_an_audit: "commands_are_content",
+    leave_a_client: "clients_end",
+    leave_a_process: "nothing_is_left",
+    complain: "nothing_complained",
+}
+
+
+@pytest.mark.parametrize(("plant", "check"), PLANTED.items(), ids=lambda each: str(each))
+def test_what_is_planted_is_found(facts, plant, check):
+    plant(facts)
+    assert check in violated(facts)
+
+
+def test_each_check_can_fail(facts):
+    found = set()
+    for plant in PLANTED:
+        planted = Facts(
+            promises={
+                key: replace(each, outcomes=[replace(one) for one in each.outcomes])
+                for key, each in facts.promises.items()
+            },
+            runs=[replace(each) for each in facts.runs],
+            books={
+                site: replace(each, usage=list(each.usage)) for site, each in facts.books.items()
+            },
+            answers=dict(facts.answers),
+        )
+        plant(planted)
+        found |= violated(planted)
+    assert found == {check.__name__ for check in CHECKS}
+
+
+def test_reasons_of_a_tasks_own_are_no_violations(facts):
+    facts.promises["a-1"].manner = "wrong"
+    facts.promises["a-1"].outcomes[0] = Outcome(0, error="ValueError", text="it raises")
+    facts.promises["a-1"].outcomes[1] = Outcome(1, error="TaskCrashed", text="2 times")
+    facts.runs += [Run("a-1", 1, "x", 900), Run("a-1", 1, "y", 901)]
+    facts.killed_slots = {900, 901}
+    assert "errors_are_their_own" not in violated(facts)
+
+
+def test_what_the_buyer_never_took_is_void_at_the_seller(facts):
+    facts.books["paris"].deliveries.append(
+        Delivery("sell", "london", "c1", 6, 0, 1, 90, COST_NANOS, "void", "")
+    )
+    assert violated(facts) == set()
+
+
+def test_a_double_charge_in_a_copy_of_real_books_is_found(facts, tmp_path):
+    url = f"sqlite:///{tmp_path / 'gridfed.db'}"
+    SqlStore(url).close()
+    written = UsageRecord(
+        *("j1", 0, TASKS, 0, "ann", "p", "a-1", "paris/workers", "w", "ok", 1.0, 2.0),
+        *(90, 90, 0, 1, "USD", "1", COST_NANOS),
+    )
+    row = {column.name: getattr(written, column.name, None) for column in usage_table.columns} | {
+        "footprint": ""
+    }
+    with opened(url) as database:
+        database.writing.execute(insert(usage_table).values(**row))
+    facts.books["london"].usage = read_books("london", url).usage
+    assert facts.books["london"].usage == [record("j1", "a-1", "paris/workers")]
+    assert violated(facts) == set()
+    with opened(url) as database:
+        database.writing.execute(insert(usage_table).values(**row | {"attempt": 1}))
+        assert len(database.writing.execute(select(usage_table)).all()) == 2
+    facts.books["london"].usage = read_books("london", url).usage
+    assert violated(facts) == {"charged_once"}
+
+
+def test_evidence_tells_runs_that_were_cut_short():
+    runs = read_lines(["begin k 4 r1 10\n", "begin k 4 r2 11\n", "ok k 4 r2 11\n"])
+    assert [(run.task, run.pid, run.end) for run in runs] == [(4, 10, ""), (4, 11, "ok")]
+
+
+def test_a_journal_is_read_up_to_its_last_whole_line(tmp_path):
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.note("submits", key="k", site="london", kind="detached", manner="steady", tasks=2)
+    journal.note("accepted", key="k", job="j")
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"what": "finis')
+    promises = {}
+    read_promises(read_journal(path), promises)
+    assert promises == {"k": Promise("k", "london", "detached", "steady", 2, "j", is_accepted=True)}
+
+
+def schedule(seed, lane="paris"):
+    following = draw(KINDS, lane, seed, lease_s=7.0, pace_s=2.0)
+    return [following() for _ in range(50)]
+
+
+def test_a_seed_gives_one_schedule():
+    assert schedule(1) == schedule(1)
+    assert schedule(1) != schedule(2)
+    assert schedule(1, "network") != schedule(1)
+
+
+def test_each_kind_of_fault_has_a_name_and_says_what_it_does():
+    assert len({each.name for each in KINDS}) == len(KINDS)
+    assert all(each.about.endswith(".") for each in KINDS)
+
+
+def test_quantiles():
+    values = [float(each) for each in range(1, 21)]
+    assert (quantile(values, 0.5), quantile(values, 0.95), quantile([3.0], 0.95)) == (10, 19, 3)
+
+
+@pytest.mark.real
+def test_what_a_run_has_started_is_found_by_its_mark_and_ended(monkeypatch):
+    monkeypatch.setenv(processes.MARK, "one-run")
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    try:
+        wait_until(lambda: list(processes.marked("one-run")), "the process")
+        assert [each.pid for each in processes.marked("one-run")] == [process.pid]
+        assert not list(processes.marked("another-run"))
+        processes.end([psutil.Process(process.pid)])
+        assert not list(processes.marked("one-run"))
+    finally:
+        process.kill()
+        process.wait()
