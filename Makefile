@@ -7,6 +7,7 @@
 # make bench     benchmarks, with results in benchmarks/results (long)
 # make stress    the transport's stress test and other long tests
 # make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
+# make chaos     real faults on three real sites, reconciled afterwards: MINUTES=2 SEED=1 (as root)
 # make growth    a pool on a simulated cloud: from 0 to 20,000 slots and back, and days of work
 # make year      three sites in 2023, alone and together: a report with pictures; or DAYS=7 of it
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
@@ -17,7 +18,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough explore check stress swarm year growth bench format clean
+.PHONY: demo demo-grids test thorough explore check stress swarm chaos year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -52,6 +53,9 @@ stress: .venv/ready
 
 swarm: .venv/ready
 	$(PY) -m simulations swarm $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),300))
+
+chaos: .venv/ready
+	$(PY) -m tests.chaos --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1)
 
 year: .venv/ready
 	$(PY) -m simulations year $(if $(DAYS),--days $(DAYS))

@@ -245,7 +245,7 @@ def test_a_double_charge_in_a_copy_of_real_books_is_found(facts, tmp_path):
         database.writing.execute(insert(usage_table).values(**row | {"attempt": 1}))
         assert len(database.writing.execute(select(usage_table)).all()) == 2
     facts.books["london"].usage = read_books("london", url).usage
-    assert violated(facts) == {"charged_once"}
+    assert "charged_once" in violated(facts)
 
 
 def test_evidence_tells_runs_that_were_cut_short():

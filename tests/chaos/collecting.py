@@ -132,8 +132,20 @@ def _ask(site: Site, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
         other = row[named["site"]]
         stated[other] = nanos
         if nanos:  # it is the buyer who compares
-            facts.answers[site.name, f"reconcile {other}"] = _wrong(site, "reconcile", other)
+            code, text = compared(site, other)
+            facts.answers[site.name, f"reconcile {other}"] = text if code else ""
     return reported, stated
+
+
+def compared(site: Site, seller: str) -> tuple[int, str]:
+    """What `gridfed reconcile` ends with and says, once the seller answers, or never does."""
+    until_s = time.monotonic() + processes.START_S
+    while True:
+        done = site.command("reconcile", seller)
+        text = (done.stdout + done.stderr).strip()[-800:]
+        if "has not answered" not in text or time.monotonic() > until_s:
+            return done.returncode, text
+        time.sleep(LOOK_S)
 
 
 def _wrong(site: Site, *arguments: str) -> str:

@@ -78,6 +78,9 @@ def table(summary: Summary) -> list[str]:
             rows.append(f"| {kind.name} | not done: {summary.missing[kind.name]} | | | | | |")
             continue
         these = by_kind.get(kind.name, [])
+        if not kind.lanes:
+            rows.append(f"| {kind.name} | afterwards | | | | | |")
+            continue
         if not these:
             rows.append(f"| {kind.name} | not drawn | | | | | |")
             continue

@@ -16,7 +16,7 @@ from members_support import HERE
 from namespaces_support import Network, Refused
 from postgres import Postgres
 
-from . import collecting, kills, operations, outages, processes
+from . import collecting, kills, operations, outages, processes, restoring
 from .clients import Clients
 from .faults import Fault, Stage
 from .reconciliation import reconcile
@@ -24,7 +24,7 @@ from .report import Summary, as_json, markdown
 from .sites import NAMES, Federation, Site, Surroundings, Times
 from .storm import Say, Storm
 
-KINDS: list[Fault] = [*kills.KINDS, *outages.KINDS, *operations.KINDS]
+KINDS: list[Fault] = [*kills.KINDS, *outages.KINDS, *operations.KINDS, *restoring.KINDS]
 PREFIX = "gridfed-chaos-"
 ROOT = Path(__file__).resolve().parents[2]
 DISK_BYTES = 256 << 20
@@ -167,12 +167,24 @@ def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
         storm = Storm(stage, kinds, settings.seed, settings.pace_s, say)
         say(f"faults for {settings.minutes:g} minutes")
         began_s = time.monotonic()
+        copy = None
+        if _wants(settings, "old-books"):
+            copy = restoring.Copy(stage, settings.minutes * 30.0)
         storm.run(settings.minutes * 60.0)
         lasted_s = time.monotonic() - began_s
         federation.resume()
         say(f"{len(storm.happened)} faults have happened, {stage.killed} kills; now it is quiet")
         facts = collecting.collect(stage, clients, settings.quiet_s, say)
         storm.measure_abroad()
+        violations = reconcile(facts)
+        if copy is not None:
+            is_there = copy.finish()
+            say("starting the sites with a copy of the books of Paris")
+            violations["old_books_are_noticed"] = (
+                restoring.try_old_books(stage, facts, copy.path)
+                if is_there
+                else ["no copy of the books of Paris could be made"]
+            )
         collecting.keep(facts, folder / "promises.json")
         about = {
             "command": settings.command,
@@ -187,7 +199,7 @@ def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
             "load of the host": f"{load} ({os.cpu_count()} cores)",
         }
         return Summary(
-            about, storm.happened, missing, facts, reconcile(facts), settings.kinds,
+            about, storm.happened, missing, facts, violations, settings.kinds,
             settings.times.lease_s,
         )  # fmt: skip
 

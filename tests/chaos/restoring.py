@@ -1,0 +1,116 @@
+"""After a storm: Paris, a buyer and a seller, gets its books of yesterday back.
+
+The copy is made in the middle of the storm, beside all that goes on. When everything has been
+reconciled, the books of Paris are replaced by it, and the sites start again. What is new since then
+only the others have: comparing books must say so, for what Paris sold and for what it bought; the
+books of the others stay as they are; each site's own books are right.
+"""
+
+import shutil
+import threading
+from pathlib import Path
+
+from .books import Books, read_books
+from .collecting import compared
+from .faults import Act, Fault, Stage
+from .reconciliation import Facts
+
+SITE, BUYER, SELLER = "paris", "london", "tokyo"
+
+
+class OldBooks(Fault):
+    """Afterwards Paris is started on a copy of its books from the middle of the run."""
+
+    name, lanes, weight = "old-books", (), 0.0
+
+    def do(self, stage: Stage, act: Act) -> None:
+        raise NotImplementedError("it is no part of the storm: see restoring.py")
+
+
+class Copy:
+    """A copy of the books, made after some time, and again until it succeeds."""
+
+    def __init__(self, stage: Stage, after_s: float) -> None:
+        self._site = stage.site(SITE)
+        self.path = stage.folder / "yesterday.sqlite"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._make, args=(after_s,), daemon=True)
+        self._thread.start()
+
+    def _make(self, after_s: float) -> None:
+        wait_s = after_s
+        while not self._over.wait(wait_s) and not self.path.exists():
+            self._backup()
+            wait_s = 1.0
+
+    def _backup(self) -> None:
+        made = self.path.with_suffix(".part")
+        made.unlink(missing_ok=True)
+        where = ("--config", str(self._site.config))
+        if not self._site.command("db", "backup", *where, str(made)).returncode:
+            made.rename(self.path)
+
+    def finish(self) -> bool:
+        """Make no further attempt; whether there is a copy."""
+        self._over.set()
+        self._thread.join()
+        return self.path.exists()
+
+
+def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
+    """Start the sites with the copy as the books of Paris; what is wrong then."""
+    site = stage.site(SITE)
+    old = read_books(SITE, f"sqlite:///{copy}")
+    for path in site.state.iterdir():
+        if path.is_file():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    done = site.command("db", "restore", "--config", str(site.config), str(copy))
+    if done.returncode:
+        return [f"the copy can't be restored: {done.stderr.strip()}"]
+    for each in stage.federation.sites.values():
+        each.start()
+    wrong = []
+    try:
+        for buyer, seller in ((BUYER, SITE), (SITE, SELLER)):
+            wrong += _compared(stage, facts, old, buyer, seller)
+    finally:
+        for each in stage.federation.sites.values():
+            each.gateway.stop()
+    for name, each in stage.federation.sites.items():
+        audit = each.command("audit", "--config", str(each.config))
+        if audit.returncode:
+            wrong.append(f"audit at {name} with old books at {SITE}: {audit.stdout[-500:]}")
+        if name != SITE:
+            wrong += _changed(facts.books[name], read_books(name, each.books_url))
+    return wrong
+
+
+def _compared(stage: Stage, facts: Facts, old: Books, buyer: str, seller: str) -> list[str]:
+    """Whether comparing says what there is: that something is missing, if it is."""
+    other, side = (buyer, "sell") if seller == SITE else (seller, "buy")
+    has, had = (
+        {row.key for row in books.deliveries if (row.side, row.site) == (side, other)}
+        for books in (facts.books[SITE], old)
+    )
+    code, text = compared(stage.site(buyer), seller)
+    if "has not answered" not in text and bool(has - had) == bool(code):
+        return []
+    return [
+        f"{SITE} lacks {len(has - had)} deliveries, and `reconcile {seller}` at {buyer} "
+        f"ends {code}: {text}"
+    ]
+
+
+def _changed(before: Books, now: Books) -> list[str]:
+    """What of a site's deliveries is not as it was before another had its old books back."""
+    is_now = {(row.side, row.key): row for row in now.deliveries}
+    return [
+        f"at {before.site} a delivery changed with old books at {SITE}: {row}"
+        for row in before.deliveries
+        if is_now.get((row.side, row.key)) != row
+    ]
+
+
+KINDS: list[Fault] = [OldBooks()]
