@@ -148,6 +148,10 @@ def fail_an_audit(facts):
     facts.answers["london", "audit"] = "exit code 1: the chain is broken"
 
 
+def refuse_a_job(facts):
+    facts.refusals = ["london-c1: no pool here can ever run it"]
+
+
 def leave_a_client(facts):
     facts.left_clients = ["london-c1"]
 
@@ -179,6 +183,7 @@ PLANTED = {
     charge_less_than_was_paid: "reports_equal_statements",
     report_more: "reports_equal_statements",
     fail_an_audit: "commands_are_content",
+    refuse_a_job: "jobs_are_taken",
     leave_a_client: "clients_end",
     leave_a_process: "nothing_is_left",
     complain: "nothing_complained",

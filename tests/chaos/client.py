@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from federation import Client
-from federation.errors import GatewayUnreachable, GridError
+from federation.errors import GatewayUnreachable, GridError, JobRefused
 
 from . import tasks
 from .journal import Journal
@@ -61,7 +61,11 @@ class Worker:
             kinds = KINDS[self._site]
             while not (self._folder / "stop").exists():
                 kind = self._chance.choices(list(kinds), list(kinds.values()))[0]
-                self._one(kind)
+                try:
+                    self._one(kind)
+                except JobRefused as error:  # each of these jobs can be done
+                    self._journal.note("refused", kind=kind, text=str(error))
+                    time.sleep(1.0)
         self._client.shutdown()
         self._journal.note("leaves")
 

@@ -56,8 +56,14 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
     quiet.wait("all clients have ended", lambda: not clients.left())
     facts.left_clients = clients.left()
     clients.end_probes()
-    for _, path in clients.journals():
-        read_promises(read_journal(path), facts.promises)
+    for name, path in clients.journals():
+        entries = list(read_journal(path))
+        read_promises(entries, facts.promises)
+        facts.refusals += [
+            f"{name}: a job ({each['kind']}) is refused: {each['text']}"
+            for each in entries
+            if each["what"] == "refused"
+        ]
     _fetch_detached(stage, facts, quiet, say)
     quiet.wait("nothing is pending between sites", lambda: not _pending(stage))
     facts.problems += [*stage.problems, *clients.failed()]

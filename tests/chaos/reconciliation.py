@@ -59,6 +59,7 @@ class Facts:
     Attributes:
         killed_slots: process ids of slots that a fault has killed, as far as is known.
         left_clients: names of clients that had not ended when the quiet time was over.
+        refusals: of jobs that sites could have done.
         answers: by operators' commands: (site, command) → what is wrong by them, empty: nothing.
         leftovers: processes, files and sockets that should not be there.
         problems: what faults and clients said themselves.
@@ -69,6 +70,7 @@ class Facts:
     books: dict[str, Books] = field(default_factory=dict)
     killed_slots: set[int] = field(default_factory=set)
     left_clients: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     answers: dict[tuple[str, str], str] = field(default_factory=dict)
     leftovers: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -170,6 +172,11 @@ def done_is_evident(facts: Facts) -> Iterator[str]:
         for outcome in promise.outcomes:
             if outcome.value is not None and (promise.key, outcome.task) not in done:
                 yield f"{promise.key} task {outcome.task} has a result, and no run that ended ok"
+
+
+def jobs_are_taken(facts: Facts) -> Iterator[str]:
+    """No job is refused: each can be done by a site that is there, or comes back."""
+    yield from facts.refusals
 
 
 def clients_end(facts: Facts) -> Iterator[str]:
@@ -372,6 +379,7 @@ CHECKS: list[Callable[[Facts], Iterator[str]]] = [
     values_are_right,
     errors_are_their_own,
     done_is_evident,
+    jobs_are_taken,
     clients_end,
     charged_once,
     done_is_charged,

@@ -61,6 +61,7 @@ class Storm:
         self._answers = Answers(stage.folder)
         self._over = threading.Event()
         self.happened: list[Happened] = []
+        self._acting: set[str] = set()  # lanes in which a fault is not undone yet
         self._lock = threading.Lock()
 
     def run(self, seconds: float) -> None:
@@ -94,6 +95,8 @@ class Storm:
     def _one(self, act: Act) -> None:
         kind = self._kinds[act.kind]
         found = Happened(act, time.monotonic())
+        with self._lock:
+            self._acting.add(act.lane)
         try:
             kind.do(self._stage, act)
             self._over.wait(act.hold_s)
@@ -101,32 +104,42 @@ class Storm:
             found.undone_s = time.monotonic()
             kind.undo(self._stage, act)
             found.restored_s = time.monotonic()
-        here, abroad = ways(act)
-        limit_s = max(RECOVER_MIN_S, RECOVER_LEASES * self._stage.times.lease_s)
-        until_s = time.monotonic() + limit_s
-        if here is not None:
-            found.here_s = self._recovery(found, here, until_s)
-        if abroad is not None:
-            # The next fault of the lane waits for it only where it is all there is to measure.
-            wait_s = until_s if here is None else time.monotonic()
-            found.abroad_s = self._recovery(found, abroad, wait_s)
+            with self._lock:
+                self._acting.discard(act.lane)
         with self._lock:
             self.happened.append(found)
+        here, abroad = ways(act)
+        if here is not None:
+            found.here_s = self._recovery(found, here)
+        elif abroad is not None:
+            found.abroad_s = self._recovery(found, abroad)
         self._say(_told(found))
-        missed = found.here_s if here is not None else found.abroad_s
-        if missed is None and not self._over.is_set():
-            self._stage.complain(
-                f"{act.kind} at {act.target}: no task was done within {limit_s:.0f} s after it"
-            )
 
-    def _recovery(self, found: Happened, way: tuple[str, str], until_s: float) -> float | None:
+    def _recovery(self, found: Happened, way: tuple[str, str]) -> float | None:
+        """Wait until work goes on; from when on no other fault is in its way, only so long."""
+        limit_s = max(RECOVER_MIN_S, RECOVER_LEASES * self._stage.times.lease_s)
         while True:
             done_s = self._answers.first_after(*way, found.undone_s)
             if done_s is not None:
                 return max(0.0, done_s - found.restored_s)
-            if time.monotonic() >= until_s:
+            if time.monotonic() >= self._free_since_s(way) + limit_s:
+                act = found.act
+                self._stage.complain(
+                    f"{act.kind} at {act.target}: no task of {way[0]} was done at {way[1]} for "
+                    f"{limit_s:.0f} s after it, and after all others in its way"
+                )
                 return None
             time.sleep(LOOK_S)
+
+    def _free_since_s(self, way: tuple[str, str]) -> float:
+        """Since when no fault is in the way of work: now, while there is one."""
+        with self._lock:
+            lanes = {*way, *(["network"] if way[0] != way[1] else [])}
+            if lanes & self._acting:
+                return time.monotonic()
+            return max(
+                (each.restored_s for each in self.happened if each.act.lane in lanes), default=0.0
+            )
 
     def measure_abroad(self) -> None:
         """Look again for answers that buyers had after the lane had gone on.
