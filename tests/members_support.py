@@ -152,6 +152,19 @@ def federate(*members: Member, hidden: int = 0) -> None:
         wait_until(lambda here=here: not distrusts(here), f"{here.name} knows whom it trusts")
 
 
+def relay_through(relay: Member, buyer: Member, seller: Member) -> None:
+    """The buyer sends the seller no work itself, but lets another pass it on, as the seller does.
+
+    The gateways of both are started anew: what they said of the old rules no longer counts.
+    """
+    run("trust", seller.name, "--may-run", "none", *buyer.where)
+    run("trust", relay.name, "--may-run", f"sites=@self,{seller.name}", *buyer.where)
+    run("trust", relay.name, "--may-send", f"sites=@self,{buyer.name}", *seller.where)
+    for member in (buyer, seller):
+        member.gateway.stop()
+        member.start()
+
+
 def distrusts(member: Member) -> bool:
     """Whether a gateway has not read yet that it was told to trust all that it sees."""
     refused = member.ask("explain", tasks=1)["refused"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from members_support import HERE, Member, federate, run
+from members_support import Member, federate, relay_through
 from postgres import Postgres
 from tests_support import Process, wait_until
 
@@ -244,12 +244,7 @@ class Federation:
             if "127.0.0.1:0" in site.config.read_text():
                 site.keep_port()
         federate(london, paris, tokyo, hidden=1)
-        run("trust", "tokyo", "--may-run", "none", *london.where)
-        run("trust", "paris", "--may-run", "sites=@self,tokyo", *london.where)
-        run("trust", "paris", "--may-send", "sites=@self,london", *tokyo.where)
-        for site in (london, tokyo):
-            site.gateway.stop()
-            site.start()
+        relay_through(paris, london, tokyo)
         for site in self.sites.values():
             site.start_worker()
         for buyer, seller in BUYERS.items():
@@ -269,6 +264,3 @@ class Federation:
                 pids = [site.gateway.pid, *([site.worker.pid] if site.worker else [])]
                 for pid in pids:
                     processes.send([each.pid for each in processes.family(pid)], signal.SIGCONT)
-
-
-HOST = HERE

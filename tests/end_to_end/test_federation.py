@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from members_support import LEASE_S, Member, dear_and_cheap, federate, run, settled
+from members_support import LEASE_S, Member, dear_and_cheap, federate, relay_through, run, settled
 from tests_support import wait_until
 
 from federation.errors import TaskCrashed
@@ -185,13 +185,7 @@ def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
     members = london, paris, tokyo
     try:
         federate(*members, hidden=1)
-        # London sends Tokyo nothing itself, but lets Paris pass its work on, as Tokyo does.
-        run("trust", "tokyo", "--may-run", "none", *london.where)
-        run("trust", "paris", "--may-run", "sites=@self,tokyo", *london.where)
-        run("trust", "paris", "--may-send", "sites=@self,london", *tokyo.where)
-        for member in (london, tokyo):
-            member.gateway.stop()
-            member.start()
+        relay_through(paris, london, tokyo)
         wait_until(
             lambda: (
                 len([row for row in paris.ask("pools") if row["slots_total"]]) == 3
