@@ -190,7 +190,9 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(("plant", "check"), PLANTED.items(), ids=lambda each: str(each))
+@pytest.mark.parametrize(
+    ("plant", "check"), PLANTED.items(), ids=lambda each: getattr(each, "__name__", each)
+)
 def test_what_is_planted_is_found(facts, plant, check):
     plant(facts)
     assert check in violated(facts)
