@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from federation.errors import ProtocolError, SessionRefused
+from federation.hearing import Hearing
 from federation.messages import (
     HANDSHAKE,
     MESSAGES,
@@ -35,8 +36,7 @@ NONCE_BYTES: Final = 16
 MESSAGE_BYTES_MAX: Final = 1 << 31
 HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
-# How many heartbeats may be missed before the other side counts as gone.
-SILENT_BEATS: Final = 4
+UNKNOWN_BEAT_S: Final = 2.5  # until the other side has said how often it sends heartbeats
 
 # Refusals that may be over a moment later: try again.
 PASSING_REFUSALS: Final = frozenset({"busy", "late"})
@@ -199,7 +199,7 @@ class Dialogue:
         self._challenge: Challenge | None = None
         self._bare: list[bytes] = []
         self._stuck: bytes | None = None
-        self._heard_s = 0.0
+        self._hearing = Hearing(0.0)
         self._patience = Patience()
         self._sent_s = 0.0
         self._session_id = ""
@@ -216,7 +216,8 @@ class Dialogue:
         """A new pipe is up: greet."""
         self._challenge = None
         self._stuck = None
-        self._heard_s = self._greeted_s = now_s
+        self._greeted_s = now_s
+        self._hearing.restarted(now_s)
         self._hello = replace(
             self._hello,
             versions=[VERSION],
@@ -254,7 +255,7 @@ class Dialogue:
             SessionRefused: the gateway said no, or could not prove what it must.
             ProtocolError: the gateway broke the protocol.
         """
-        self._heard_s = now_s
+        self._hearing.heard(now_s)
         if not self.owes:
             self._patience.owed(now_s)
         # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
@@ -352,9 +353,10 @@ class Dialogue:
     @property
     def heard_s(self) -> float:
         """When anything came last."""
-        return self._heard_s
+        return self._hearing.heard_s
 
     def is_silent(self, now_s: float) -> bool:
         """Whether nothing has come for so long that the pipe must be given up."""
-        beat_s = self.welcome.heartbeat_s if self.welcome else 2.5
-        return now_s - self._heard_s > SILENT_BEATS * beat_s
+        if self.welcome is None:
+            return self._hearing.is_silent(now_s, UNKNOWN_BEAT_S, 0.0)
+        return self._hearing.is_silent(now_s, self.welcome.heartbeat_s, self.welcome.grace_s)

@@ -16,11 +16,11 @@ from federation.contracts import grantor_until_s
 from federation.errors import ProtocolError, SessionRefused
 from federation.handshake import (
     NAME_CHARS_MAX,
-    SILENT_BEATS,
     Credentials,
     Greeting,
     SharedSecret,
 )
+from federation.hearing import Hearing
 from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
 from federation.task_passes import ABOUT
@@ -42,8 +42,8 @@ class HouseRules:
 
     `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
     it has stopped its tasks itself; those are placed elsewhere a little later, by the formula of
-    leases between sites (contracts.grantor_until_s). A hung peer is noticed after
-    SILENT_BEATS heartbeats. A guest that sends more frames than `frames_per_s` is answered, and so
+    leases between sites (contracts.grantor_until_s). federation.hearing says when a
+    hung peer is noticed. A guest that sends more frames than `frames_per_s` is answered, and so
     can go on, only as fast as that: no frame is lost. `handshakes_per_s` holds for each host by
     itself. Rates of 0 are no limit.
     """
@@ -85,7 +85,7 @@ class Guest:
     session_id: str
     session: Session
     pipe: int | None
-    heard_s: float
+    hearing: Hearing
     sent_s: float
     since_s: float
     pace: Pace
@@ -180,7 +180,7 @@ class Lobby:
             if guest is None:
                 yield from self._greet(pipe, frame, now_s)
             else:
-                guest.heard_s = max(guest.heard_s, now_s)
+                guest.hearing.heard(now_s)
                 guest.pace.note(now_s)
                 self._dirty[guest.handle] = guest
                 yield from self._listen(guest, frame)
@@ -264,7 +264,7 @@ class Lobby:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
             guest.session.rewind(hello.received)
-            guest.heard_s = now_s
+            guest.hearing.restarted(now_s)
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
         if not resumed:
@@ -306,7 +306,7 @@ class Lobby:
             session_id=self._random_bytes(16).hex(),
             session=session,
             pipe=None,
-            heard_s=now_s,
+            hearing=Hearing(now_s),
             sent_s=now_s,
             since_s=now_s,
             pace=Pace(self.rules.frames_per_s, now_s),
@@ -351,7 +351,7 @@ class Lobby:
             guest = self._by_pipe.pop(pipe, None)
             if guest is not None and guest.pipe == pipe:
                 guest.pipe = None
-                guest.heard_s = now_s
+                guest.hearing.restarted(now_s)
 
     def tick(self, now_s: float) -> Iterator[News]:
         """Drop pipes that are silent, end sessions that did not come back, send heartbeats."""
@@ -364,11 +364,12 @@ class Lobby:
                 del self._closing[pipe]
                 self._port.drop(pipe)
         for guest in list(self.guests.values()):
-            silent_s = now_s - guest.heard_s
-            # Who holds a lease counts shorter: what it does is done elsewhere from now on.
-            if guest.pipe is None and now_s > grantor_until_s(guest.heard_s, rules.grace_s):
+            hearing, beat_s = guest.hearing, rules.heartbeat_s
+            silent_s = hearing.silent_s(now_s, beat_s)
+            # The holder of a lease counts shorter: its work is done elsewhere from now on.
+            if guest.pipe is None and now_s > grantor_until_s(now_s - silent_s, rules.grace_s):
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
-            elif guest.pipe is not None and silent_s > SILENT_BEATS * rules.heartbeat_s:
+            elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
             elif (guest.session.owes and silent_s >= QUIET_S) or (
                 now_s - guest.sent_s >= rules.heartbeat_s
@@ -462,7 +463,7 @@ class Lobby:
         if not self._port.send(guest.pipe, frame):
             # The pipe is going away, or is stuck: the session sends it again on the next one.
             self._forget_pipe(guest)
-            guest.heard_s = now_s
+            guest.hearing.restarted(now_s)
 
     def goodbye(self, reason: str, now_s: float) -> None:
         """Tell everybody that the gateway stops."""

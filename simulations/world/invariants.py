@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from federation.handshake import SILENT_BEATS
+from federation.hearing import SILENT_BEATS
 from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW
 from federation.streams import Ended
@@ -345,8 +345,9 @@ class WithinLimits(Invariant):
             for guest in reception.lobby.guests.values():
                 if guest.session.owes > DIALLER_WINDOW:
                     self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
-                silent_s = site.now_s() - guest.heard_s
-                longest_s = SILENT_BEATS * rules.heartbeat_s + rules.grace_s + 1.0
+                silent_s = site.now_s() - guest.hearing.heard_s
+                noticed_s = max(SILENT_BEATS * rules.heartbeat_s, rules.grace_s)
+                longest_s = noticed_s + rules.grace_s + 1.0
                 if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
                     self.fail(f"{site.name}: keeps {guest.name}, silent for {silent_s:.1f} s")
 

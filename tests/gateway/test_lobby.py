@@ -213,3 +213,21 @@ def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
     caller = Caller(house.port)
     meet(house, caller)
     assert len(house.of(CameIn)) == 1
+
+
+def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
+    """As under SIGSTOP, or on a host that is short of CPU: their frames still wait to be read."""
+    house = make_house(heartbeat_s=0.3, grace_s=2.0)
+    caller = Caller(house.port)
+    for _ in range(3):
+        house.step()
+        caller.step()
+    (guest,) = house.lobby.guests.values()
+    house.tick(0.0)
+    house.tick(60.0)
+    assert guest.pipe is not None
+    for at in range(1, 40):
+        house.tick(60.0 + at * 0.05)
+    assert guest.pipe is None, "silence since then counts"
+    house.tick(180.0)
+    assert not house.of(Left)

@@ -14,7 +14,7 @@ from tests_support import InnerSite, Visitor, wait_until
 
 from federation import Client, messages
 from federation.errors import GridError
-from federation.handshake import SILENT_BEATS
+from federation.hearing import SILENT_BEATS
 from federation.ids import new_id
 from gateway import site, surroundings
 from gateway.books_rules import BookRules

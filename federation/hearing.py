@@ -1,0 +1,57 @@
+"""Whether the other end of a session has been silent for too long. Pure.
+
+A host that is short of CPU makes healthy sessions look dead, in two ways, and giving them up costs
+it more CPU. So, as in Lifeguard (Dadgar, Phillips, Currey, 2018), both are measured:
+
+- This end was not run for a while. What the other end sent meanwhile may still wait to be read:
+  silence counts only from when this end looks again.
+- The other end is run late. The longest of its recent pauses is remembered, and fades; a silence
+  of twice that length is not unusual for it.
+
+`now_s` is any monotonic clock.
+"""
+
+from typing import Final
+
+SILENT_BEATS: Final = 4  # heartbeats without a word, of an end that is on time
+USUAL_PAUSES: Final = 2.0  # and pauses, of an end that is late
+FADE: Final = 0.9  # of the longest pause, with each frame
+ABSENT_BEATS: Final = 2  # this end was not run for so long if it did not look
+
+
+class Hearing:
+    """When the other end was heard, and how long its silence may last."""
+
+    def __init__(self, now_s: float) -> None:
+        self.heard_s = now_s
+        self._pause_s = 0.0
+        self._looked_s = now_s
+        self._listening_s = now_s  # without a pause of our own since then
+
+    def heard(self, now_s: float) -> None:
+        """A frame came; what is read later than it came counts from when it came."""
+        now_s = max(now_s, self.heard_s)
+        self._pause_s = max(FADE * self._pause_s, now_s - self.heard_s)
+        self.heard_s = now_s
+
+    def restarted(self, now_s: float) -> None:
+        """Silence counts from now on; what was before is no pause."""
+        self.heard_s = now_s
+
+    def silent_s(self, now_s: float, beat_s: float) -> float:
+        """For how long nothing came though this end was listening; call it once a beat or more."""
+        if now_s - self._looked_s > ABSENT_BEATS * beat_s:
+            self._listening_s = now_s
+        self._looked_s = now_s
+        return now_s - max(self.heard_s, self._listening_s)
+
+    def is_silent(self, now_s: float, beat_s: float, most_s: float) -> bool:
+        """Whether nothing has come for so long that the pipe must be given up.
+
+        Args:
+            beat_s: the other end says something so often, if it is on time.
+            most_s: no pause of its makes that longer, beyond the usual number of beats.
+        """
+        usual_s = SILENT_BEATS * beat_s
+        limit_s = max(usual_s, min(USUAL_PAUSES * self._pause_s, most_s))
+        return self.silent_s(now_s, beat_s) > limit_s
