@@ -199,7 +199,7 @@ class Lobby:
         """
         guest = self.guest_on(pipe)
         if guest is not None:
-            guest.heard_s = now_s
+            guest.hearing.heard(now_s)
         return guest
 
     def guest_on(self, pipe: int) -> Guest | None:
