@@ -101,9 +101,14 @@ def forget_a_charge(facts):
     facts.books["london"].usage = [record("j1", "a-1", "paris/workers", tasks=TASKS - 1)]
 
 
-def run_unrecorded(facts):
+def forget_a_detached_charge(facts):
+    """As what ran and was given up: there is no result either."""
     forget_a_charge(facts)
-    facts.books["paris"].usage = []
+    facts.promises["a-1"].outcomes[TASKS - 1] = Outcome(TASKS - 1, error="WorkerLost")
+
+
+def sell_more_than_ran(facts):
+    facts.books["paris"].usage.append(record("london:c1", "a-1", "workers", first=TASKS, tasks=1))
 
 
 def change_the_sellers_cost(facts):
@@ -174,7 +179,8 @@ PLANTED = {
     charge_twice: "charged_once",
     charge_a_run_that_never_began: "charged_once",
     forget_a_charge: "done_is_charged",
-    run_unrecorded: "evidence_is_recorded",
+    forget_a_detached_charge: "evidence_is_recorded",
+    sell_more_than_ran: "charges_are_evident",
     change_the_sellers_cost: "buyer_equals_seller",
     drop_the_sellers_delivery: "buyer_equals_seller",
     drop_the_buyers_delivery: "buyer_equals_seller",

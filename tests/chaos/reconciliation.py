@@ -238,35 +238,47 @@ def done_is_charged(facts: Facts) -> Iterator[str]:
 
 def charges_are_evident(facts: Facts) -> Iterator[str]:
     """Nothing is in the books as done that has left no evidence of a run that ended."""
-    ended = {(run.key, run.task) for run in facts.runs if run.end}
+    ended = Counter((run.key, run.task) for run in facts.runs if run.end)
+    by_key: Counter[str] = Counter()
+    for (key, _), count in ended.items():
+        by_key[key] += count
     for site, books in facts.books.items():
+        sold: Counter[str] = Counter()
         for row in books.usage:
             if row.name not in facts.promises or row.state not in ("ok", "repeat"):
                 continue
+            if row.origin:  # a seller numbers tasks anew: those that are tried again, too
+                sold[row.name] += row.tasks
+                continue
             for task in range(row.first, row.stop):
-                if (row.name, task) not in ended:
+                if not ended[row.name, task]:
                     yield f"{site} has usage of {row.name} task {task}, which ended nowhere"
+        for key, count in sold.items():
+            if count > by_key[key]:
+                yield f"{site} has sold {count} tasks of {key}, of which {by_key[key]} ended"
 
 
 def evidence_is_recorded(facts: Facts) -> Iterator[str]:
-    """What ran to its end is in the books of some site, unless its client or its site was killed.
+    """What ran to its end is in the books of its user's site, once the job has come to its end.
 
-    A run whose report never reached a gateway leaves no record; but a task of a job that came to
-    its end has at least one.
+    A run whose report never reached a gateway leaves no record; then the task runs again.
     """
-    recorded = {
-        (row.name, task)
-        for books in facts.books.values()
-        for row in books.usage
-        for task in range(row.first, row.stop)
-    }
+    usage = _own_usage(facts)
+    done: dict[str, set[int]] = defaultdict(set)
     for run in facts.runs:
-        promise = facts.promises.get(run.key)
-        if promise is None or run.end != "ok" or promise.is_cancelled:
+        if run.end == "ok":
+            done[run.key].add(run.task)
+    for promise in facts.promises.values():
+        if promise.is_cancelled or not (promise.is_finished or promise.is_accepted):
             continue
-        is_over = promise.is_finished or promise.is_accepted
-        if is_over and (run.key, run.task) not in recorded:
-            yield f"{run.key} ({promise.kind}) task {run.task} ran to its end, and is in no books"
+        recorded = {
+            task for row in usage[promise.site, promise.key] for task in range(row.first, row.stop)
+        }
+        for task in sorted(done[promise.key] - recorded):
+            yield (
+                f"{promise.key} ({promise.kind}) task {task} ran to its end, and is not in the "
+                f"books of {promise.site}"
+            )
 
 
 # --- between sites -------------------------------------------------------------------------------
