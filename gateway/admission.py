@@ -11,7 +11,7 @@ from gateway.elsewhere import Elsewhere
 from gateway.entitling import Entitling
 from gateway.events import JobSpec
 from gateway.roster import Roster
-from policies.placement import judge_all
+from policies.placement import Offer, judge_all
 from policies.tariffs import Tariff
 
 
@@ -37,8 +37,11 @@ class Admission:
         self._entitling = entitling
         self._elsewhere = elsewhere
 
-    def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
-        """Why nobody here or elsewhere ever takes work of this kind, as code and sentence."""
+    def refusal(self, spec: JobSpec, *, is_early: bool = False) -> tuple[str, str] | None:
+        """Why nobody here or elsewhere ever takes work of this kind, as code and sentence.
+
+        `is_early`: no pool that is known need be able to run it, as not all of them may be.
+        """
         barred = self._entitling.objection(spec, self._elsewhere.may_run)
         if barred is not None:
             return barred
@@ -51,6 +54,8 @@ class Admission:
         if not refusals:  # nobody has joined yet; what they will charge in is known
             unpayable = self.unpayable(spec)
             return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
+        if is_early:
+            return None
         # What there is to run in its workers know; until one has come, nobody else does.
         known = {f"pool {each.offer.pool}" for each in self._roster.workers.values()}
         lines = [
@@ -62,6 +67,16 @@ class Admission:
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+
+    def awaits_workers(self, spec: JobSpec) -> bool:
+        """Whether no worker has joined a pool of ours that may run it: nobody knows its tags."""
+        known = {offer.pool for offer in self._roster.offers.values()}
+        offers = [
+            Offer(f"pool {name}", name, {}, "", tariff.currency)
+            for name, tariff in self._tariffs.items()
+            if name not in known
+        ]
+        return any(True for _ in self._entitling.may_use(spec, offers))
 
     def is_provisional(self, spec: JobSpec) -> bool:
         """Whether work is taken though no offer that is known here can run it.

@@ -330,7 +330,8 @@ class Broker:
         if objection is not None:
             self._tell(event.client, objection)
             return
-        refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec)
+        is_early = self._is_early(event, spec, now_s)
+        refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec, is_early)
         refusal = refusal or self.spending.refusal(spec)
         before = self._history.charged(event.job)
         if before is not None and before.function not in (b"", spec.function):
@@ -398,13 +399,24 @@ class Broker:
         self._endings.end_given_up(job)
         self._finish(job, now_s)
 
-    def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
+    def _is_early(self, event: events.JobOpened, spec: JobSpec, now_s: float) -> bool:
+        """Whether a job is taken before it is known which pool can run it, and judged again.
+
+        That is so just after a start: of a job that is opened again, which was taken before, and
+        of one that a pool may run whose workers have not joined. What is sold to us was judged by
+        its quote.
+        """
+        if spec.price is not None or not self._provisional.is_early(now_s):
+            return False
+        return event.again or self.admission.awaits_workers(spec)
+
+    def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
         if self.trouble:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
-        return self.admission.refusal(spec)
+        return self.admission.refusal(spec, is_early=is_early)
 
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
         """Why a worker can't take a task of a job now, its room aside, or None."""

@@ -31,6 +31,13 @@ class Provisional:
         self._offers = offers
         self._offered = 0
         self._due_s: dict[str, float] = {}  # in this order they are judged
+        self._began_s: float | None = None
+
+    def is_early(self, now_s: float) -> bool:
+        """Whether it began so short a time ago that workers and sites may still come back."""
+        if self._began_s is None:
+            self._began_s = now_s
+        return now_s - self._began_s < SETTLE_S
 
     def take(self, job: Job, now_s: float) -> None:
         """Judge a new job again later."""
@@ -41,6 +48,7 @@ class Provisional:
 
         A job of which something has begun was rightly taken, and one that has ended is forgotten.
         """
+        self.is_early(now_s)  # time counts from the first call on
         if len(self._offers) != self._offered:
             self._offered = len(self._offers)
             self._due_s = dict.fromkeys(self._due_s, now_s + SETTLE_S)

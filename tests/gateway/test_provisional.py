@@ -1,11 +1,12 @@
 """Jobs that come before pools are known are judged again when these are."""
 
 import pytest
-from broker_support import CLIENT, WORKER, World, orders, spec, told, written
+from broker_support import CLIENT, PRICE, WORKER, World, orders, spec, told, written
 
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
+from gateway.broker import Broker
 from gateway.ledger import records
 from gateway.provisional import SETTLE_S
 
@@ -67,6 +68,45 @@ def test_what_another_site_may_run_waits_until_it_may_not(empty):
     assert not rejections(wait(empty, 5 * SETTLE_S))
     may_run = False  # its pools are known now
     assert rejections(wait(empty, 2 * SETTLE_S))
+
+
+@pytest.fixture
+def half():
+    """A site that has just started, with two pools: no worker of the other has joined."""
+    world = World(slots=0)
+    world.broker = Broker({"local": PRICE, "other": PRICE})
+    world.do(events.ClientJoined(CLIENT, "ann"))
+    world.join(WORKER)
+    return world
+
+
+def join_other(world):
+    return world.do(events.WorkerJoined(WORKER + 1, "w3", "other", 1, GPU, "3.11"))
+
+
+def test_a_job_for_a_pool_whose_workers_are_not_back_yet_waits_for_them(half):
+    assert not rejections(half.submit(1, tags=GPU))
+    assert not rejections(wait(half, SETTLE_S / 2))
+    assert orders(join_other(half))
+
+
+def test_a_job_for_a_pool_whose_workers_do_not_come_back_is_refused_then(half):
+    assert not rejections(half.submit(1, tags=GPU))
+    assert rejections(wait(half, 3 * SETTLE_S))
+
+
+def test_later_a_job_that_no_worker_there_is_can_run_is_refused_at_once(half):
+    wait(half, 2 * SETTLE_S)
+    assert rejections(half.submit(1, tags=GPU))
+
+
+def test_a_job_that_is_opened_again_after_a_restart_waits_for_its_worker():
+    world = World()
+    opened = events.JobOpened(CLIENT, "j", spec(tags=GPU), again=True)
+    assert not rejections(world.do(opened))
+    assert rejections(world.do(events.JobOpened(CLIENT, "new", spec(tags=GPU))))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    assert orders(world.join(WORKER + 1, tags=GPU))
 
 
 def test_what_can_run_here_is_not_judged_again():
