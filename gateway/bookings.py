@@ -24,6 +24,7 @@ from gateway.ledger.records import (
     Record,
     ReservationKept,
     UsageRecord,
+    is_for_its_user,
     posted,
     settled,
 )
@@ -279,13 +280,21 @@ class Bookings:
 
 
 def used_ns(store: Store, reservation: Reservation, utc_s: float) -> int:
-    """The slot time that was used of a reservation, by the books."""
+    """The slot time that was used of a reservation, by the books.
+
+    It is what was charged at its price, and what ran again for nothing: what is unused is billed.
+    """
     name = reservation.tariff_name
-    by, start_s = (Dimension.TARIFF, Dimension.STATE), min(reservation.from_s, utc_s)
+    by = Dimension.TARIFF, Dimension.STATE, Dimension.PRICE_CLASS
+    start_s = min(reservation.from_s, utc_s)
     # Whole hours are quick, and nothing has this price before.
     found = store.usage_totals(by, start_s // 3600 * 3600, None, {Dimension.TARIFF: name})
-    # What had to make room is not used.
-    return sum(each.wall_ns for each in found if each.key[1] in ("ok", "failed", "repeat"))
+    states = ((each, str(each.key[1]), str(each.key[2])) for each in found)
+    return sum(
+        each.wall_ns
+        for each, state, price_class in states
+        if state == "repeat" or is_for_its_user(state, price_class)
+    )
 
 
 def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:

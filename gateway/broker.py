@@ -582,11 +582,12 @@ class Broker:
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
         preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
-        if preempted:  # which says nothing of how long a task takes
+        if preempted:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
             job.note(now_s, text)
-        else:
-            self.durations.learn(job.spec.function, stop - first, wall_ns, site)
+        self.durations.learn(
+            *(job.spec.function, stop - first, wall_ns, site), failed=len(event.failures)
+        )
         used = self.charging.used(assignment, event, now_s)
         for record in used:
             if self.shares is not None:

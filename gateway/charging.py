@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.events import JobSpec, PricesChanged, Reported
 from gateway.jobs import Assignment
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import UsageRecord, is_for_its_user
 from gateway.outcomes import is_nothing, usage_records
 from policies.carbon import Emissions
 from policies.claims import Seats
@@ -46,13 +46,20 @@ class Charging:
         return prices.tariff_for(Wanted(site, spec.price_class, spec.tags, had_ns))
 
     def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
-        """What such a job is charged in a reservation: as it was booked, and what tags add."""
+        """What such a job is charged in a reservation: as it was booked, and what tags add.
+
+        Slots that are kept have the price of guaranteed work, also for a job of the class
+        preemptible: nothing makes it stop for others there, and what it uses is taken off the bill.
+        """
         nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
-        if prices is None:
-            return seats.tariff
-        extras, wanted = prices.prices.extras, Wanted("", spec.price_class, spec.tags)
-        public = replace(seats.tariff, step_ns=extras.step_ns)
-        return extras.tariff(public, nanos, nanos, wanted)
+        # Another site is quoted for the class that it asks for, or it does not take the quote.
+        price_class = spec.price_class if spec.path else seats.tariff.price_class
+        tariff = seats.tariff
+        if prices is not None:
+            extras = prices.prices.extras
+            public = replace(tariff, step_ns=extras.step_ns)
+            tariff = extras.tariff(public, nanos, nanos, Wanted("", "guaranteed", spec.tags))
+        return replace(tariff, price_class=price_class)
 
     def own_tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
         """What our own pools charge now for a job of our users."""
@@ -71,8 +78,9 @@ class Charging:
         return used
 
     def _count_volume(self, record: UsageRecord, now_s: float) -> None:
-        """Count what a buyer had of a pool whose price depends on that."""
+        """Count what a buyer had of a pool whose price depends on that; not what was free."""
         prices = self.prices.get(record.pool)
-        if prices is not None and prices.prices.volume and record.state != "repeat":
+        is_paid = is_for_its_user(record.state, record.price_class)
+        if prices is not None and prices.prices.volume and is_paid:
             buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
             self.volumes.add(buyer, record.wall_ns, now_s)

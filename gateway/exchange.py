@@ -47,7 +47,7 @@ from policies.decisions import Decision
 from policies.deferral import Deferral
 from policies.entitlements import Work
 from policies.market import Market
-from policies.offers import Unmet, falls_short, judge
+from policies.offers import Unmet, falls_short, judge, why_hopeless
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.ranking import lots
 
@@ -536,11 +536,11 @@ class Exchange:
         return self._judge(job.spec, decision.ask, decision.made_s, job.id)
 
     def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
-        """Why a job that begins is refused for its limits: known, and with an offer in hand.
+        """Why a job that begins is refused for its limits: with an offer in hand, or as hopeless.
 
         Of very many that come in one breath those at the end are not judged, but when planned.
         """
-        if not are_bound(spec):
+        if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
             return None
         self._looks.begin(self._now_s, len(self.market.candidates))
         ask = self._ask(spec, tasks, spec.task_s)
@@ -548,9 +548,22 @@ class Exchange:
             return None
         arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
         self.refresh(utc_s, arrived, spec.whose)
-        unmet = self._judge(spec, ask, utc_s, job)
+        unmet = self._judge(spec, ask, utc_s, job) if are_bound(spec) else None
+        if unmet is None or not unmet.offers:
+            unmet = self._hopeless(spec, ask, utc_s)
         self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
-        return unmet if unmet is not None and unmet.offers else None
+        return unmet
+
+    def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: float) -> Unmet | None:
+        """Why no task of a job can ever be paid for, by its client's own word of their length.
+
+        While a site that it may go to has not shown its pools, that is not known.
+        """
+        if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
+            return None
+        one = replace(ask, tasks=1, deferrable=False)
+        why = why_hopeless(place(one, self.market, self.house, utc_s, lots(""), {}))
+        return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
 
     def explain_unmet(
         self, spec: JobSpec, decision: Decision, chance: str

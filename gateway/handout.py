@@ -143,7 +143,7 @@ class Handout:
         """
         if len(self._functions) > FUNCTIONS_LOOKED_AT:
             return 0.0, inf
-        known = [self.durations.of(each) for each in self._functions]
+        known = [self.durations.pace(each) for each in self._functions]
         found = [inf if each is None else each for each in known]
         if self._ready_counted or self._alone:
             found.append(inf)
@@ -228,7 +228,7 @@ class Handout:
         queue.file(job)
 
     def _measured_s(self, job: Job) -> float | None:
-        return self.durations.of(job.spec.function)
+        return self.durations.pace(job.spec.function)
 
     def hold_back(self, event: JobHeld, job: Job | None) -> None:
         """Note whether a contract may have tasks of a job, which may be yet to come.
@@ -255,7 +255,7 @@ class Handout:
         if dispatch.is_full(worker) and not is_late:
             return False
         for job in self._candidates(worker):
-            task_s = self.durations.of(job.spec.function)
+            task_s = self.durations.pace(job.spec.function)
             tasks = dispatch.room(job, worker, task_s)
             waits = tasks <= 0
             if waits and not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
@@ -322,7 +322,7 @@ class Handout:
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
         """Whether a job would have tasks for a worker that fits it, if so many slots were free."""
-        task_s = self.durations.of(job.spec.function)
+        task_s = self.durations.pace(job.spec.function)
         return (
             self._is_heard(job)
             and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s, slots)
@@ -348,7 +348,7 @@ class Handout:
 
         Of those that are queued ahead as many as it should hold: they are soon done.
         """
-        task_s = self.durations.of(job.spec.function)
+        task_s = self.durations.pace(job.spec.function)
         if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
             return tasks
         others = (
@@ -358,7 +358,7 @@ class Handout:
         return shares.turn(job, others, task_s, tasks)
 
     def _has_turn(self, job: Job, worker: Worker, now_s: float) -> bool:
-        task_s = self.durations.of(job.spec.function)
+        task_s = self.durations.pace(job.spec.function)
         has_room = dispatch.room(job, worker, task_s) > 0
         return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
 
@@ -374,11 +374,11 @@ class Handout:
         job = assignment.job
         if self._shares is not None and job.leaf is not first.leaf:
             return self._shares.is_ahead(first, assignment)
-        return rank < self._order(job, self.durations.of(job.spec.function))
+        return rank < self._order(job, self.durations.pace(job.spec.function))
 
     def _task_s(self, job: Job) -> float:
         """How long a task of it is expected to take; 0 where nobody can tell."""
-        return dispatch.known_s(job, self.durations.of(job.spec.function)) or 0.0
+        return dispatch.known_s(job, self.durations.pace(job.spec.function)) or 0.0
 
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         if job.places is not None:
@@ -483,7 +483,7 @@ class Handout:
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
-            task_s = self.durations.of(job.spec.function)
+            task_s = self.durations.pace(job.spec.function)
             if self._is_shut(job, worker, task_s, now_s):
                 return False  # it would go back, and be asked for again
             if not job.purses:

@@ -10,6 +10,7 @@ from typing import Final
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.events import PricesChanged
+from gateway.ledger.records import is_for_its_user
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from policies.pricelist import PriceList, PriceNow
@@ -66,15 +67,18 @@ class Prices:
         self._due_s = 0.0
 
     def had_ns(self, store: Store, utc_s: float) -> Mapping[Buyer, int]:
-        """The slot time that each buyer has had of a pool with volume prices this month."""
+        """The slot time that each buyer has paid for of a pool with volume prices this month."""
         pools = {name for name, prices in self._lists.items() if prices.volume}
         if not pools:
             return {}
-        by = (Dimension.POOL, Dimension.ORIGIN, Dimension.USER, Dimension.STATE)
+        by = (
+            *(Dimension.POOL, Dimension.ORIGIN, Dimension.USER),
+            *(Dimension.STATE, Dimension.PRICE_CLASS),
+        )
         found: dict[Buyer, int] = {}
         for total in store.usage_totals(by, month_start_s(utc_s)):
-            pool, origin, user, state = map(str, total.key)
-            if pool in pools and state != "repeat":
+            pool, origin, user, *how = map(str, total.key)
+            if pool in pools and is_for_its_user(*how):
                 buyer = Buyer(pool, origin, "" if origin else user)
                 found[buyer] = found.get(buyer, 0) + total.wall_ns
         return found

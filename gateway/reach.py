@@ -81,9 +81,7 @@ class Reach:
         """Whether some other site may be able to run this, now or later."""
         terms = self.terms(spec)
         return (
-            any(self._able(terms))
-            or bool(self.relays(spec, terms))
-            or self._is_unheard(spec, terms)
+            any(self._able(terms)) or bool(self.relays(spec, terms)) or self.is_unheard(spec, terms)
         )
 
     def may_be_made(self, job: Job) -> bool:
@@ -101,7 +99,7 @@ class Reach:
     def _others(self) -> Iterator[Candidate]:
         return (each for each in self._market.candidates if not each.is_own)
 
-    def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
+    def is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
         """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
         if spec.hops_left < 1:
             return False

@@ -33,7 +33,8 @@ OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
 SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
 _ANSWERS: Final = (coallocation.REFUSED, SETTLED)
-ASK_BILL_S: Final = 30.0
+ASK_BILL_S: Final = 1.0  # until it is asked for a second time, then twice as long, up to:
+ASK_BILL_MAX_S: Final = 30.0
 AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in what it bills
 TIME_MS_MAX: Final = 253_402_300_799_000
 SLOTS_MAX: Final = 10**8
@@ -132,6 +133,7 @@ class Whole:
     steps: dict[str, int] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     asked_bill_s: float = 0.0
+    bills_asked: int = 0  # how often, since a part of it was over
 
     @property
     def by(self) -> Whose:
@@ -276,12 +278,19 @@ class Buying:
 
     def _ask_bills(self, whole: Whole, now_s: float, utc_s: float) -> Iterator[Effect]:
         """Ask for the bills of parts whose time is over, or that were given back."""
-        was_booked = bool(whole.steps)
-        for site, part in whole.parts.items():
-            is_over = utc_s >= part.until_s or whole.machine.phase is Phase.RELEASED
-            if was_booked and is_over and site not in (self._site, *whole.ended):
-                whole.asked_bill_s = now_s + ASK_BILL_S
-                yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
+        awaited = [
+            (site, part)
+            for site, part in whole.parts.items()
+            if (utc_s >= part.until_s or whole.machine.phase is Phase.RELEASED)
+            and site not in (self._site, *whole.ended)
+        ]
+        if not whole.steps or not awaited:
+            return
+        # Its seller may be about to bill it: the last task has to end first.
+        wait_s = min(ASK_BILL_MAX_S, ASK_BILL_S * 2.0 ** min(whole.bills_asked, 10))
+        whole.bills_asked, whole.asked_bill_s = whole.bills_asked + 1, now_s + wait_s
+        for site, part in awaited:
+            yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
 
     def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: float) -> Iterator[Effect]:
         """A site says that a part is over: what it bills must be what was agreed on.

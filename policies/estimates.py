@@ -217,15 +217,25 @@ def affords(ask: Ask, candidate: Candidate) -> bool:
     """Whether a budget may pay for one task there, at the lowest price that it shows."""
     if ask.budget_nanos is None or ask.task_s is None:
         return True
+    return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
+
+
+def least_nanos(ask: Ask, candidate: Candidate) -> int:
+    """What one task would cost there, at the lowest price that it shows."""
+    return cost_nanos(*_least(ask, candidate, ask.task_s or 0.0))
+
+
+def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
+    """The lowest price that it shows for a slot-hour of a job, and how long a task takes, in ns."""
     prices = [span.price_nanos for span in candidate.spans]
     if candidate.price_change is not None:
         prices.append(candidate.price_change.price_nanos)
-    task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
+    task_s = ask.task_s_at.get(candidate.key[0], known_s)
     task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
     price_nanos = min(prices, default=0)
     if candidate.extras is not None:
         price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
-    return pays_for_one(ask.budget_nanos, price_nanos, task_ns)
+    return price_nanos, task_ns
 
 
 def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:

@@ -9,7 +9,8 @@ counts more within the limits is the objective's to say, there as always.
 
 Only what is known refuses. Nothing is judged while the length of a task is unknown; pools that are
 shut, full of others' work, or not heard of lately count as they are; and where no offer can be
-named, nobody is refused: who comes later may have room.
+named, only what is hopeless is refused: at every pool that is known one task costs more than the
+whole job may. Anything else may be done by a pool that has room later.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from federation.reasons import NEVER, Reason
 from policies.asks import CHEAPEST, FASTEST, Ask, House
 from policies.brokering import Rest, place
 from policies.decisions import Decision
+from policies.estimates import affords, least_nanos
 from policies.market import Market
 from policies.ranking import Chance
 
@@ -46,6 +48,7 @@ class Unmet:
     short: int
     reason: Reason
     offers: tuple[Offer, ...]
+    why: str = ""  # no task of it can be done at all, for this reason
 
     @property
     def text(self) -> str:
@@ -64,6 +67,8 @@ class Unmet:
             fitting = ask.tasks - self.short
             could = f"; {fitting:,} of them could" if fitting else "; none of them could"
         found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"
+        if self.why:
+            found = f"{found}: {self.why}"
         if not self.offers:
             return found
         return f"{found}. {them} can {'; or '.join(offer.text for offer in self.offers)}"
@@ -103,6 +108,25 @@ def judge(
     later, dearer = _later(question), _dearer(question)
     offers = tuple(offer for offer in (later, dearer) if offer is not None)
     return Unmet(ask, *_short(found), offers)
+
+
+def why_hopeless(one: Decision) -> str:
+    """Why a cost limit pays for no task at any pool that is known; empty where it may.
+
+    What could run it, now or later, would cost more by each price that it shows, also by those
+    of later hours: so this stays true whoever has room, and however many slots there will be.
+
+    Args:
+        one: the plan of a single task.
+    """
+    if one.plan is not None or one.ask.budget_nanos is None or one.ask.task_s is None:
+        return ""
+    hopes = [found for found, refusal in one.refused if refusal.reason not in NEVER]
+    if not hopes or any(affords(one.ask, each) for each in hopes):
+        return ""
+    cheapest = min(hopes, key=lambda each: least_nanos(one.ask, each))
+    cost = format_money(least_nanos(one.ask, cheapest), cheapest.advert.currency)
+    return f"one task costs {cost} at {'/'.join(cheapest.key)}, where it is cheapest"
 
 
 def falls_short(decision: Decision) -> bool:

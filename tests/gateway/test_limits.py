@@ -82,12 +82,45 @@ def test_what_can_not_keep_both_is_refused_with_offers_and_taken_by_either(town)
         bound(2 * HOUR_S, 0, tasks=40),  # nobody knows how long it takes
         bound(11 * HOUR_S, slot_hours(41, CHEAP), task_s=HOUR_S, tasks=40),
         {**bound(2 * HOUR_S, None, task_s=HOUR_S, tasks=400), "currency": None},  # one limit
-        {**bound(0, 1, task_s=HOUR_S, tasks=400), "wishes": Wishes()},
-        bound(1.0, 1, task_s=HOUR_S, tasks=40),  # not for more time alone, nor for money
+        {**bound(0, CHEAP, task_s=HOUR_S, tasks=400), "wishes": Wishes()},
+        # Not for more time alone, nor for money; but for one task there is enough of that.
+        bound(1.0, CHEAP, task_s=HOUR_S, tasks=40),
     ],
 )
 def test_what_may_be_kept_or_is_not_known_is_not_refused(town, limits):
     assert opened(town.sites["london"], **limits) is None
+
+
+HOPELESS = "60 tasks of 600 s can't all be done {}for 0.00001 USD; none of them could: one task "
+
+
+@pytest.mark.parametrize("deadline_s", [None, HOUR_S])
+def test_what_pays_for_no_task_anywhere_is_refused_at_once_with_the_figure(deadline_s):
+    """Also where nobody could do all of it in time, and there is no offer."""
+    made = Town()
+    london = made.build("london", CHEAP, 4)
+    limits = bound(deadline_s or 0.0, 10_000, task_s=600.0, tasks=60)
+    if deadline_s is None:
+        limits["wishes"] = Wishes()
+    refused = opened(london, **limits)
+    by = "by 1970-01-12 14:46:40 UTC " if deadline_s else ""
+    found = f"{HOPELESS.format(by)}costs 0.001666667 USD at london/local, where it is cheapest"
+    assert refused is not None
+    assert (refused.code, refused.reason) == ("limits-unmet", found)
+    assert refused.details == {"offers": []}
+    # One task of it can be paid for, though not all: what can't be is said as it goes on.
+    assert opened(london, job="k", **(limits | {"max_cost_nanos": 1_666_667})) is refused
+
+
+def test_what_a_site_that_is_not_heard_of_yet_may_do_for_less_is_not_hopeless():
+    made = Town()
+    london = made.build("london", DEAR, 4)
+    made.build("paris", CHEAP, 4)
+    limits = bound(HOUR_S, 10**7, task_s=600.0, tasks=60)
+    assert opened(london, **limits) is None
+    made.show()
+    assert opened(london, job="k", **limits) is None  # Paris would do six of them
+    assert opened(london, job="l", **(limits | {"max_cost_nanos": 1000})) is not None
 
 
 def test_what_was_measured_judges_and_a_user_s_word_before_it(town):

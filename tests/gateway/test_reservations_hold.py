@@ -1,6 +1,7 @@
 """A broker whose pool has reservations: who has the slots, what may begin before, what is paid."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from windows_support import NOON, RISK, World, assigned, orders, spec
@@ -8,13 +9,17 @@ from windows_support import NOON, RISK, World, assigned, orders, spec
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
+from gateway.bookings import used_ns
 from gateway.effects import Write
 from gateway.ledger.records import UsageRecord
-from policies.claims import Amount, Claim, Claims
+from gateway.ledger.rows import UsageTotal
+from policies.claims import Amount, Claim, Claims, Seats
 from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
 from policies.parties import Whose, read_party
+from policies.pricelist import PriceList
 from policies.reservations import Reservation, ReservationRules, State, overlay
+from policies.tariffs import Extras, Tariff
 from policies.windows import EVERYBODY, Plan, Window, rules_at
 
 HOUR_S = 3600.0
@@ -88,6 +93,47 @@ def test_what_runs_in_it_is_charged_as_it_was_booked():
     effects = world.report(order, wall_s=1800.0)
     [used] = [e.record for e in effects if isinstance(e, Write) and type(e.record) is UsageRecord]
     assert (used.tariff, used.cost_nanos) == ("reservation r1", 3_600_000_000)
+
+
+def test_what_runs_in_it_pays_for_kept_slots_whatever_its_class():
+    """A preemptible job has slots that nobody takes from it, at the price of such slots."""
+    made = reservation(slots=4)
+    world = Reserved(made)
+    prices_now = PriceList(3_600_000_000, "USD", "v", extras=Extras(preemptible=333_333)).at(NOON)
+    world.do(events.PricesChanged({"fast": prices_now}))
+    world.pass_to(NOON + HOUR_S)
+    [order] = orders(world.submit("hers", 1, price_class="preemptible"))
+    world.now_s += 1800.0
+    effects = world.report(order, wall_s=1800.0)
+    [used] = [e.record for e in effects if isinstance(e, Write) and type(e.record) is UsageRecord]
+    assert (used.tariff, used.price_class) == ("reservation r1", "guaranteed")
+    assert (used.cost_nanos, used.list_cost_nanos) == (3_600_000_000, 3_600_000_000)
+    # Used and unused together come to the whole price, to the nano-unit.
+    assert used.cost_nanos + made.bill_nanos(used.wall_ns) == made.total_nanos
+
+
+def test_another_sites_work_in_it_has_its_class_and_that_price():
+    world = Reserved(reservation())
+    tariff = Tariff(7_200_000_000, "USD", "reservation r1")
+    kept = Seats(read_party("user:ann"), 3, tariff)
+    asked = spec(site="paris", price_class="preemptible", price=None)
+    quoted = world.broker.charging.tariff_in("fast", kept, asked)
+    assert (quoted.price_nanos, quoted.price_class) == (7_200_000_000, "preemptible")
+
+
+def test_what_was_paid_at_its_price_is_used_and_nothing_else():
+    totals = [
+        UsageTotal(
+            ("reservation r1", state, price_class), "USD", 1, 0, 1, wall_ns, 0, 0, 0, 0, 0, 0
+        )
+        for state, price_class, wall_ns in (
+            *(("ok", "guaranteed", 1), ("failed", "guaranteed", 10), ("repeat", "guaranteed", 100)),
+            *(("preempted", "guaranteed", 1000), ("preempted", "preemptible", 10_000)),
+            ("void", "preemptible", 100_000),
+        )
+    ]
+    store = SimpleNamespace(usage_totals=lambda *_: totals)
+    assert used_ns(store, reservation(), NOON) == 10_111
 
 
 def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():

@@ -231,6 +231,23 @@ def test_what_was_not_used_is_booked_by_both_and_paid(world):
     assert world.sites["london"].buying.wholes == {}
 
 
+def test_a_bill_that_was_not_ready_at_the_end_is_asked_for_again_a_moment_later(world):
+    """Its seller makes it once the last task has ended, which may be seconds after the end."""
+    world.begin(["paris"])
+    world.run()
+    world.now_s += 7200.0
+    for by_s in (0.0, 1.0, 2.0):  # when it is over, and 1 s and 3 s after that
+        paris = world.sites["paris"]
+        held, paris.bookings._look_at_end = paris.bookings._look_at_end, lambda *_: None
+        world.tick(by_s)
+        world.run()
+        paris.bookings._look_at_end = held
+        assert [row.state for row in world.sites["london"].rows.values()] == ["booked"]
+    world.tick(4.0)
+    world.run()
+    assert [row.state for row in world.sites["london"].rows.values()] == ["ended"]
+
+
 def test_what_its_user_gives_back_is_billed_by_each_sites_rule(world):
     whole = world.begin(["paris", "london"])
     world.run()

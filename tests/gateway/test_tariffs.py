@@ -124,6 +124,34 @@ def test_volume_counts_on_and_makes_it_cheaper(alone):
     assert [each.cost_nanos for each in usage(london)] == [10**7, 5 * 10**6]
 
 
+def preempted(site, wall_ns):
+    """Let the worker say that its task was stopped to make room."""
+    [order] = site.at_work[1]
+    site.at_work[1].clear()
+    stopped = [[0, "preempted", "to make room", b""]]
+    used = ([b""], stopped, [], wall_ns, wall_ns)
+    site.do(events.Reported(1, order.assignment, order.first, *used))
+
+
+@pytest.mark.parametrize(
+    ("price_class", "price"), [("guaranteed", 36 * 10**9), ("preemptible", 9 * 10**9)]
+)
+def test_time_that_nobody_paid_for_earns_no_discount(alone, price_class, price):
+    """What was stopped to make room costs nothing, but for those who pay less for that."""
+    town, london = alone
+    tier = Tier(1, Adjustment(factor=500_000))
+    extras = Extras(preemptible=500_000)
+    charge(london, PriceList(36 * 10**9, "USD", "v", volume=(tier,), extras=extras))
+    london.submit(1, price_class=price_class)
+    town.now_s += 3700.0
+    preempted(london, HOUR_NS)
+    town.now_s += 2.0
+    london.work(task_s=1.0)
+    first, second = usage(london)
+    assert (first.state, first.wall_ns) == ("preempted", HOUR_NS)
+    assert second.price_nanos == price
+
+
 @pytest.mark.parametrize(
     ("price", "extras", "one"),
     [
@@ -502,12 +530,13 @@ class Books:
     def usage_totals(self, by, start_s, *_):
         assert start_s == 0.0
         rows = [("local", "paris", "ann@paris", "ok"), ("local", "paris", "bob@paris", "failed")]
+        rows += [("local", "paris", "bob@paris", "preempted"), ("local", "", "ann", "void")]
         rows += [
             ("local", "", "ann", "ok"),
             ("local", "", "ann", "repeat"),
             ("other", "", "x", "ok"),
         ]
-        return [UsageTotal(row, "USD", 1, 0, 1, 10, 0, 0) for row in rows]
+        return [UsageTotal((*row, "guaranteed"), "USD", 1, 0, 1, 10, 0, 0) for row in rows]
 
 
 def test_what_was_bought_this_month_is_read_from_the_books():
