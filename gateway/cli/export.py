@@ -100,7 +100,7 @@ def focus(
     """FOCUS 1.2 (FinOps): what usage cost, by the hour, with corrections."""
     if parquet and out is None:
         raise click.UsageError("--parquet needs --out FILE")
-    hours = reading.hours(connection, *period.hours)
+    hours = reading.priced_hours(connection, *period.hours)
     corrections = reading.corrections(connection, period.start_s, period.end_s)
     rows: Iterator[Row] = charges(site, hours, corrections)
     if out is not None and parquet:

@@ -1,8 +1,10 @@
 """FOCUS 1.2: what usage cost, one row for each hour and key of `usage_hours`. Pure.
 
-Costs are exact: a row's are those of the books, to the nano-unit, and so are their sums. Unit
-prices are what a row's cost comes to for a unit, because an hour may have several prices, minimum
-charges and roundings in it: a price times its quantity is the cost again to the nano-unit.
+Costs are exact: a row's are those of the books, to the nano-unit, and so are their sums. Where an
+hour has one price, that is the unit price, and the quantity is the time that was charged for: with
+the whole steps, minimum charges and roundings that the cost has in it. Where there are several,
+unit prices are what the cost comes to for a slot-hour. A price times its quantity is the cost again
+to the nano-unit.
 """
 
 import json
@@ -157,8 +159,16 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     if by_time:
         quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
     sign = -1 if charge.is_correction else 1
-    price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
-    list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
+    if by_time and hour.price_nanos and hour.cost_nanos:
+        # What is left of the rounding is far below half a nano-unit of the product.
+        quantity = (hour.cost_nanos * 10**PLACES + hour.price_nanos // 2) // hour.price_nanos
+        price = decimal(hour.price_nanos, 10**9, 9)
+        list_price = price
+        if hour.list_cost_nanos != hour.cost_nanos:
+            list_price = decimal(hour.list_cost_nanos * 10 ** (PLACES - 9), quantity, PLACES)
+    else:
+        price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
+        list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
     return {
         "BilledCost": cost,
         "ContractedCost": cost,

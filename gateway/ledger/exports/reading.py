@@ -2,9 +2,10 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from gateway.ledger.database import streamed
 from gateway.ledger.exact import joined
@@ -51,6 +52,31 @@ def hours(
     with closing(streamed(connection, query)) as rows:
         for row in rows:
             yield Hour(*row[:_HOUR_HEAD], *joined(row[_HOUR_HEAD:]))
+
+
+def priced_hours(
+    connection: Connection, start: int | None = None, end: int | None = None
+) -> Generator[Hour]:
+    """Yield the same, each with the price that all of its runs had, if that is one."""
+    keys = [usage.c[name] for name in SUMMED_BY]
+    least, most = func.min(usage.c.price_nanos), func.max(usage.c.price_nanos)
+    query = _within(select(*keys, least, most), usage.c.hour, start, end)
+    query = query.group_by(*keys).order_by(*keys)
+    with (
+        closing(hours(connection, start, end)) as found,
+        closing(streamed(connection, query)) as rows,
+    ):
+        # Every hour has runs, and both come in the order of their keys. Where books were changed by
+        # hand that may not hold: then prices are unknown from there on.
+        priced = map(tuple, rows)
+        row = next(priced, None)
+        for hour in found:
+            if row is None or row[:-2] != tuple(getattr(hour, name) for name in SUMMED_BY):
+                yield hour
+                continue
+            lowest, highest = row[-2:]
+            yield replace(hour, price_nanos=lowest if lowest == highest else None)
+            row = next(priced, None)
 
 
 def runs(

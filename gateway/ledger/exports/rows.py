@@ -15,6 +15,7 @@ class Hour:
         origin: the site that sent it; empty: its user is ours.
         footprint: what is known of its emissions: "carbon", "energy" alone, or nothing.
         records: how many runs.
+        price_nanos: of a slot-hour, where all of them had one price; None: several, or unknown.
     """
 
     hour: int
@@ -42,6 +43,7 @@ class Hour:
     energy_uj: int
     carbon_ng: int
     embodied_ng: int
+    price_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,43 @@ def test_slot_time_that_is_too_short_for_a_price_an_hour_is_priced_by_the_run():
     assert row["ContractedUnitPrice"] == "0.0000000025"
 
 
+@pytest.mark.parametrize(
+    ("wall_ns", "cost_nanos", "quantity"),
+    [
+        (3_000_000_000, 33_333, "0.000833325"),  # rounded down, in two runs
+        (3_000_000_000, 33_334, "0.00083335"),
+        (10**6, 246_914, "0.00617285"),  # a minimum, of each of two tasks
+    ],
+)
+def test_the_price_of_an_hour_is_that_of_the_tariff(wall_ns, cost_nanos, quantity):
+    found = hour(
+        wall_ns=wall_ns,
+        cost_nanos=cost_nanos,
+        list_cost_nanos=cost_nanos,
+        price_nanos=40_000_000,
+    )
+    [row] = rows(found)
+    assert row["ListUnitPrice"] == row["ContractedUnitPrice"] == "0.04"
+    assert row["PricingCurrencyListUnitPrice"] == "0.04"
+    assert (row["PricingQuantity"], row["PricingUnit"]) == (quantity, "Slot-Hours")
+    assert problems(exported(found)) == []
+
+
+def test_who_has_a_contract_has_its_price_as_it_is():
+    found = hour(cost_nanos=26_667, list_cost_nanos=33_333, price_nanos=32_000_000)
+    [row] = rows(found)
+    assert row["ContractedUnitPrice"] == "0.032"
+    assert abs(Decimal(row["ListUnitPrice"]) - Decimal("0.04")) < Decimal("0.000001")
+    assert problems(exported(found)) == []
+
+
+def test_what_cost_nothing_has_the_price_of_nothing():
+    found = hour(state="repeat", cost_nanos=0, list_cost_nanos=0, price_nanos=40_000_000)
+    [row] = rows(found)
+    assert (row["ContractedUnitPrice"], row["PricingQuantity"]) == ("0", "0.000833333333333333")
+    assert problems(exported(found)) == []
+
+
 def test_what_is_taken_back_in_its_month_is_a_negative_charge():
     [row] = rows(correction())
     assert row["BilledCost"] == row["EffectiveCost"] == row["ListCost"] == "-0.000016667"

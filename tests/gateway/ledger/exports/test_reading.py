@@ -123,6 +123,23 @@ def test_what_is_taken_back_between_sites_is_taken_off(books, commit):
     assert (sold.amount_nanos, sold.corrected_at_s, sold.at_s) == (400, END_S, END_S + 60)
 
 
+def test_an_hour_has_its_price_where_all_its_runs_had_one(url, commit, usage):
+    store = SqlStore(url)
+    commit(
+        store,
+        usage(job="a", price_nanos=40_000_000),
+        usage(job="b", price_nanos=40_000_000),
+        usage(job="c", name="other", price_nanos=40_000_000),
+        usage(job="d", name="other", price_nanos=50_000_000),
+    )
+    store.close()
+    with reader(url) as connection:
+        found = {each.name: each.price_nanos for each in reading.priced_hours(connection)}
+        [other] = [each for each in reading.hours(connection) if each.name == "other"]
+    assert found == {usage().name: 40_000_000, "other": None}
+    assert other.records == 2
+
+
 def test_what_a_buyer_has_voided_is_taken_off(books, commit):
     with reader(books) as connection:
         before = billed(connection)
