@@ -45,6 +45,7 @@ class Scope(StrEnum):
     REPORT = "report"
     ADMIN = "admin"
     WORK = "work"  # join as a worker
+    AUDIT = "audit"  # see the rows of all users, and change nothing
 
 
 # What the token of another site can be good for.

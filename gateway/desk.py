@@ -35,12 +35,14 @@ from gateway.knobs import ConfigError, KnobError, number
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
-from gateway.ledger.rows import Dimension
+from gateway.ledger.rows import Dimension, JobRow
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
 from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
+from gateway.rights import ALL_USERS, Asker, Denied, asker_of, right_to
 from gateway.terms import STORED_BYTES_MAX
+from policies.parties import Party
 from policies.reservations import CantReserve
 
 if TYPE_CHECKING:
@@ -56,13 +58,12 @@ _SPAN: Final = ("start_s", "end_s")
 TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
-        **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
-        "budgets": (),
+        **dict.fromkeys(("status", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        **dict.fromkeys(("workers", "budgets", "shares"), (ALL_USERS,)),
         "write_off": ("name", "site"),
-        "shares": (),
         "scale": (),
         "probe_pool": ("pool", "tag", "wait_s"),
-        "jobs": ("limit",),
+        "jobs": ("limit", ALL_USERS),
         "job": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
         "forget": ("job",),
@@ -71,9 +72,9 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "reload": ("dry_run",),
         "can": ("user", "project", "group", "site", "pool", "at_s"),
         "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),
-        "reservations": ("all",),
+        "reservations": ("all", ALL_USERS),
         "unreserve": ("reservation",),
-        "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
+        "report": ("kind", "by", "where", *_SPAN, "static_price", "whose", ALL_USERS),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
         "deliveries": ("site", "contract", "state", *_SPAN),
@@ -105,7 +106,7 @@ class Desk:
         self._site = site
         self._under_way: Counter[int] = Counter()  # questions, by guest
         self._reloading = trio.Lock()
-        self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
+        self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
             "job": self._job,
@@ -169,7 +170,7 @@ class Desk:
     async def _answer(self, guest: Guest, ask: Ask) -> Answer:
         try:
             return Answer(ask.request, "", "", await self._find(guest, ask))
-        except BadQuestion as error:
+        except (BadQuestion, Denied) as error:
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
             # A page of the database that can't be read is no reason to stop all work.
@@ -184,21 +185,25 @@ class Desk:
         return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
+        right = right_to(ask.verb)
         _check_known(ask)
+        held = self._site.reception.pass_of(guest)
+        asker = asker_of(guest, held.token if held is not None else None, right, ask.details)
+        if right.at_home:
+            _check_home(guest, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
-            return await verb(guest, ask.details)
+            return await verb(asker, ask.details)
         if ask.verb in orders.VERBS:
-            return await self._order(guest, ask)
+            return await self._order(ask)
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
-            return await self._about_books(guest, ask)
+            return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
 
-    async def _order(self, guest: Guest, ask: Ask) -> Any:
-        """Something about keys and trust: for who can reach our own socket."""
+    async def _order(self, ask: Ask) -> Any:
+        """Something about keys and trust."""
         peers = self._site.peers
-        _check_home(guest, ask.verb)
         if peers is None:
             raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
         try:
@@ -206,29 +211,27 @@ class Desk:
         except GridError as error:
             raise BadQuestion(str(error)) from None
 
-    async def _about_books(self, guest: Guest, ask: Ask) -> Any:
-        """What sites owe each other; what changes it is for who can reach our own socket."""
-        if ask.verb in books_desk.ORDERS:
-            _check_home(guest, ask.verb)
+    async def _about_books(self, ask: Ask) -> Any:
+        """What sites owe each other."""
         verb = books_desk.QUESTIONS.get(ask.verb) or books_desk.ORDERS[ask.verb]
         try:
             return await verb(self._site, ask.details)
         except (books_desk.BadBooksQuestion, NoSuchEntry) as error:
             raise BadQuestion(str(error)) from None
 
-    async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _status(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
         return views.status(site.broker, site.config.name, site.addresses, clients)
 
-    async def _jobs(self, _guest: Guest, details: dict[str, Any]) -> Any:
+    async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)
-        rows = await self._site.read(self._site.store.jobs, limit)
+        rows = await self._site.read(self._stored_jobs, asker, limit)
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         now_s = self._site.surroundings.utc_s()
         # One client may have 50,000: the latest alone are shown.
-        others = (job for name, job in live.items() if name not in seen)
+        others = (job for name, job in live.items() if name not in seen and _sees(asker, job))
         latest = nlargest(limit, others, key=lambda job: job.opened_s)
         unseen = [self._live(job, now_s) for job in latest]
         shown = [
@@ -237,6 +240,12 @@ class Desk:
         ]
         return views.latest(unseen + shown, limit)
 
+    def _stored_jobs(self, asker: Asker, limit: int) -> list[JobRow]:
+        """The latest jobs that an asker sees, of each project as many as are asked for."""
+        user = None if asker.sees_all else asker.user
+        projects = [None] if asker.projects is None else sorted(asker.projects)
+        return [row for each in projects for row in self._site.store.jobs(limit, user, each)]
+
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
@@ -244,21 +253,21 @@ class Desk:
             view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 
-    async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
+    async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
         job = self._site.broker.jobs.get(name)
-        if job is not None:
+        if job is not None and _may_see(asker, job):
             now_s = self._site.surroundings.utc_s()
             view = views.live_job(job, now_s) | {"notes": views.notes(job)}
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
             return view
         row = await self._site.read(self._site.store.job, name)
-        if row is None:
+        if job is not None or row is None or not asker.may_see(row.user, row.project):
             raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row)
 
-    async def _results(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
         name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
         limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
@@ -277,7 +286,7 @@ class Desk:
                 row = await self._site.read(store.job, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
-            if row.user != guest.user:
+            if row.user != asker.user:
                 raise BadQuestion(f"job {name!r} is somebody else's", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
@@ -285,7 +294,7 @@ class Desk:
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
-            if is_next or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
+            if is_next or ended or left_s <= 0 or asker.handle not in self._site.lobby.guests:
                 return {
                     "outcomes": _bounded(kept) if is_next else [],
                     "ended": ended,
@@ -294,30 +303,42 @@ class Desk:
                 }
             await self._site.wait_for_results(more, left_s)
 
-    async def _forget(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Drop the results of a job of this guest's that has ended; its row and its cost stay."""
         name = _text(details, "job")
         if name in self._site.broker.jobs:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
         row = await self._site.read(self._site.store.job, name)
-        if row is None or row.user != guest.user:
+        if row is None or row.user != asker.user:
             raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
         await self._site.forget([name])
         return {"job": name, "forgotten": True}
 
-    async def _workers(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         return [
             views.worker_view(
-                worker, site.uptime_s(site.lobby.guests[handle]), site.pulses.get(handle, [])
+                worker,
+                site.uptime_s(site.lobby.guests[handle]),
+                [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
             )
             for handle, worker in site.broker.workers.items()
             if handle in site.lobby.guests
         ]
 
-    async def _reload(self, guest: Guest, details: dict[str, Any]) -> Any:
+    def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:
+        """What a slot does; whose job it runs is told to those who see that job."""
+        name = slot.get("job")
+        job = self._site.broker.jobs.get(name) if isinstance(name, str) else None
+        is_shown = asker.sees_all and asker.projects is None
+        if not name or is_shown:
+            return slot
+        if job is not None and _sees(asker, job):
+            return slot
+        return slot | {"job": "", "task": None}
+
+    async def _reload(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """Read our file again, and go on by it; with `dry_run` only say what would change."""
-        _check_home(guest, "reload")
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
@@ -342,9 +363,8 @@ class Desk:
         warnings = can.unknown_users(change.config.entitlements, known)
         return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
 
-    async def _can(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _can(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """What somebody may do here, by which rule of which file; and what is used now."""
-        _check_home(guest, "can")
         site = self._site
         entitling = site.broker.entitling
         utc_s = site.surroundings.utc_s()
@@ -365,7 +385,7 @@ class Desk:
         here = (guest.user for guest in self._site.lobby.guests.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
-    async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
+    async def _drain(self, _asker: Asker, details: dict[str, Any]) -> Any:
         on, name = details.get("on", True) is True, details.get("worker", "")
         if not name:
             self._site.expect(events.DrainAsked(0, on))
@@ -379,36 +399,41 @@ class Desk:
             self._site.expect(events.DrainAsked(handle, on))
         return {"worker": name, "workers": len(handles), "draining": on}
 
-    async def _sites(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)
 
-    async def _pools(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _pools(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.pools(self._site)
 
-    async def _deals(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _deals(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return await federation_desk.deals(self._site)
 
-    async def _explain(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
         try:
-            return await federation_desk.explain(self._site, details, guest.user)
+            return await federation_desk.explain(self._site, details, asker)
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None
 
-    async def _shares(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker
         if broker.shares is None:
             raise BadQuestion(
                 "slots are not shared out here: there is no [fair_share] in the configuration"
             )
-        return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
+        utc_s = self._site.surroundings.utc_s()
+        return views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 
-    async def _scale(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:
+        """Whether a rule about a party is shown to an asker."""
+        group = self._site.config.groups.get(asker.user, "")
+        return lambda party: asker.concerns(party, group)
+
+    async def _scale(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         """How the pools stand whose workers grids start."""
         return {"pools": [keeper.view() for keeper in self._site.keepers]}
 
-    async def _probe_pool(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _probe_pool(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """Look whether a pool's grid works, and start a pilot that carries a tag of its own."""
-        _check_home(guest, "pool test")
         name = details.get("pool", "")
         for pool in self._site.config.pools:
             if pool.name == name and pool.is_delegated:
@@ -424,48 +449,46 @@ class Desk:
             raise BadQuestion(str(error)) from None
         return await found[0].probe(tags, wait_s)
 
-    async def _reserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _reserve(self, asker: Asker, details: dict[str, Any]) -> Any:
         try:
-            return await reservation_desk.reserve(self._site, guest, details)
+            return await reservation_desk.reserve(self._site, asker, details)
         except CantReserve as error:
             raise BadQuestion(str(error)) from None
 
-    async def _reservations(self, guest: Guest, details: dict[str, Any]) -> Any:
-        return await reservation_desk.reservations(self._site, guest, details)
+    async def _reservations(self, asker: Asker, details: dict[str, Any]) -> Any:
+        return await reservation_desk.reservations(self._site, asker, details)
 
-    async def _unreserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+    async def _unreserve(self, asker: Asker, details: dict[str, Any]) -> Any:
         try:
-            return await reservation_desk.unreserve(self._site, guest, details)
+            return await reservation_desk.unreserve(self._site, asker, details)
         except CantReserve as error:
             raise BadQuestion(str(error)) from None
 
-    async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+    async def _alerts(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return await self._site.watch.standing()
 
-    async def _test_alert(self, guest: Guest, details: dict[str, Any]) -> Any:
-        _check_home(guest, "test_alert")  # it runs programs, and tells people
+    async def _test_alert(self, _asker: Asker, details: dict[str, Any]) -> Any:
         try:
             return await self._site.watch.test(_text(details, "name"))
         except NoSuchAlert as error:
             raise BadQuestion(str(error)) from None
 
-    async def _budgets(self, _guest: Guest, _details: dict[str, Any]) -> Any:
-        return budgets_desk.budgets(self._site)
+    async def _budgets(self, asker: Asker, _details: dict[str, Any]) -> Any:
+        return budgets_desk.budgets(self._site, self._is_shown_to(asker))
 
-    async def _write_off(self, guest: Guest, details: dict[str, Any]) -> Any:
-        _check_home(guest, "write_off")  # it gives away what somebody may have spent
+    async def _write_off(self, _asker: Asker, details: dict[str, Any]) -> Any:
         try:
             return await budgets_desk.write_off(self._site, details)
         except GridError as error:
             raise BadQuestion(str(error)) from None
 
-    async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
+    async def _report(self, asker: Asker, details: dict[str, Any]) -> Any:
         try:
-            return await report_desk.report(self._site, details)
+            return await report_desk.report(self._site, details, asker)
         except ValueError as error:
             raise BadQuestion(str(error)) from None
 
-    async def _page(self, _guest: Guest, details: dict[str, Any]) -> Any:
+    async def _page(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """The facts of a page over [start_s, end_s)."""
         start_s, end_s = details.get("start_s"), details.get("end_s")
         if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
@@ -500,6 +523,16 @@ def _check_home(guest: Guest, verb: str) -> None:
             f"{verb} is for the gateway's own host, by its ipc:// address (--gateway ipc://PATH); "
             'if it has none, add one to listen in [site], as in "ipc:///run/gridfed/gateway.sock"'
         )
+
+
+def _sees(asker: Asker, job: Job) -> bool:
+    """Whether a job is among those that are shown to an asker."""
+    return asker.sees(job.whose.user, job.whose.project, job.whose.site)
+
+
+def _may_see(asker: Asker, job: Job) -> bool:
+    """Whether an asker may see a job that they name."""
+    return asker.may_see(job.whose.user, job.whose.project, job.whose.site)
 
 
 def _check_known(ask: Ask) -> None:

@@ -10,6 +10,7 @@ from gateway import federation_views, views
 from gateway.budgets.views import of_job
 from gateway.config import python_minor
 from gateway.intake import BadJob, job_event
+from gateway.rights import Asker
 from policies.alerts import PoolPrice
 
 if TYPE_CHECKING:
@@ -69,15 +70,17 @@ async def deals(site: "Site") -> Any:
     return federation_views.deals(totals, disputes)
 
 
-async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
+async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
     """Why a job goes where it goes, or where one would go; BadFederationQuestion."""
     utc_s = _utc_s(site)
     name = details.get("job", "")
     job = site.broker.jobs.get(name) if isinstance(name, str) else None
+    if job is not None and not asker.may_see(job.whose.user, job.whose.project, job.whose.site):
+        job = None
     site.exchange.refresh(utc_s, without=job)
     if name:
         if job is None:
-            raise BadFederationQuestion(await _why_not_explained(site, str(name)))
+            raise BadFederationQuestion(await _why_not_explained(site, str(name), asker))
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
@@ -86,14 +89,15 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
         places = job.places or {}
         found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
         return found
-    return _dry_run(site, details, user, utc_s)
+    return _dry_run(site, details, asker.user, utc_s)
 
 
-async def _why_not_explained(site: "Site", name: str) -> str:
-    """What to say of a job that the broker does not have."""
+async def _why_not_explained(site: "Site", name: str, asker: Asker) -> str:
+    """What to say of a job that the broker does not have, or the asker may not see."""
     row = await site.surroundings.read(site.store.job, name)
     shown = repr(name[:64])
-    if row is None:
+    is_live = name in site.broker.jobs  # then it is another user's
+    if row is None or is_live or not asker.may_see(row.user, row.project):
         return f"there never was a job {shown} here: see `gridfed jobs`"
     return f"job {shown} has ended ({row.state}): only where work may still go is explained"
 

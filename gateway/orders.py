@@ -186,7 +186,7 @@ async def _token(registry: Registry, details: Details) -> Any:
     """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
     now_s = registry.clock()
     projects = details.get("projects")
-    scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL, Scope.REPORT]
+    scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
     unknown = set(scopes) - set(Scope)
     if unknown:
         raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")

@@ -5,7 +5,7 @@ token says goes before what the hello says: the user is the token's. Who comes b
 has no pass, and may do all that clients and workers may, unless the site demands tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,11 +24,12 @@ from federation.messages import (
 )
 from federation.reasons import Reason
 from federation.tokens import Scope, UserToken, check_token
+from gateway.rights import Denied
 
 NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal
 NO_SCOPE: Final = "scope"
 # Any of these makes a client: what it may say is looked at one by one.
-_CLIENT: Final = (Scope.SUBMIT, Scope.CANCEL, Scope.REPORT, Scope.ADMIN)
+_CLIENT: Final = (Scope.SUBMIT, Scope.CANCEL, Scope.REPORT, Scope.AUDIT, Scope.ADMIN)
 _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     PutFunction: (Scope.SUBMIT,),
     OpenJob: (Scope.SUBMIT,),
@@ -37,31 +38,6 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     # Who may submit may take back; whose job it is, is for the broker to look at.
     Cancel: (Scope.CANCEL, Scope.SUBMIT),
 }
-# What each question and order takes: one of these scopes; none of them: every client may ask it.
-# Looking at work is for everybody, at the bill for who may see reports, and what changes the books
-# or the site is an administrator's, as is whatever is not named here.
-VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
-    **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
-    **dict.fromkeys(("explain", "shares", "scale", "reservations"), ()),
-    **dict.fromkeys(("forget", "unreserve"), (Scope.CANCEL, Scope.SUBMIT)),
-    "reserve": (Scope.SUBMIT,),
-    **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
-    **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),
-    **dict.fromkeys(("drain", "reload", "can", "test_alert", "write_off"), (Scope.ADMIN,)),
-    "probe_pool": (Scope.ADMIN,),
-    **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
-    **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
-    **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),
-    **dict.fromkeys(("token", "revoke", "rotate", "known"), (Scope.ADMIN,)),
-}
-
-
-class Denied(Exception):
-    """What a guest's token does not cover; `code` is a Reason."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +52,11 @@ class Pass:
         return message
 
     def check(self, message: Any) -> None:
-        """Raise Denied when a client's message is beyond the token."""
+        """Raise Denied when a client's message is beyond the token.
+
+        Which scopes a question takes is for the desk, by gateway.rights.
+        """
         wanted = _SCOPES.get(type(message), ())
-        if isinstance(message, Ask):
-            wanted = VERBS.get(message.verb, (Scope.ADMIN,))
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
             raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")

@@ -54,12 +54,13 @@ from gateway.ledger.rows import JobRow
 from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
-from gateway.passes import Denied, Pass, Passes, TokenCredentials
+from gateway.passes import Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
 from gateway.reserving import Buying, Selling
+from gateway.rights import Denied
 from gateway.surroundings import Surroundings
 from gateway.task_passes import JobPass, PassCredentials, TaskPasses
 from gateway.terms import answer_ended
@@ -210,6 +211,10 @@ class Reception:
         if self._passes is None:
             return SharedSecret(secret)
         return TokenCredentials(self._passes, secret, required=required)
+
+    def pass_of(self, guest: Guest) -> Pass | None:
+        """The pass by which a client came; None for the operator, and for who knows the secret."""
+        return self._tokens.get(guest.handle)
 
     def recover(self) -> None:
         """Take up what the last gateway left in the store."""

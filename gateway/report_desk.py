@@ -4,25 +4,33 @@ A whole number that does not fit into MessagePack travels as text.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.money import parse_money
 from gateway.estimates import claims
 from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
+from gateway.ledger.reports.keys import Key, key_of
+from gateway.ledger.reports.question import OURS
+from gateway.rights import Asker
 from gateway.views import narrow
 
 if TYPE_CHECKING:
     from gateway.site import Site
 
 ROWS_MAX: Final = 100_000
+_MORE: Final = "all users' is for the operator and for tokens with the scope audit (--all-users)"
 
 
-async def report(site: "Site", details: Mapping[str, Any]) -> Any:
-    """Make a report, as plain data. Raises ValueError, in words, for a question that is wrong."""
-    question = _question(details, site.config.name)
+async def report(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
+    """Make a report of what the asker sees, as plain data.
+
+    Raises ValueError, in words, for a question that is wrong.
+    """
     kind = details.get("kind", "cost")
     if not isinstance(kind, str):
         raise ValueError("kind must be text")
+    question = _narrowed(_question(details, site.config.name), kind, asker)
     if kind == UTILISATION and details.get("whose", ALL) != ALL:
         raise ValueError("utilisation is of all that used the slots, whoever sent it")
     static_price = _static_price(details)
@@ -40,8 +48,38 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         "rows": _plain(made.rows),
         "totals": _plain(made.totals),
         "facts": narrow(dict(made.facts)),
-        "notes": list(made.notes),
+        "notes": [*made.notes, *_whose_notes(asker)],
     }
+
+
+def _narrowed(question: Question, kind: str, asker: Asker) -> Question:
+    """The question about those rows that the asker sees; ValueError when there can be none."""
+    if asker.sees_all and asker.projects is None:
+        return question
+    if kind == UTILISATION:
+        raise ValueError(f"utilisation is of all users' work: {_MORE}")
+    where = dict(question.where)
+    if not asker.sees_all:
+        _keep(where, "user", frozenset({asker.user}))
+        question = replace(question, whose=OURS)
+    if asker.projects is not None:
+        _keep(where, "project", asker.projects)
+    return replace(question, where=where)
+
+
+def _keep(where: dict[Key, frozenset[str]], name: str, seen: frozenset[str]) -> None:
+    """Of one key leave what is seen."""
+    key = key_of(name)
+    where[key] = where.get(key, seen) & seen
+    if not where[key]:
+        raise ValueError(f"you are shown what is of {name} {', '.join(sorted(seen))}: {_MORE}")
+
+
+def _whose_notes(asker: Asker) -> list[str]:
+    notes = [] if asker.sees_all else [f"of {asker.user}'s own work; --all-users counts all users'"]
+    if asker.projects is not None:
+        notes.append(f"of projects {', '.join(sorted(asker.projects))}, as the token says")
+    return notes
 
 
 def present(site: "Site", static_price: tuple[int, str] | None = None) -> Present:

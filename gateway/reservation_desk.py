@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.bookings import ID_BYTES, kept_as, sort_of, used_ns, view
 from gateway.bookings import reservation_of as read_back
-from gateway.lobby import Guest
 from gateway.reserving import SITES_MAX, Whole
+from gateway.rights import Asker
 from gateway.sessions import TICK_S
 from policies.coallocation import Phase
 from policies.entitlements import Work
@@ -36,7 +36,7 @@ TIME_MAX_S: Final = 253_402_300_800
 Details = Mapping[str, Any]
 
 
-async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
+async def reserve(site: "Site", asker: Asker, details: Details) -> Any:
     """Reserve slots: {slots, from_s, lasts_s, pool, who, project, sites, dry_run}.
 
     At each of these sites, or here. Raises CantReserve.
@@ -46,7 +46,7 @@ async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
     lasts_s = _seconds(details, "lasts_s", None, LASTS_MAX_S)
     from_s = _seconds(details, "from_s", utc_s, TIME_MAX_S)
     pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
-    who, by = _whose(site, guest, details)
+    who, by = _whose(site, asker, details)
     if site.broker.trouble:
         raise CantReserve(f"the gateway can't record anything now: {site.broker.trouble}")
     sites = _sites(site, details)
@@ -104,12 +104,12 @@ def _parts(site: "Site", whole: Whole) -> list[dict[str, Any]]:
     ]
 
 
-async def unreserve(site: "Site", guest: Guest, details: Details) -> Any:
+async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
     utc_s = site.surroundings.utc_s()
     name, bookings = _text(details, "reservation"), site.reception.bookings
     whole = site.reception.buying.find(name)
-    if whole is not None and (guest.is_local or whole.by.user == guest.user):
+    if whole is not None and (asker.is_local or whole.by.user == asker.user):
         if whole.machine.phase is not Phase.BOOKED:
             raise CantReserve(f"reservation {name} is being given back already")
         now_s = site.surroundings.now_s()
@@ -117,7 +117,7 @@ async def unreserve(site: "Site", guest: Guest, details: Details) -> Any:
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
-    if found is None or found.by.site or not (guest.is_local or found.by.user == guest.user):
+    if found is None or found.by.site or not (asker.is_local or found.by.user == asker.user):
         raise CantReserve(f"no reservation {name[:60]!r} of yours is open here")
     if found.left_s is not None:
         raise CantReserve(f"reservation {name} was cancelled before")
@@ -127,41 +127,53 @@ async def unreserve(site: "Site", guest: Guest, details: Details) -> Any:
     return [view(kept_as(gone, "sell", 0), site.config.name, utc_s)]
 
 
-async def reservations(site: "Site", _guest: Guest, details: Details) -> Any:
-    """Reservations, those that come first first: {all}; else only what is open."""
+async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
+    """Reservations that the asker sees, the earliest first: {all}; else only those open."""
     utc_s, store = site.surroundings.utc_s(), site.store
     is_open = details.get("all", False) is not True
 
     def find() -> list[dict[str, Any]]:
         found = []
         for row in sort_of(store.reservations(LISTED_MAX, is_open=is_open)):
+            each = read_back(row)
+            if not _is_shown(site, asker, each):
+                continue
             is_here = row.side == "sell" and row.state in OPEN
-            used = used_ns(store, read_back(row), utc_s) if is_here else None
+            used = used_ns(store, each, utc_s) if is_here else None
             found.append(view(row, site.config.name, utc_s, used))
         return found
 
     return await site.read(find)
 
 
-def _whose(site: "Site", guest: Guest, details: Details) -> tuple[Party, Whose]:
+def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
+    """Whether an asker sees a reservation: their own, and those of which they may use the slots."""
+    by, group = each.by, site.config.groups.get(asker.user, "")
+    if asker.sees(by.user, by.project, by.site):
+        return True
+    is_for_some = each.who.kind in (Kind.USER, Kind.GROUP)
+    return is_for_some and not by.site and asker.concerns(each.who, group)
+
+
+def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
     """For whom it is, and in whose name. At our own socket that is whoever is named."""
     groups, project = site.config.groups, _text(details, "project")
-    by = Whose(guest.user, groups.get(guest.user, ""), project)
-    text = _text(details, "who") or f"user:{guest.user}"
+    by = Whose(asker.user, groups.get(asker.user, ""), project)
+    text = _text(details, "who") or f"user:{asker.user}"
     try:
         who = read_party(text)
     except ValueError as error:
         raise CantReserve(str(error)) from None
-    if not guest.is_local:
+    if not asker.is_local:
         check_who(who, by)
         return who, by
     match who.kind:
         case Kind.USER:
             by = Whose(who.name, groups.get(who.name, ""), project)
         case Kind.GROUP:
-            by = Whose(guest.user, who.name, project)
+            by = Whose(asker.user, who.name, project)
         case Kind.PROJECT:
-            by = Whose(guest.user, by.group, who.name)
+            by = Whose(asker.user, by.group, who.name)
         case Kind.OURS:
             pass
         case _:

@@ -4,7 +4,7 @@ The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from federation.money import format_money
@@ -19,6 +19,7 @@ from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.rows import JobRow
 from policies.carbon import Emissions
 from policies.fairness import Node, Standing
+from policies.parties import Party
 from policies.placement import show_tag
 
 
@@ -91,8 +92,13 @@ def stored_job(row: JobRow) -> dict[str, Any]:
     return narrowed
 
 
-def shares(broker: Broker, shares: Shares, now_s: float) -> dict[str, Any]:
-    """The tree of shares, as its owner wrote it, and how each of them stands at a moment, UTC."""
+def shares(
+    broker: Broker, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+) -> dict[str, Any]:
+    """The tree of shares, as its owner wrote it, and how each of them stands at a moment, UTC.
+
+    Those of a party are left out unless it `is_shown`.
+    """
     waiting: Counter[Node] = Counter()
     for job in broker.waiting_jobs:
         for node in job.leaf.path if job.leaf is not None else ():
@@ -102,7 +108,11 @@ def shares(broker: Broker, shares: Shares, now_s: float) -> dict[str, Any]:
         "half_life_s": rules.half_life_s,
         "max_wait_s": rules.max_wait_s,
         "as_of_s": now_s,
-        "shares": [_share(each, waiting[each.node]) for each in shares.look(now_s)],
+        "shares": [
+            _share(each, waiting[each.node])
+            for each in shares.look(now_s)
+            if all(node.who is None or is_shown(node.who) for node in each.node.path)
+        ],
     }
 
 

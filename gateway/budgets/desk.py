@@ -1,6 +1,6 @@
 """Answers questions about budgets, takes the one order there is, and trues up what sites owe."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -11,6 +11,7 @@ from gateway.budgets import views
 from gateway.budgets.purses import owed_by
 from gateway.ledger.errors import StoreError
 from gateway.views import narrow
+from policies.parties import Party
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -20,8 +21,8 @@ class BadBudgetQuestion(GridError):
     """An order about budgets that can't be followed as it was given."""
 
 
-def budgets(site: "Site") -> list[Any]:
-    """Every budget, quota and credit, and where it stands at this site."""
+def budgets(site: "Site", is_shown: Callable[[Party], bool]) -> list[Any]:
+    """Every budget, quota and credit of a party that `is_shown`, and where it stands here."""
     exchange, now_s = site.exchange, site.surroundings.now_s()
     purses = site.broker.purses
     for purse in purses:
@@ -34,6 +35,7 @@ def budgets(site: "Site") -> list[Any]:
             exchange.borrowing.lasts_s(purse, now_s),
         )
         for purse in purses
+        if is_shown(purse.budget.party)
     ]
     return [{key: _narrow(each) for key, each in row.items()} for row in rows]
 

@@ -6,24 +6,33 @@ import click
 
 from federation.money import format_amount
 from gateway.cli import show
-from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
 
 
 @click.group(invoke_without_command=True)
 @reach_options
 @json_option
+@all_users_option
 @click.pass_context
 @errors_to_exit_codes
-def budgets(context: click.Context, reach: Reach, as_json: bool) -> None:
+def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool) -> None:
     """Show every budget, quota and credit: spent, held, with other sites, left, and renewed when.
 
     Of a budget that another site owns what is shown is this site's own part.
     """
     if context.invoked_subcommand is not None:
-        if reach != Reach(None, None, None, None) or as_json:
+        if reach != Reach(None, None, None, None) or as_json or all_users:
             raise click.UsageError(f"options go behind {context.invoked_subcommand}")
         return
-    found = ask(reach, "budgets")
+    found = ask(reach, "budgets", **of_users(all_users=all_users))
     if as_json:
         show.as_json(found)
         return

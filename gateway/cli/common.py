@@ -99,6 +99,18 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+all_users_option = click.option(
+    "--all-users",
+    is_flag=True,
+    help="Of all users; for the operator, holders of the shared secret, and the scope audit.",
+)
+
+
+def of_users(*, all_users: bool) -> dict[str, bool]:
+    """What a question says of whose rows it wants."""
+    return {"all_users": True} if all_users else {}
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

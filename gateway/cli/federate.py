@@ -329,7 +329,9 @@ def _yes(value: bool) -> str:
 @_command(
     click.option("--user", help="Whom the token is for."),
     click.option("--projects", help="What he may bill to, as in risk,fx. [default: any]"),
-    click.option("--scopes", help="Of submit, cancel, report, admin, work. [default: the first 3]"),
+    click.option(
+        "--scopes", help="Of submit, cancel, report, audit, admin, work. [default: the first 2]"
+    ),
     click.option("--sites", help="Where it is good. [default: here]"),
     _expiry("12h", "it"),
     click.option("--revoke", metavar="TOKEN", help="Make a token of ours worthless instead."),

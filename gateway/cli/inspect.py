@@ -6,7 +6,15 @@ import click
 
 from federation.words import count
 from gateway.cli import show
-from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
 
 
 @click.command()
@@ -46,10 +54,11 @@ def _carbon(pool: dict[str, Any]) -> str:
 @reach_options
 @json_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@all_users_option
 @errors_to_exit_codes
-def jobs(reach: Reach, as_json: bool, limit: int) -> None:
-    """List the latest jobs."""
-    found = ask(reach, "jobs", limit=limit)
+def jobs(reach: Reach, as_json: bool, limit: int, all_users: bool) -> None:
+    """List your latest jobs; the operator's own socket lists those of all users."""
+    found = ask(reach, "jobs", limit=limit, **of_users(all_users=all_users))
     if as_json:
         show.as_json(found)
         return
@@ -114,10 +123,11 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
 @click.command()
 @reach_options
 @json_option
+@all_users_option
 @errors_to_exit_codes
-def workers(reach: Reach, as_json: bool) -> None:
+def workers(reach: Reach, as_json: bool, all_users: bool) -> None:
     """List the workers and what their slots are doing."""
-    found = ask(reach, "workers")
+    found = ask(reach, "workers", **of_users(all_users=all_users))
     if as_json:
         show.as_json(found)
         return

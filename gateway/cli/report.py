@@ -12,7 +12,14 @@ from federation.money import parse_money
 from federation.words import count
 from gateway.cli import show
 from gateway.cli.between import show_statement, statement_report
-from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
+from gateway.cli.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    of_users,
+    reach_options,
+)
 from gateway.cli.moments import span_options
 from gateway.ledger.output import write_whole
 from gateway.ledger.reports import ALL, Cell, Report, to_csv, to_json, write_parquet
@@ -66,6 +73,7 @@ def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         ),
         span_options,
         _formats,
+        all_users_option,
         reach_options,
         errors_to_exit_codes,
     )
@@ -152,9 +160,16 @@ def showback(**given: Any) -> None:
 
 
 def _report(
-    kind: str, *, as_csv: bool, as_json: bool, parquet: str | None, reach: Reach, **asked: Any
+    kind: str,
+    *,
+    as_csv: bool,
+    as_json: bool,
+    parquet: str | None,
+    reach: Reach,
+    all_users: bool,
+    **asked: Any,
 ) -> None:
-    details = {"kind": kind, **_details(**asked)}
+    details = {"kind": kind, **_details(**asked), **of_users(all_users=all_users)}
     made = report_of(ask(reach, "report", **details))
     if not _write(made, as_csv=as_csv, as_json=as_json, parquet=parquet):
         _print(made)

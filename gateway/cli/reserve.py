@@ -8,7 +8,15 @@ from federation.money import format_money
 from federation.wishes import USUAL_PROJECT
 from federation.words import count
 from gateway.cli import show
-from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
 from gateway.cli.moments import moment
 from gateway.knobs import read_length
 
@@ -81,10 +89,12 @@ def reserve(  # noqa: PLR0913 - its options
 @click.option("--all", "everything", is_flag=True, help="What is over as well.")
 @reach_options
 @json_option
+@all_users_option
 @errors_to_exit_codes
-def reservations(everything: bool, reach: Reach, as_json: bool) -> None:
+def reservations(everything: bool, reach: Reach, as_json: bool, all_users: bool) -> None:
     """List reservations: of the site's pools, and its users' at other sites."""
-    found = ask(reach, "reservations", **({"all": True} if everything else {}))
+    details = of_users(all_users=all_users) | ({"all": True} if everything else {})
+    found = ask(reach, "reservations", **details)
     if as_json:
         show.as_json(found)
         return

@@ -5,19 +5,28 @@ from typing import Any
 import click
 
 from gateway.cli import show
-from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
 
 
 @click.command()
 @reach_options
 @json_option
+@all_users_option
 @errors_to_exit_codes
-def shares(reach: Reach, as_json: bool) -> None:
+def shares(reach: Reach, as_json: bool, all_users: bool) -> None:
     """Show how the site's slots are shared out: targets, what was used, whose turn is next.
 
     What was used is decayed: after a half-life half of it is forgotten.
     """
-    found = ask(reach, "shares")
+    found = ask(reach, "shares", **of_users(all_users=all_users))
     if as_json:
         show.as_json(found)
         return

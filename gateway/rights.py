@@ -1,0 +1,159 @@
+"""Who may ask what, and whose rows the answer has: one table of all questions and orders. Pure.
+
+A verb takes one of its scopes, and some take the gateway's own socket as well. Its rows are
+
+    NOBODYS   of no user: the site, its pools, its grids
+    OWN       of users: an asker sees their own, unless they may see all
+    SITE      of the site's dealings with other sites: for those who may see all
+
+All rows are seen by the operator (who comes by the gateway's own socket without a token), and by
+holders of a token with the scope `audit`. A token that names projects shows these projects only.
+A shared secret is one trust domain, in which names are not proved: its holders are shown their own
+rows, and all where they ask for those of all users.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from federation.reasons import Reason
+from federation.tokens import Scope, UserToken
+from policies.parties import Kind, Party, Whose
+
+ALL_USERS: Final = "all_users"  # the detail of a question that asks for the rows of all users
+
+
+class Rows(Enum):
+    """Whose rows a verb shows or changes."""
+
+    NOBODYS = auto()
+    OWN = auto()
+    SITE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a verb takes, and whose rows it is about.
+
+    Attributes:
+        rows: see Rows.
+        scopes: a token must have one of these; none: every client may ask.
+        at_home: it takes the gateway's own socket as well.
+        takes_all_users: a list, which can be asked for the rows of all users.
+    """
+
+    rows: Rows
+    scopes: tuple[Scope, ...] = ()
+    at_home: bool = False
+    takes_all_users: bool = False
+
+
+_ADMIN: Final = (Scope.ADMIN,)
+_BILL: Final = (Scope.REPORT, Scope.AUDIT)
+_ORDER: Final = Right(Rows.SITE, _ADMIN, at_home=True)
+
+RIGHTS: Final[Mapping[str, Right]] = {
+    **dict.fromkeys(("status", "sites", "pools", "scale"), Right(Rows.NOBODYS)),
+    **dict.fromkeys(("jobs", "reservations"), Right(Rows.OWN, takes_all_users=True)),
+    **dict.fromkeys(("workers", "shares"), Right(Rows.OWN, takes_all_users=True)),
+    **dict.fromkeys(("job", "results", "explain"), Right(Rows.OWN)),
+    **dict.fromkeys(("forget", "unreserve"), Right(Rows.OWN, (Scope.CANCEL, Scope.SUBMIT))),
+    "reserve": Right(Rows.OWN, (Scope.SUBMIT,)),
+    **dict.fromkeys(("report", "budgets"), Right(Rows.OWN, _BILL, takes_all_users=True)),
+    **dict.fromkeys(("page", "statement", "deals"), Right(Rows.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("deliveries", "disputes"), Right(Rows.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("payments", "alerts"), Right(Rows.SITE, (Scope.AUDIT,))),
+    "drain": Right(Rows.SITE, _ADMIN),
+    **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),
+    **dict.fromkeys(("reconcile", "dispute", "answer_dispute", "settle", "undo_payment"), _ORDER),
+    **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), _ORDER),
+    **dict.fromkeys(("token", "revoke", "rotate", "known"), _ORDER),
+}
+
+
+def right_to(verb: str) -> Right:
+    """What a verb takes; of one that is not in the table, all that there is."""
+    return RIGHTS.get(verb, _ORDER)
+
+
+class Denied(Exception):
+    """What a guest may not ask or do; `code` is a Reason."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that asks something, with what it may see.
+
+    Attributes:
+        handle: of the guest.
+        user: as they are known here.
+        is_local: whether they came by the gateway's own socket, as the gateway's user.
+        may_see_all: whether they may see the rows of all users.
+        sees_all: whether they are shown those now.
+        projects: only rows of these are shown; None: of all.
+    """
+
+    handle: int
+    user: str
+    is_local: bool = False
+    may_see_all: bool = False
+    sees_all: bool = False
+    projects: frozenset[str] | None = None
+
+    def sees(self, user: str, project: str, site: str = "") -> bool:
+        """Whether a row of this user and project is shown; `site` is that which sent their work."""
+        is_covered = self.projects is None or project in self.projects
+        return is_covered and (self.sees_all or (user == self.user and not site))
+
+    def may_see(self, user: str, project: str, site: str = "") -> bool:
+        """The same of one row that is asked for by its name: nobody has to ask for all as well."""
+        is_covered = self.projects is None or project in self.projects
+        return is_covered and (self.may_see_all or (user == self.user and not site))
+
+    def concerns(self, party: Party, group: str) -> bool:
+        """Whether a rule about a party is shown: one that counts for the asker, of this group."""
+        if self.projects is not None and party.kind is Kind.PROJECT:
+            return party.name in self.projects
+        if self.sees_all:
+            return self.projects is None
+        # Somebody whose token names no project may work for any.
+        is_project = party.kind is Kind.PROJECT
+        return is_project or party.includes(Whose(self.user, group))
+
+
+def asker_of(
+    guest: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]
+) -> Asker:
+    """Who asks, with what they may see; Denied if it is not for them.
+
+    Args:
+        guest: of the lobby.
+        token: by which they came; None for the operator, and for who knows the secret.
+        right: to what is asked.
+        details: of the question.
+    """
+    if right.scopes and token is not None and not any(map(token.allows, right.scopes)):
+        names = " or ".join(right.scopes)
+        raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
+    projects = token.projects if token is not None else None
+    may_see_all = token is None or token.allows(Scope.AUDIT)
+    wants_all = details.get(ALL_USERS, False)
+    if not isinstance(wants_all, bool):
+        raise Denied(Reason.BAD_REQUEST, f"{ALL_USERS} must be true or false")
+    if wants_all and not may_see_all:
+        raise Denied(
+            Reason.SCOPE_MISSING,
+            "this token shows its user's own: for all users' it takes the scope audit",
+        )
+    if right.rows is Rows.SITE and Scope.ADMIN not in right.scopes and projects is not None:
+        raise Denied(
+            Reason.PROJECT_NOT_ALLOWED,
+            f"this is about the whole site, and this token about {', '.join(sorted(projects))}",
+        )
+    sees_all = may_see_all and (wants_all or token is not None or guest.is_local)
+    return Asker(guest.handle, guest.user, guest.is_local, may_see_all, sees_all, projects)
