@@ -15,14 +15,12 @@ from federation import gossip, messages
 from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
-from federation.tokens import Scope
 from gateway import (
     books_desk,
     entitlement_config,
     fair_share_config,
     joining,
     orders,
-    passes,
     reservation_config,
     scale_config,
     tariff_config,
@@ -38,6 +36,7 @@ from gateway.dealing import DealRules
 from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
 from gateway.grids.symphony.settings import SymphonySettings
+from gateway.rights import RIGHTS
 from gateway.worker.rules import Rules
 from policies.asks import House
 from policies.disclosure import Disclosure
@@ -69,28 +68,21 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
-    """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {
-        "reload",
-        "can",
-        "probe_pool",
-        "test_alert",
-        "write_off",
-        *books_desk.ORDERS,
-        *orders.VERBS,
+    """And every verb there is has a right; one without takes an administrator at the own socket."""
+    assert set(RIGHTS) == {
+        *Desk(None)._verbs,
+        *(*books_desk.QUESTIONS, *books_desk.ORDERS, *orders.VERBS),
     }
-    assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1:3] for line in listed.splitlines()[2:]]
     found = {verb: takes.strip() for takes, verbs in rows for verb in re.findall(r"`(\w+)`", verbs)}
     assert found == {
-        verb: ("admin, by the gateway's own socket" if verb in by_socket else "")
-        or " or ".join(sorted(scopes, reverse=True))
-        or "any of submit, cancel, report, admin"
-        for verb, scopes in passes.VERBS.items()
+        verb: " or ".join(sorted(right.scopes, reverse=True))
+        + (", by the gateway's own socket" if right.at_home else "")
+        or "any of submit, cancel, report, audit, admin"
+        for verb, right in RIGHTS.items()
     }
-    assert {passes.VERBS[verb] for verb in by_socket} == {(Scope.ADMIN,)}
 
 
 def test_what_each_question_takes_is_in_the_protocol():

@@ -7,6 +7,7 @@ import pytest
 from gateway import events, reservation_desk
 from gateway.broker import Broker
 from gateway.config import SiteConfig
+from gateway.rights import Asker
 from policies.entitlements import Entitlements, Rule
 from policies.parties import read_party
 from policies.reservations import CantReserve
@@ -27,6 +28,6 @@ async def test_who_may_use_no_other_site_reserves_at_none():
         surroundings=SimpleNamespace(utc_s=lambda: NOON),
         peers=SimpleNamespace(registry=SimpleNamespace(approved={"paris"})),
     )
-    guest = SimpleNamespace(user="ann", is_local=False)
+    asker = Asker(1, "ann")
     with pytest.raises(CantReserve, match="ann may use no pools of other sites: `gridfed can ann`"):
-        await reservation_desk.reserve(site, guest, WISH)
+        await reservation_desk.reserve(site, asker, WISH)
