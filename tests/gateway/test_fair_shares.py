@@ -310,7 +310,7 @@ def test_a_job_that_waits_is_told_its_share_and_its_place():
     found = views.share_of(job, grid.broker.shares, grid.now_s)
     assert (found["share"], found["place"], found["places"], found["next"]) == ("b", 2, 2, "a")
     assert found["target"] == 0.25
-    shown = views.shares(grid.broker, grid.broker.shares, grid.now_s)
+    shown = views.shares(grid.broker, grid.broker.shares, grid.now_s, lambda _party: True)
     rows = {row["share"]: row for row in shown["shares"]}
     assert sum(row["waiting"] for row in rows.values()) == 17
     assert rows["a"]["part"] + rows["b"]["part"] == pytest.approx(1.0)
