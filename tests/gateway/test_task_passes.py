@@ -7,7 +7,7 @@ import pytest
 
 from federation.errors import SessionRefused
 from federation.handshake import Prover, SharedSecret
-from federation.messages import Ask, Cancel, Challenge, Hello, OpenJob
+from federation.messages import Cancel, Challenge, Hello, OpenJob
 from federation.task_passes import (
     ABOUT,
     HANDS_ON,
@@ -19,7 +19,7 @@ from federation.task_passes import (
     seal,
     subject_of,
 )
-from gateway.passes import Denied
+from gateway.rights import Denied, asker_of, right_to
 from gateway.task_passes import PassCredentials, TaskPasses
 
 OPEN = OpenJob(
@@ -125,10 +125,11 @@ def test_what_it_is_good_for():
     assert opened.project == "risk"  # its job's, as it names none
     held.check(opened)
     held.check(Cancel(1, "j2", [], False))
-    held.check(Ask(1, "status", {}))
+    guest = SimpleNamespace(handle=1, user="ann", is_local=False)
+    asker_of(guest, held.token, right_to("status"), {})
     for verb in ("token", "drain", "report", "trust", "statement", "a verb of tomorrow"):
         with pytest.raises(Denied, match="not good for that"):
-            held.check(Ask(1, verb, {}))
+            asker_of(guest, held.token, right_to(verb), {})
     with pytest.raises(Denied, match="risk"):
         held.check(held.complete(replace(OPEN, project="another")))
     assert opened.wishes == {}
