@@ -465,7 +465,9 @@ class Client(concurrent.futures.Executor):
             retries: how often a task that raised, ran over its time or its memory is tried
                 again. One that takes its process down is tried a second time whatever this
                 says, and alone: only so can the culprit be told from its neighbours. One whose
-                worker was lost is tried again too, and neither counts as a retry.
+                worker was lost is tried again too, and neither counts as a retry. Such a task is
+                given up (WorkerLost) after the gateway's `task_losses` workers, 5 by default,
+                were lost while it ran; what had not begun is tried without end.
             priority: higher goes first.
             project: who is billed, beside the user.
             max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that

@@ -135,7 +135,7 @@ class TaskCrashed(TaskError):
 
 
 class WorkerLost(TaskError):
-    """A task's worker was lost too often."""
+    """The workers that ran a task were lost too often: the text lists them, when, and why."""
 
 
 class ResultRefused(TaskError):

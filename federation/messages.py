@@ -24,6 +24,7 @@ from federation.wire import (
     Payloads,
     Plain,
     Prints,
+    Rows,
     Text,
     Texts,
 )
@@ -315,6 +316,7 @@ class Assign:
     origin: Text = ""  # the site that sent the job; empty for our own users'
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
     pass_key: bytes = b""  # by which tasks of the job may come in as its user; sealed, or empty
+    wary: bool = False  # a worker was lost with these: start them singly, and say so (Begun) before
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +378,19 @@ class Report:
     wall_ns: Count
     cpu_ns: Count
     peak_memory_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """These tasks have begun and are not reported: rows of [assignment, task, milliseconds].
+
+    Sent once for each task that runs for longer than a moment (gateway.worker.oversight.BEGUN_S),
+    and before the start of each task of a wary assignment. What a lost worker has not named had
+    not begun. A worker that sends these says `begun: true` of itself in its hello.
+    """
+
+    kind: ClassVar[str] = "begun"
+    tasks: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +468,7 @@ MESSAGES = Catalogue(
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
-        *(Report, Returned, Preparing, Pulse),
+        *(Report, Begun, Returned, Preparing, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
         *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
@@ -463,7 +478,7 @@ MESSAGES = Catalogue(
 )
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
-FromWorker = NeedFunction | Report | Returned | Preparing | Drain | Pulse | Bye | Unknown
+FromWorker = NeedFunction | Report | Begun | Returned | Preparing | Drain | Pulse | Bye | Unknown
 ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Notice | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

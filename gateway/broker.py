@@ -38,10 +38,12 @@ from gateway.events import Event, JobSpec
 from gateway.fair_shares import Shares
 from gateway.handout import Handout
 from gateway.history import History
-from gateway.jobs import Job, Run, Worker
+from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import charged_for, footprint_of, is_sound
+from gateway.losses import Losses
+from gateway.outcomes import charged_for, footprint_of, is_sound, within_bounds
 from gateway.preemption import Preemption
+from gateway.probation import Probation
 from gateway.provisional import Provisional
 from gateway.roster import Roster
 from gateway.terms import opened_record
@@ -116,6 +118,14 @@ class Broker:
             self._effects,
         )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
+        self._probation = Probation(self.roster.is_awaited)
+        self._losses = Losses(
+            *(self.charging, self._endings, self._withdrawals),
+            release=self._handout.release,
+            book=self._book,
+            fail=self._taken,
+            losses_max=self.limits.losses_max,
+        )
         self._history = History()
         self.spending = Spending(
             *(self.purses, self.reserved, self.jobs),
@@ -173,8 +183,12 @@ class Broker:
             case events.ClientReading():
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
+            case events.TasksBegun():
+                self._begun(event, now_s)
             case events.WorkerJoined():
                 self.roster.joined(event)
+                if not event.job:
+                    self._probation.joined(self.workers[event.worker], now_s)
                 self._handout.crew.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
@@ -234,6 +248,11 @@ class Broker:
         self._now_s = now_s
         self._end_left(now_s)
         self._keep_deadlines(now_s)
+        woken = self._probation.wake(now_s)
+        for handle in woken:
+            self._handout.crew.note(handle)
+        if woken:
+            self.occupancy.resize()
         self._handout.settle(now_s)
         self._preemption.settle(now_s)
         return self._take_effects()
@@ -266,8 +285,8 @@ class Broker:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether work may have to be moved though nothing happens: see Handout."""
-        return self._handout.is_uneven
+        """Whether `settle` may have something to do though nothing happens: see Handout."""
+        return self._probation.is_waiting or self._handout.is_uneven
 
     @property
     def is_crowded(self) -> bool:
@@ -535,6 +554,7 @@ class Broker:
         self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
+        self._losses.settle(job, now_s)
         del self.jobs[job.id]
         self._handout.forget(job)
         if self.shares is not None:
@@ -570,13 +590,18 @@ class Broker:
         if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
             self._effects.append(Expel(worker.handle, "it reported tasks that it does not have"))
             return
-        job = assignment.job
         self._handout.release(assignment, first, stop)
         assignment.recalled = assignment.recalls > 0
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
         worker.tasks_done += stop - first
-        wall_ns = event.wall_ns
+        self._probation.finished(worker, stop - first)
+        self._taken(assignment, within_bounds(assignment, event, now_s))
+
+    def _taken(self, assignment: Assignment, event: events.Reported) -> None:
+        """Book a report of tasks that were released, and end them or queue them again."""
+        job, worker, now_s = assignment.job, assignment.worker, self._now_s
+        tasks, wall_ns = len(event.values), event.wall_ns
         if worker.job:  # another site says so: it had no more time than has passed
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
@@ -586,15 +611,11 @@ class Broker:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
             job.note(now_s, text)
         self.durations.learn(
-            *(job.spec.function, stop - first, wall_ns, site), failed=len(event.failures)
+            *(job.spec.function, tasks, wall_ns, site), failed=len(event.failures)
         )
+        event = self._losses.with_owed(assignment, event)
         used = self.charging.used(assignment, event, now_s)
-        for record in used:
-            if self.shares is not None:
-                self.shares.charge(assignment, record, now_s)
-            self._write(record)
-        if job.purses or self.reserved:
-            self.spending.charge(job, used, now_s)
+        self._book(job, assignment, used)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
@@ -604,6 +625,23 @@ class Broker:
             job.charged.add(low, high)
         self._endings.check_cost(job)
         self._finish(job, now_s)
+
+    def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
+        """Write what was used, and count it to whoever pays."""
+        for record in used:
+            if self.shares is not None:
+                self.shares.charge(assignment, record, self._now_s)
+            self._write(record)
+        if job.purses or self.reserved:
+            self.spending.charge(job, used, self._now_s)
+
+    def _begun(self, event: events.TasksBegun, now_s: float) -> None:
+        worker = self.workers.get(event.worker)
+        for number, task, ran_s in event.tasks if worker else ():
+            assignment = worker.assignments.get(number) if worker else None
+            if assignment is not None and task in assignment.left:
+                begun_s = max(assignment.given_s, now_s - ran_s)
+                assignment.begun.setdefault(task, begun_s)
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End what waits, and must not begin any more."""
@@ -648,16 +686,12 @@ class Broker:
         worker = self.roster.left(event.worker)
         if worker is None:
             return
-        for assignment in reversed(list(worker.assignments.values())):
-            job, run = assignment.job, assignment.run
-            left = list(assignment.left)
-            for first, stop in left:
-                self._handout.release(assignment, first, stop)
-            for first, stop in reversed(self._withdrawals.came_back(assignment, left)):
-                if event.is_orderly:
-                    self._endings.requeue(job, run.cut(first, stop))
-                else:
-                    self._endings.survive_loss(job, run.cut(first, stop), worker.name)
+        held = {each.job.id: each.job for each in worker.assignments.values()}
+        has_begun = any(each.begun for each in worker.assignments.values())
+        is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
+        self._probation.left(worker, now_s, is_lost=is_lost)
+        self._losses.take_back(worker, event, now_s)
+        for job in held.values():
             self._finish(job, now_s)
 
     def _client_gone(self, event: events.ClientGone, now_s: float) -> None:

@@ -77,6 +77,17 @@ class Charging:
             self._count_volume(record, now_s)
         return used
 
+    def lost(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
+        """What a run used that ended with its worker: for the books, at no cost to anybody."""
+        job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
+        used = [
+            replace(each, state="lost", cost_nanos=0, list_cost_nanos=0)
+            for each in usage_records(job, assignment, event, now_s, emissions)
+        ]
+        for record in used:
+            job.charge(record)
+        return used
+
     def _count_volume(self, record: UsageRecord, now_s: float) -> None:
         """Count what a buyer had of a pool whose price depends on that; not what was free."""
         prices = self.prices.get(record.pool)

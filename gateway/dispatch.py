@@ -11,6 +11,7 @@ from typing import Final
 
 from federation.ranges import Range
 from federation.reasons import Reason
+from gateway.events import Drainer
 from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Worker
 from policies.budgets import Purse
 from policies.placement import Refusal, judge, show_tag
@@ -60,7 +61,9 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
     if job.unfit and worker.place in job.unfit:
         return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
     if worker.draining:
-        return Refusal(Reason.DRAINING, "is draining")
+        is_waiting = Drainer.LOSSES in worker.drained_by
+        waits = "was lost with tasks again and again, and waits for a while"
+        return Refusal(Reason.DRAINING, waits if is_waiting else "is draining")
     if worker.job and worker.job != job.id:
         return Refusal(Reason.ELSEWHERE, "is a contract for another job")
     if job.spec.pool not in ("", worker.offer.pool):
@@ -115,6 +118,8 @@ def needs_idle_slot(job: Job, task_s: float | None, ahead_max_s: float = AHEAD_M
 
 def is_full(worker: Worker) -> bool:
     """Whether a worker has no room for a task of any job."""
+    if worker.trial is not None and worker.in_flight >= worker.trial:
+        return True
     short = worker.slots - worker.long
     refill_s = short * (_horizon_s(worker) - TOP_UP_S)
     return worker.ahead_s > refill_s and worker.in_flight >= 2 * worker.slots
@@ -136,6 +141,8 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
     else:
         credit_s = (worker.slots - worker.long) * _horizon_s(worker) - worker.ahead_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
+    if worker.trial is not None:
+        tasks = min(tasks, worker.trial - worker.in_flight)
     for name, amount in job.counted.items():
         if amount > 0:
             tasks = int(min(tasks, (worker.free.get(name, 0) + 1e-9) // amount))
@@ -244,7 +251,8 @@ def order(job: Job, task_s: float | None) -> Rank:
 
 def has_room(worker: Worker) -> bool:
     """Whether a worker has a slot with nothing to do."""
-    return worker.in_flight < worker.slots and not worker.draining
+    most = worker.slots if worker.trial is None else min(worker.slots, worker.trial)
+    return worker.in_flight < most and not worker.draining
 
 
 def has_spare(worker: Worker) -> bool:

@@ -5,7 +5,6 @@ detached one. What that means for the job as a whole, and when it is over, the b
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from federation.messages import Dropped
 from federation.ranges import Range, RangeSet
@@ -19,9 +18,6 @@ from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import judge_report
 from gateway.roster import Roster
-
-# A task whose worker vanished under it so often is given up; the time before, it goes alone.
-LOSSES_MAX: Final = 3
 
 
 class Endings:
@@ -120,17 +116,6 @@ class Endings:
         self._handout.mark_ready(job)
         self.check_cost(job)
         self.end_given_up(job)
-
-    def survive_loss(self, job: Job, run: Run, worker: str) -> None:
-        """Queue again what a lost worker had, until it has been lost too often."""
-        run.losses += 1
-        run.attempt += 1
-        if run.losses < LOSSES_MAX:
-            run.alone = run.losses == LOSSES_MAX - 1
-            self.requeue(job, run)
-            return
-        text = f"its worker was lost {run.losses} times, the last was {worker}"
-        self.drop(job, job.ended.missing(run.first, run.stop), "lost", text)
 
     def check_cost(self, job: Job) -> None:
         """End what has not begun of a job that has cost what it may."""

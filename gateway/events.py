@@ -26,6 +26,7 @@ from policies.volumes import Buyer
 from policies.windows import Rules
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
+MEMORY_BYTES_MAX: Final = 1 << 46  # of one host
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +124,29 @@ class WorkerJoined:
     tariff: Tariff | None = None
     round_trip_s: float = 0.0
     is_funded: bool = False
+    memory_bytes: int = MEMORY_BYTES_MAX  # of its host, as far as it says
+    tells_begun: bool = False  # whether it says which tasks have begun
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """A worker left (`is_orderly`: it said goodbye), or its lease ran out."""
+    """A worker left (`is_orderly`: it said goodbye), or its lease ran out.
+
+    It was last heard `silent_s` seconds ago.
+    """
 
     worker: int
     reason: str
     is_orderly: bool = False
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TasksBegun:
+    """A worker says which tasks have begun: (assignment, task, seconds that it has run)."""
+
+    worker: int
+    tasks: tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +317,7 @@ class Drainer(StrEnum):
     OPERATOR = "operator"
     KEEPER = "keeper"  # of its pool, which lets it go
     ITSELF = "itself"  # it stops, and hands back of its own accord
+    LOSSES = "losses"  # it was lost with tasks, and waits (gateway.probation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +466,7 @@ Event = (
     | ClientReading
     | WorkerJoined
     | WorkerGone
+    | TasksBegun
     | JobOpened
     | FunctionArrived
     | JobRecovered

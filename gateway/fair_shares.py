@@ -17,8 +17,8 @@ from policies.shares import FairShare
 
 # What a task of unknown duration is held at until it is reported, or has run longer.
 UNKNOWN_S: Final = 1.0
-# Usage that is not counted: what ran again, or was stopped to make room, is no fault of its user.
-UNCOUNTED: Final = frozenset({"repeat", "preempted"})
+# Usage that is not counted: what ran again, was stopped to make room, or ended with its worker.
+UNCOUNTED: Final = frozenset({"repeat", "preempted", "lost"})
 
 Rank = tuple[Any, ...]
 

@@ -31,6 +31,7 @@ from policies.placement import show_tags
 from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
+LOOK_MAX: Final = 64  # runs of a job that are looked through for one that a worker may have
 # Bits of an assignment's number below the boot. A boot is never below the second in which it began,
 # so that the next life begins above all that this one gives out: nobody assigns a billion a second.
 EPOCH_BITS: Final = 30
@@ -310,6 +311,8 @@ class Handout:
         """How many of so many tasks a worker may have, by all but its room."""
         if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
+        if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
+            return 0
         bound = self.occupancy.bound(job, worker, task_s, now_s)
         if bound is not None:
             tasks = min(tasks, bound)
@@ -319,6 +322,48 @@ class Handout:
         if worker.ends_s is not None:
             tasks = dispatch.in_time(worker, dispatch.known_s(job, task_s), tasks, now_s)
         return self._affords(job, worker, task_s, tasks)
+
+    def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
+        """Put first what a worker may have of a job with tasks that were lost; False: nothing.
+
+        What was lost goes before the rest, but not back to where it was lost, nor to a worker on
+        trial (gateway.probation), while another can take it.
+        """
+        if worker.job:
+            return True
+        best: int | None = None
+        has_better: dict[frozenset[str], bool] = {}
+        job.is_shunning = len(job.queue) > LOOK_MAX
+        for at, run in enumerate(islice(job.queue, LOOK_MAX)):
+            if not run.shuns or now_s >= run.shuns_until_s:
+                best = at if best is None else best
+                continue
+            job.is_shunning = True
+            if worker.trial is not None or worker.place in run.shuns:
+                if run.shuns not in has_better:
+                    has_better[run.shuns] = self._has_better(job, run.shuns, task_s, now_s)
+                if has_better[run.shuns]:
+                    continue
+            best = at
+            break
+        if best:
+            run = job.queue[best]
+            del job.queue[best]
+            job.queue.appendleft(run)
+        return best is not None
+
+    def _has_better(
+        self, job: Job, shuns: frozenset[str], task_s: float | None, now_s: float
+    ) -> bool:
+        """Whether a worker of ours that is none of these, nor on trial, can take tasks of a job."""
+        return any(
+            each.place not in shuns
+            and each.trial is None
+            and not each.job
+            and dispatch.refusal(job, each) is None
+            and not self._is_shut(job, each, task_s, now_s)
+            for each in self.workers.values()
+        )
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
         """Whether a job would have tasks for a worker that fits it, if so many slots were free."""
@@ -409,6 +454,7 @@ class Handout:
                     spec.prints,
                     spec.path[-1] if spec.path else "",
                     show_tags(job.counted) if job.counted else "",
+                    wary=run.is_wary,
                 ),
             )
         )
@@ -455,6 +501,8 @@ class Handout:
         """These tasks are no longer the worker's."""
         job = assignment.job
         assignment.left.remove(first, stop)
+        for task in [each for each in assignment.begun if first <= each < stop]:
+            del assignment.begun[task]
         self._hold(assignment, first - stop)
         self.refile(job)
         if not assignment.left:

@@ -17,7 +17,7 @@ from federation.errors import ProtocolError
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
-from gateway.events import Event, JobSpec
+from gateway.events import MEMORY_BYTES_MAX, Event, JobSpec
 from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
 from policies.placement import TagValue
@@ -30,6 +30,7 @@ TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
 TASK_S_MAX: Final = 1e9
+RAN_MS_MAX: Final = 10**12  # by what a worker says
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
@@ -243,6 +244,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
                 message.cpu_ns,
                 message.peak_memory_bytes,
             )
+        case messages.Begun():
+            return events.TasksBegun(worker, _begun(message.tasks))
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
         case messages.Preparing():
@@ -281,9 +284,22 @@ def worker_joined(
     if type(trip_s) not in (int, float) or not 0.0 <= trip_s <= TRIP_MAX_S:
         raise BadWorker(f"round_trip_s is {trip_s!r:.40}: it must be 0 to {TRIP_MAX_S:g}")
     offered = {**pools[pool], **own}
+    memory_bytes = about.get("host_memory_bytes", MEMORY_BYTES_MAX)
+    if type(memory_bytes) is not int or memory_bytes < 1:
+        raise BadWorker(f"host_memory_bytes is {memory_bytes!r:.40}: it must be above zero")
     return events.WorkerJoined(
-        worker, name, pool, slots, offered, python, round_trip_s=float(trip_s)
+        *(worker, name, pool, slots, offered, python),
+        round_trip_s=float(trip_s),
+        memory_bytes=min(memory_bytes, MEMORY_BYTES_MAX),
+        tells_begun=about.get("begun") is True,
     )
+
+
+def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
+    """Tasks that a worker says have begun; ProtocolError where these are none."""
+    if len(rows) > SLOTS_MAX or any(len(row) != 3 for row in rows):
+        raise ProtocolError("what has begun is [assignment, task, milliseconds], of each slot once")
+    return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
 
 
 def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from federation.offers import show_time
 from federation.ranges import Range, RangeSet
-from gateway.events import Drainer, JobRecovered, JobSpec
+from gateway.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
 from policies.entitlements import Work
@@ -44,8 +45,11 @@ class Account:
 class Run:
     """A contiguous stretch of waiting tasks that share a history.
 
-    `attempt` is 1 for tasks that never started; `losses` counts the workers lost under them;
-    `alone` tasks are sent one by one, to find out which of them takes its worker down.
+    `attempt` is 1 for tasks that never started. `losses` counts the workers that were lost with
+    them, of those that don't say what has begun. `alone` tasks are sent one by one, to find out
+    which of them takes its slot or its worker down. Of `is_wary` ones a worker tells that they
+    begin before they do. Until `shuns_until_s` (UTC) they go to none of the places in `shuns`,
+    where they were lost, if another worker can take them.
     """
 
     first: int
@@ -54,6 +58,9 @@ class Run:
     attempt: int = 1
     losses: int = 0
     alone: bool = False
+    is_wary: bool = False
+    shuns: frozenset[str] = frozenset()
+    shuns_until_s: float = 0.0
 
     @property
     def stop(self) -> int:
@@ -64,7 +71,10 @@ class Run:
         """The part [first, stop) of this run."""
         part = self.arguments[first - self.first : stop - self.first]
         size = self.size * len(part) // max(1, len(self.arguments))
-        return Run(first, part, size, self.attempt, self.losses, self.alone)
+        return Run(
+            *(first, part, size, self.attempt, self.losses, self.alone),
+            *(self.is_wary, self.shuns, self.shuns_until_s),
+        )
 
 
 @dataclass(slots=True)
@@ -84,6 +94,7 @@ class Assignment:
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
     holds: tuple[tuple[Purse, int], ...] = ()  # what is held for each of its tasks, and where
     held_ns: int = 0  # expected of each of its tasks, where slots are shared out
+    begun: dict[int, float] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
 
 
 @dataclass(slots=True)
@@ -113,6 +124,9 @@ class Worker:
     is_funded: bool = False  # what such a contract may cost is held for it as a whole
     grid_id: str = ""  # its grid's own name for it, where a grid runs it
     ends_s: float | None = None  # UTC, when its grid will stop it
+    memory_bytes: int = MEMORY_BYTES_MAX  # of its host
+    tells_begun: bool = False  # whether it says which tasks have begun
+    trial: int | None = None  # how many tasks it may have, as it was lost lately; None: as fit
 
     @property
     def title(self) -> str:
@@ -154,12 +168,37 @@ class Worker:
             self.free[name] = round(self.free[name] - amount * tasks, 9)
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that was lost while a task ran there.
+
+    `is_sole`: one user's tasks had begun there, and nobody else's.
+    """
+
+    worker: str
+    place: str
+    utc_s: float
+    reason: str
+    is_sole: bool
+
+    def __str__(self) -> str:
+        return f"{self.worker} at {show_time(self.utc_s)} ({self.reason})"
+
+
 @dataclass(slots=True)
 class Strikes:
-    """What has gone wrong with one task so far."""
+    """What has gone wrong with one task so far.
+
+    `owed_ns` is the slot time of runs that ended with their workers and that the task has not run
+    again; `lost_ns` that of the last of them, and `lost_under` what it was assigned by.
+    """
 
     failures: int = 0
     crashes: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    lost_ns: int = 0
+    owed_ns: int = 0
+    lost_under: Assignment | None = None
 
 
 @dataclass(slots=True)
@@ -203,6 +242,8 @@ class Job:
     wall_ns: int = 0
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
+    is_shunning: bool = False  # runs in its queue may shun workers
+    is_struck: bool = False  # a task of it was given up for the workers that were lost under it
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
     unmet: str = ""  # why not all of it can be done within its limits
     given_up: str = ""  # the failure that what has not begun of it ends with
@@ -338,7 +379,10 @@ class Job:
         return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
 
     def charge(self, record: UsageRecord) -> None:
-        """Add what a report used."""
+        """Add what a report used; of what ended with its worker nothing but its attempt."""
+        self.attempt_max = max(self.attempt_max, record.attempt)
+        if record.state == "lost":
+            return
         currency = record.currency
         self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
         self.prices_nanos[currency] = record.price_nanos
@@ -346,7 +390,6 @@ class Job:
         if record.state == "repeat":
             self.repeat_ns += record.wall_ns
         self.cpu_ns += record.cpu_ns
-        self.attempt_max = max(self.attempt_max, record.attempt)
 
     def reopen(self, first: int, stop: int) -> None:
         """Let tasks of [first, stop) that ended run again: their results never arrived.

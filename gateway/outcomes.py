@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.deals import Deliver
 from federation.messages import Results
 from federation.ranges import Range
-from gateway.events import Reported
+from gateway.events import MEMORY_BYTES_MAX, Reported
 from gateway.jobs import Assignment, Job, Strikes
 from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
@@ -19,6 +19,10 @@ CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
 STOPPED: Final = frozenset({"cancelled", "preempted"})  # by us, and not charged as a task
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
+# By how much a worker's clock may run faster than ours, and how coarse either may be.
+DRIFT_SHARE: Final = 0.001
+DRIFT_S: Final = 0.001
+CORES_MAX: Final = 1024  # that a task may keep busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ def usage_records(
     `emissions` is what is known of its pool now, for what another site did not say itself.
     """
     worker, count = assignment.worker, len(report.values)
-    wall_ns, cpu_ns = _times(assignment, report, now_s)
+    wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
     pieces = _pieces(job, report, wall_ns)
     records = []
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
@@ -222,7 +226,7 @@ def usage_records(
                 pool=worker.offer.pool,
                 worker=worker.title,
                 state=state,
-                started_at_s=now_s - part_ns / 1e9,
+                started_at_s=_start_s(assignment, part_ns, now_s),
                 ended_at_s=now_s,
                 wall_ns=part_ns,
                 cpu_ns=part_cpu_ns,
@@ -246,16 +250,33 @@ def usage_records(
     return records
 
 
-def _times(assignment: Assignment, report: Reported, now_s: float) -> tuple[int, int]:
-    """Wall and processor time of a report.
+def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Reported:
+    """A report with no more than can be: a worker's word counts as far as our own clock goes.
 
-    A worker can't have spent more slot time than has passed since it was given the work.
+    No task has run for longer than since it was handed out, and no more of them at a time than
+    there are slots; a slot uses no more memory than its host has. What another site says is billed
+    as it was said, or not at all: gateway.purchase.check_time has looked at its times.
     """
+    worker = assignment.worker
+    if worker.job:
+        memory_bytes = min(report.peak_memory_bytes, MEMORY_BYTES_MAX)
+        return replace(report, peak_memory_bytes=memory_bytes)
     passed_s = now_s - assignment.given_s
-    if passed_s < 0:
-        return report.wall_ns, report.cpu_ns  # the clock was set back: no telling
-    limit_ns = round((passed_s + 1.0) * 1e9) * assignment.worker.slots
-    return min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
+    # Where the clock was set back there is no telling: what was expected counts.
+    passed_s = passed_s if passed_s >= 0 else assignment.task_s
+    at_once = min(len(report.values), worker.slots)
+    limit_ns = round((passed_s * (1 + DRIFT_SHARE) + DRIFT_S) * 1e9) * at_once
+    limits = limit_ns, limit_ns * CORES_MAX, worker.memory_bytes
+    used = report.wall_ns, report.cpu_ns, report.peak_memory_bytes
+    if all(each <= most for each, most in zip(used, limits, strict=True)):
+        return report
+    wall_ns, cpu_ns, memory_bytes = map(min, used, limits)
+    return replace(report, wall_ns=wall_ns, cpu_ns=cpu_ns, peak_memory_bytes=memory_bytes)
+
+
+def _start_s(assignment: Assignment, wall_ns: int, now_s: float) -> float:
+    """When a run began by its time, but not before it was handed out."""
+    return max(now_s - wall_ns / 1e9, min(assignment.given_s, now_s))
 
 
 def _pieces(job: Job, report: Reported, wall_ns: int) -> list[tuple[Range, UsageState]]:

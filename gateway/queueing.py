@@ -196,7 +196,9 @@ class Queue:
         unfit = frozenset(job.unfit) if job.unfit else None
         fit = (id(terms.need), job.spec.pool, job.open_pools, unfit)
         is_alone = bool(job.queue) and job.queue[0].alone
-        return fit, (terms, fit, job.client, is_alone, job.is_at_limit)
+        # One whose tasks shun workers is like no other: see Handout.
+        own = job.id if job.is_shunning else ""
+        return fit, (terms, fit, job.client, is_alone, job.is_at_limit, own)
 
     def _group(self, fit_key: Hashable, key: Hashable) -> _Group:
         group = self._groups.get(key)

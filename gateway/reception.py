@@ -499,7 +499,10 @@ class Reception:
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            happened.append(events.WorkerGone(guest.handle, reason, left.said_goodbye))
+            silent_s = self._clock.now_s() - guest.heard_s
+            happened.append(
+                events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
+            )
             self.functions.forget_worker(guest.handle)
             self.pulses.pop(guest.handle, None)
             pilot = self._pilot_of.pop(guest.handle, None)
@@ -720,6 +723,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
             rules.function_wait_s,
             rules.jobs_max,
             rules.kept_bytes_max,
+            rules.losses_max,
         ),
         boot,
         purses,

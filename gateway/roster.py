@@ -65,6 +65,8 @@ class Roster:
             is_funded=event.is_funded,
             grid_id=grid_id,
             ends_s=ends_s,
+            memory_bytes=event.memory_bytes,
+            tells_begun=event.tells_begun,
         )
         if event.job:
             return
@@ -100,6 +102,10 @@ class Roster:
         if event.worker in self.workers:
             worker = self.workers[event.worker]
             worker.grid_id, worker.ends_s = event.grid_id, event.ends_s
+
+    def is_awaited(self, pool: str, name: str) -> bool:
+        """Whether a grid was asked to start a worker of that name for a pool."""
+        return name in self._awaited.get(pool, {})
 
     def has_fit(self, job: Job, *, here: bool = False) -> bool:
         """Whether a worker has not failed yet to make what a job is to run in; `here`: of ours."""

@@ -9,7 +9,9 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    String,
     Table,
+    case,
     cast,
     func,
     literal_column,
@@ -117,10 +119,15 @@ def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
 
 def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
     """Add to each job what it used; within the transaction that found it."""
+    is_lost = usage.c.state == literal_column("'lost'", String)  # what it ran again counts
+    ran_ns = (
+        case((is_lost, literal_column("0")), else_=each)
+        for each in (usage.c.wall_ns, usage.c.cpu_ns)
+    )
     query = (
         select(usage.c.job, usage.c.currency)
         .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
-        .add_columns(*exact_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+        .add_columns(*exact_sums(*ran_ns, usage.c.cost_nanos))
         .where(usage.c.job.in_([row.job for row in found]))
         .group_by(usage.c.job, usage.c.currency)
         .order_by(usage.c.job, usage.c.currency)

@@ -19,16 +19,17 @@ NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
-UsageState = Literal["ok", "failed", "preempted", "repeat", "void"]
+UsageState = Literal["ok", "failed", "preempted", "repeat", "void", "lost"]
 
 
 def is_for_its_user(state: str, price_class: str) -> bool:
     """Whether what was used is for its user to pay: not what was done in vain through our doing.
 
     That is what ran again through nobody's fault, what could not be delivered to the site that sent
-    it, and what had to make room for others, unless its price says that it may have to.
+    it, what ended with its worker, and what had to make room for others, unless its price says that
+    it may have to.
     """
-    is_free = state in ("repeat", "void")
+    is_free = state in ("repeat", "void", "lost")
     return not is_free and (state != "preempted" or price_class == "preemptible")
 
 
@@ -147,7 +148,8 @@ class UsageRecord:
     Attributes:
         state: "preempted" for tasks that were stopped to make room for others, and run again;
             "repeat" for tasks that were charged before and had to run again; "void" for work of
-            another site that ended when its contract was over, so that it was never delivered.
+            another site that ended when its contract was over, so that it was never
+            delivered; "lost" for a run that ended with its worker.
         group: of its user; empty when nobody said.
         tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
         price_class: what was bought.

@@ -26,6 +26,7 @@ from federation.errors import GatewayUnreachable, GridError, ProtocolError, Sess
 from federation.handshake import Opened
 from federation.messages import (
     Assign,
+    Begun,
     Bye,
     Drain,
     NeedFunction,
@@ -52,7 +53,7 @@ from gateway.worker.homes import BARE, Home
 from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent
-from gateway.worker.oversight import oversee, pulse_of
+from gateway.worker.oversight import newly_begun, oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Roster
@@ -170,6 +171,7 @@ class Agent:
         terms = Terms(
             *(number, message.job, function, message.timeout_s, message.prints),
             *(message.origin, self._gpus_of(message), self._settings.pass_of(message)),
+            wary=message.wary,
         )
         self._roster.assign(terms, first, message.arguments)
         if function not in self._functions:
@@ -272,11 +274,20 @@ class Agent:
         """Give slots what they have room for, level out what is left, and tell the gateway."""
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
+                if chunk.piece.terms.wary:
+                    self._tell_before(slot, chunk)
                 self._send_chunk(self._processes[slot.index], chunk)
             self._environments.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
+        self._gateway.flush()
+
+    def _tell_before(self, slot: SlotBook, chunk: Chunk) -> None:
+        """Say that a task begins before it does: it may be what ended a worker, and end us."""
+        slot.told = chunk.number
+        assignment = chunk.piece.terms.assignment
+        self._gateway.post(Begun([[assignment, chunk.piece.first, 0]]))
         self._gateway.flush()
 
     def _send_chunk(self, process: SlotProcess, chunk: Chunk) -> None:
@@ -440,6 +451,9 @@ class Agent:
             self._oversee()
             if not self._is_stopping:
                 self._relieve(now_ns)
+            begun = newly_begun(self._roster, self._processes, now_ns)
+            if begun:
+                self._gateway.post(Begun(begun))
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and now_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = now_s

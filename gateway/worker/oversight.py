@@ -10,6 +10,9 @@ from gateway.worker.roster import Roster
 
 START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
 QUIET_MAX_NS: Final = 5 * 10**9
+# A task that has run for so long is told to have begun. Shorter ones are reported instead: telling
+# of each would cost as much as its result.
+BEGUN_S: Final = 0.25
 
 
 def oversee(
@@ -64,6 +67,20 @@ def _heed_notice(
     process.tell_stop(started, stops_ns)
     if now_ns >= stops_ns:
         process.kill(Doom(started, "preempted", "it was stopped to make room for other work"))
+
+
+def newly_begun(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> list[list[int]]:
+    """Tasks that have run for a while and that the gateway was not told of, as Begun has them."""
+    found = []
+    for slot, process in zip(roster.slots, processes, strict=True):
+        started, busy_s = process.started, process.busy_s(now_ns)
+        if busy_s < BEGUN_S or started == slot.told:
+            continue
+        running = roster.running(slot, started)
+        if running is not None:
+            slot.told = started
+            found.append([running[0].assignment, running[1], round(busy_s * 1000)])
+    return found
 
 
 def pulse_of(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> list[dict[str, Any]]:

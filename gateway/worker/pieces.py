@@ -20,6 +20,7 @@ class Terms:
     origin: str = ""  # the site that sent it
     gpus: int = 0  # that each task has to itself
     task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not
+    wary: bool = False  # each task is told to have begun before it starts
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class SlotBook:
     home: Home = BARE
     moves_to: Home | None = None  # it is being killed, to begin anew in another home
     worked_ns: int = 0  # by what it has reported
+    told: int = -1  # the last of its tasks that the gateway was told to have begun
 
     @property
     def has_room(self) -> bool:

@@ -56,7 +56,7 @@ class Roster:
         if arguments and terms.assignment not in self.held:
             left = RangeSet([(first, first + len(arguments))])
             self.held[terms.assignment] = Held(terms, left)
-            self._queue.append(Piece(terms, first, arguments))
+            self._queue.append(Piece(terms, first, arguments, alone=terms.wary))
 
     @property
     def functions(self) -> set[bytes]:

@@ -74,6 +74,8 @@ class AgentSettings:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "memory_bytes": self.memory_bytes,
+            "host_memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "begun": True,
         }
         about[HANDS_ON] = True
         own = read_pass(self.token)

@@ -163,7 +163,7 @@ class Disk:
     def charges(self) -> Iterator[UsageRecord]:
         """The usage records that charge for something."""
         for records in self.tables.usage.values():
-            yield from (each for each in records.values() if each.state != "repeat")
+            yield from (each for each in records.values() if each.state not in ("repeat", "lost"))
 
     def charged(self, job: str) -> Counter[int]:
         """How often each task of a job was charged."""

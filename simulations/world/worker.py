@@ -14,6 +14,7 @@ from federation.errors import SessionRefused
 from federation.handshake import Opened
 from federation.messages import (
     Assign,
+    Begun,
     Bye,
     Drain,
     Hello,
@@ -32,6 +33,7 @@ from gateway.worker.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.conversation import PULSE_S
 from gateway.worker.functions import Functions
 from gateway.worker.outbox import Outbox
+from gateway.worker.oversight import BEGUN_S
 from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
 from gateway.worker.roster import LEVEL_S, Roster
 from simulations.world.caller import Caller
@@ -106,6 +108,7 @@ class Worker(Caller):
             "tags": self.plan.tags,
             "pool": self.plan.pool,
             "python": PYTHON,
+            "begun": True,
         }
         return Hello([], "worker", self.name, "ops", b"", "", 0, about)
 
@@ -185,7 +188,10 @@ class Worker(Caller):
             stop = first + len(message.arguments)
             self._outbox.add(Returned(number, [[first, stop]]))
             return
-        terms = Terms(number, message.job, message.function, message.timeout_s, message.prints)
+        terms = Terms(
+            *(number, message.job, message.function, message.timeout_s, message.prints),
+            wary=message.wary,
+        )
         self.roster.assign(terms, first, message.arguments)
         if message.function not in self._functions and message.function not in self._asked:
             self._asked.add(message.function)
@@ -214,6 +220,10 @@ class Worker(Caller):
     def _feed(self) -> None:
         for book, chunk in self.roster.feed():
             slot = self._slots[book.index]
+            if chunk.piece.terms.wary:
+                book.told = chunk.number
+                self._outbox.add(Begun([[chunk.piece.terms.assignment, chunk.piece.first, 0]]))
+                self.flush()
             slot.chunks.append(chunk)
             if len(slot.chunks) == 1:
                 slot.next = chunk.number
@@ -396,6 +406,20 @@ class Worker(Caller):
         self.roster.note_stop(message.assignment, message.first, message.stop, at_ns)
         self._watch_notices()
 
+    def _tell_begun(self) -> None:
+        """Tell of tasks that have run for a while, as gateway.worker.oversight.newly_begun does."""
+        begun = []
+        for book, slot in zip(self.roster.slots, self._slots, strict=True):
+            if slot.since_s is None or slot.started == book.told:
+                continue
+            ran_s = self.clock.now_s - slot.since_s
+            running = self.roster.running(book, slot.started)
+            if running is not None and ran_s >= BEGUN_S:
+                book.told = slot.started
+                begun.append([running[0].assignment, running[1], round(ran_s * 1000)])
+        if begun:
+            self._outbox.add(Begun(begun))
+
     def _watch_notices(self) -> None:
         """Stop what had its time."""
         for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
@@ -434,6 +458,7 @@ class Worker(Caller):
             if self.clock.now_s - slot.since_s > limit_s:
                 self._bury(book.index, slot, "timeout", f"it ran over {limit_s:g} s")
         self._watch_notices()
+        self._tell_begun()
         welcome = self.dialogue.welcome
         beat_s = min(PULSE_S, welcome.heartbeat_s) if welcome else PULSE_S
         if self.dialogue.is_open and now_s - self._pulse_s > beat_s:

@@ -97,30 +97,6 @@ def test_tasks_of_a_lost_worker_go_to_another_and_are_charged_once() -> None:
     assert len(told(effects, messages.Results)) == 1
 
 
-def test_a_task_that_loses_its_worker_three_times_is_given_up() -> None:
-    world = World()
-    world.submit(1)
-    effects: list[Effect] = []
-    for worker in (WORKER, 3, 4):
-        effects = world.do(events.WorkerGone(worker, "gone"))
-        world.join(worker + 1)
-    (dropped,) = told(effects, messages.Dropped)
-    assert (dropped.ranges, dropped.failure) == ([[0, 1]], "lost")
-
-
-def test_after_two_losses_tasks_go_one_by_one() -> None:
-    world = World()
-    (order,) = orders(world.submit(100))
-    world.report(order, wall_ns=1000)
-    bundle = world.broker.workers[WORKER].in_flight
-    assert bundle == 99
-    world.do(events.WorkerGone(WORKER, "gone"))
-    world.join(3)
-    world.do(events.WorkerGone(3, "gone"))
-    sizes = [len(order.arguments) for order in orders(world.join(4))]
-    assert set(sizes) == {1}
-
-
 def test_a_crash_is_tried_once_more_and_then_is_poison() -> None:
     world = World()
     (order,) = orders(world.submit(1))
@@ -810,19 +786,6 @@ def test_tasks_of_workers_that_stop_in_order_are_no_losses() -> None:
         (order,) = orders(world.join(worker + 1))
     (usage,) = written(world.report(order, worker=WORKER + 10), records.UsageRecord)
     assert usage.attempt == 1
-
-
-def test_a_task_that_has_not_started_is_not_suspected_of_losing_workers() -> None:
-    world = World()
-    (order,) = orders(world.submit(100))
-    world.report(order, wall_ns=1000)
-    world.do(events.WorkerGone(WORKER, "killed"))
-    world.join(3)
-    world.do(events.WorkerGone(3, "killed"))
-    (suspect,) = orders(world.join(4))
-    assert len(suspect.arguments) == 1
-    (dropped,) = told(world.do(events.WorkerGone(4, "killed")), messages.Dropped)
-    assert dropped.ranges == [[suspect.first, suspect.first + 1]]
 
 
 def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() -> None:

@@ -21,6 +21,7 @@ _STATUS: Final = {
     "failed": "failed",
     "preempted": "aborted",
     "void": "aborted",
+    "lost": "aborted",
 }
 
 

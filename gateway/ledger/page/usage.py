@@ -17,6 +17,7 @@ STATES: Final = {
     "preempted": "stopped for others",
     "repeat": "repeated",
     "void": "not delivered",
+    "lost": "lost with a worker",
 }
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6

@@ -102,7 +102,7 @@ _KEYS: Final = (
     Key("window", Dimension.WINDOW),
     Key("tag", Dimension.TAGS),
     Key("class", Dimension.PRICE_CLASS, form="guaranteed|preemptible", example="guaranteed"),
-    Key("state", Dimension.STATE, form="ok|failed|preempted|repeat", example="failed"),
+    Key("state", Dimension.STATE, form="ok|failed|preempted|repeat|lost", example="failed"),
     Key("tariff", Dimension.TARIFF),
     _time(
         "hour",

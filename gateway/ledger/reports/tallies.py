@@ -19,8 +19,9 @@ _SHOWN: Final = Decimal("0.01")
 _COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
 _USAGE: Final = (
     *("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated", "tasks_void"),
-    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "void_ns", "cpu_ns"),
-    *("peak_memory_bytes", "cost_nanos", "cost"),
+    "tasks_lost",
+    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "void_ns", "lost_ns"),
+    *("cpu_ns", "peak_memory_bytes", "cost_nanos", "cost"),
 )
 _CARBON: Final = (
     *("tasks", "wall_ns", "energy_uj", "energy_kwh"),
@@ -28,7 +29,7 @@ _CARBON: Final = (
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
 # States, as the columns of usage have them.
-_APART: Final = ("failed", "preempted", "repeat", "void")
+_APART: Final = ("failed", "preempted", "repeat", "void", "lost")
 # What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)

@@ -1,0 +1,459 @@
+"""What becomes of the tasks of lost workers: tried again, given up, booked, charged."""
+
+from windows_support import World, orders
+
+from federation import messages
+from gateway import events
+from gateway.accounts import Limits
+from gateway.broker import Broker
+from gateway.effects import Tell, Write
+from gateway.ledger import records
+
+PRICE_NS = 1_000  # nanoseconds of a slot for a nano-unit, by the pool of windows_support
+
+
+class Grid(World):
+    """Workers that come, say what has begun, and are lost."""
+
+    def __init__(self, losses_max=5):
+        super().__init__(slots=())
+        tariffs = dict(self.broker.tariffs)
+        self.broker = Broker(tariffs, limits=Limits(tasks_max=10_000, losses_max=losses_max))
+        self.turn()
+        self.handles = 10
+        self.effects = []
+
+    def do(self, *happened):
+        effects = super().do(*happened)
+        if hasattr(self, "effects"):
+            self.effects += effects
+        return effects
+
+    def join(self, name="w", slots=1, **about):
+        self.handles += 1
+        about = {"tells_begun": True} | about
+        self.do(events.WorkerJoined(self.handles, name, "fast", slots, {}, "3.11", **about))
+        return self.handles
+
+    def pass_time(self, seconds):
+        self.now_s += seconds
+        return self.do(events.Ticked())
+
+    def held(self, worker):
+        return list(self.broker.workers[worker].assignments.values())
+
+    def begin(self, worker):
+        """All that a worker has begins."""
+        rows = [(each.id, task, 0.0) for each in self.held(worker) for pair in each.left
+                for task in range(*pair)]  # fmt: skip
+        return self.do(events.TasksBegun(worker, tuple(rows)))
+
+    def lose(self, worker, after_s=0.0, **how):
+        self.now_s += after_s
+        return self.do(events.WorkerGone(worker, "its lease ran out", **how))
+
+    def finish(self, worker, wall_s=None, failures=()):
+        """Everything that a worker has ends well, unless `failures` says otherwise."""
+        for each in self.held(worker):
+            for first, stop in list(each.left):
+                passed_s = self.now_s - each.given_s if wall_s is None else wall_s
+                self.do(
+                    events.Reported(
+                        worker, each.id, first, [b"r"] * (stop - first), list(failures),
+                        wall_ns=round(passed_s * 1e9),
+                    )
+                )  # fmt: skip
+
+    def written(self, state=None):
+        found = [e.record for e in self.effects if isinstance(e, Write)]
+        used = [each for each in found if isinstance(each, records.UsageRecord)]
+        return [each for each in used if state in (None, each.state)]
+
+    def told(self, kind):
+        found = [e.message for e in self.effects if isinstance(e, Tell)]
+        return [each for each in found if isinstance(each, kind)]
+
+    def failures(self):
+        """What tasks have failed of, by number."""
+        told = self.told(messages.Results)
+        found = {
+            each.first + at: (kind, text) for each in told for at, kind, text, _ in each.failures
+        }
+        for each in self.told(messages.Dropped):
+            found |= {
+                at: (each.failure, each.reason) for pair in each.ranges for at in range(*pair)
+            }
+        return found
+
+    def done(self):
+        return self.broker.tasks_done
+
+
+def test_tasks_that_never_began_go_back_for_ever():
+    grid = Grid()
+    grid.submit("j", 6)
+    for number in range(30):
+        worker = grid.join(f"w{number}", slots=8)
+        grid.pass_time(100)
+        assert grid.held(worker)
+        grid.lose(worker)
+        grid.pass_time(100)
+    assert grid.failures() == {}
+    assert grid.written() == []
+    last = grid.join("last", slots=8)
+    grid.pass_time(100)
+    while grid.held(last):
+        grid.finish(last, 0.1)
+    assert grid.done() == 6
+
+
+def test_what_had_begun_is_given_up_after_so_many_losses_which_the_error_lists():
+    grid = Grid(losses_max=3)
+    grid.submit("j", 1)
+    for number in range(3):
+        worker = grid.join(f"w{number}")
+        grid.begin(worker)
+        grid.lose(worker, after_s=2)
+    kind, text = grid.failures()[0]
+    assert kind == "lost"
+    assert "lost 3 times" in text
+    for number in range(3):
+        assert f"w{number} at 1970-01-01 12:00:0" in text
+    assert "its lease ran out" in text
+
+
+def test_of_a_worker_that_does_not_say_what_begins_all_counts():
+    grid = Grid(losses_max=3)
+    grid.submit("j", 1)
+    for _ in range(3):
+        grid.lose(grid.join(tells_begun=False))
+        grid.pass_time(100)
+    assert grid.failures()[0] == ("lost", "its worker was lost 3 times, the last was w")
+
+
+def test_what_others_had_begun_with_is_counted_by_task():
+    grid = Grid(losses_max=2)
+    grid.submit("j", 8)
+    for _ in range(2):
+        worker = grid.join(slots=8)
+        grid.pass_time(100)
+        [first, *_] = grid.held(worker)
+        task = next(iter(first.left))[0]
+        grid.do(events.TasksBegun(worker, ((first.id, task, 0.0),)))
+        grid.lose(worker, after_s=1)
+        grid.pass_time(100)
+    assert len(grid.failures()) == 1
+    last = grid.join("last", slots=8)
+    grid.pass_time(100)
+    while grid.held(last):
+        grid.finish(last, 0.1)
+    assert grid.done() == 7
+
+
+def test_what_a_worker_says_of_tasks_that_it_does_not_have_is_nothing():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    [each] = grid.held(worker)
+    grid.do(events.TasksBegun(worker, ((each.id, 7, 0.0), (each.id + 9, 0, 0.0))))
+    grid.do(events.TasksBegun(99, ((each.id, 0, 0.0),)))
+    assert each.begun == {}
+    grid.do(events.TasksBegun(worker, ((each.id, 0, 1e9),)))
+    assert each.begun == {0: each.given_s}, "nothing begins before it is handed out"
+
+
+# --- where it goes -----------------------------------------------------------------------------
+
+
+def test_a_task_that_was_lost_goes_to_another_worker_that_can_take_it():
+    grid = Grid()
+    flapping = grid.join("flapping")
+    grid.submit("j", 1)
+    grid.begin(flapping)
+    grid.lose(flapping, after_s=1)
+    grid.do(events.ClientReading(grid.clients, False))  # nothing is handed out meanwhile
+    flapping, honest = grid.join("flapping"), grid.join("honest")
+    grid.do(events.ClientReading(grid.clients, True))
+    assert (len(grid.held(flapping)), len(grid.held(honest))) == (0, 1)
+
+
+def test_it_goes_back_to_the_same_one_where_there_is_no_other():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=1)
+    assert len(grid.held(grid.join())) == 1
+
+
+def test_it_does_not_wait_for_ever_for_another_that_is_busy():
+    grid = Grid()
+    lost = grid.join("a")
+    grid.submit("j", 1)
+    grid.begin(lost)
+    busy = grid.join("b")
+    grid.submit("k", 1, name="other")
+    grid.lose(lost, after_s=1)
+    back = grid.join("a")
+    assert [each.job.id for each in grid.held(busy)] == ["k"]
+    assert grid.held(back) == []
+    grid.pass_time(301)
+    assert [each.job.id for each in grid.held(back)] == ["j"]
+
+
+def test_other_tasks_of_the_job_do_not_wait_for_it():
+    grid = Grid()
+    lost = grid.join("a")
+    grid.submit("j", 20)
+    grid.begin(lost)
+    busy = grid.join("b")
+    assert grid.held(busy)
+    grid.lose(lost, after_s=1)
+    back = grid.join("a")
+    assert [list(each.left) for each in grid.held(back)] == [[(2, 3)]]
+
+
+def test_a_worker_that_flaps_fails_nobodys_tasks():
+    """64 slots that come, take what they get, say that it has begun, and go; again and again."""
+    grid = Grid()
+    honest = grid.join("honest", slots=2)
+    grid.submit("j", 40)
+    flaps = 0
+    while grid.done() < 40:
+        flapping = grid.join("flapping", slots=64)
+        grid.pass_time(0.2)
+        grid.begin(flapping)
+        grid.lose(flapping, after_s=0.05)
+        grid.pass_time(0.25)
+        grid.finish(honest, 0.2)
+        flaps += 1
+        assert flaps < 200
+    assert grid.failures() == {}
+
+
+def test_new_names_again_and_again_fail_nobodys_tasks():
+    grid = Grid()
+    honest = grid.join("honest", slots=2)
+    grid.submit("j", 40)
+    names = 0
+    while grid.done() < 40:
+        stranger = grid.join(f"stranger-{names}", slots=64)
+        grid.pass_time(0.2)
+        grid.begin(stranger)
+        grid.lose(stranger, after_s=0.05)
+        grid.pass_time(0.25)
+        grid.finish(honest, 0.2)
+        names += 1
+        assert names < 200
+    assert grid.failures() == {}
+
+
+# --- what it costs -----------------------------------------------------------------------------
+
+
+def test_what_ran_on_a_lost_worker_is_in_the_books_at_no_cost():
+    grid = Grid()
+    worker = grid.join("w", slots=2)
+    grid.submit("j", 2)
+    grid.begin(worker)
+    grid.lose(worker, after_s=10, silent_s=4.0)
+    lost = grid.written("lost")
+    assert [(each.first, each.wall_ns, each.cost_nanos) for each in lost] == [
+        (1, 6 * 10**9, 0),
+        (0, 6 * 10**9, 0),
+    ]
+    assert not any(each.is_charge for each in lost)
+    job = grid.broker.jobs["j"]
+    assert (job.wall_ns, job.costs_nanos) == (0, {})
+    again = grid.join("w", slots=2)
+    while grid.held(again):
+        grid.now_s += 20
+        grid.finish(again, 6)
+    ok = grid.written("ok")
+    assert [(each.first, each.attempt, each.wall_ns) for each in ok] == [
+        (0, 2, 6 * 10**9),
+        (1, 2, 6 * 10**9),
+    ]
+    assert [each.cost_nanos for each in ok] == [6 * 10**9 // PRICE_NS] * 2, "each second once"
+
+
+def test_what_a_task_has_kept_of_a_lost_run_is_charged_with_the_next():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    again = grid.join()
+    grid.now_s += 1
+    grid.finish(again, 0.5)
+    [ok] = grid.written("ok")
+    assert (ok.wall_ns, ok.cost_nanos) == (6 * 10**9, 6 * 10**9 // PRICE_NS)
+    assert ok.started_at_s >= grid.now_s - 7
+    [results] = grid.told(messages.Results)
+    assert results.values == [b"r"]
+
+
+def test_runs_that_are_lost_again_and_again_are_added_up():
+    grid = Grid()
+    grid.submit("j", 1)
+    for _ in range(3):
+        worker = grid.join()
+        grid.pass_time(100)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+    last = grid.join()
+    grid.pass_time(100)
+    grid.finish(last, 1)
+    [ok] = grid.written("ok")
+    assert ok.wall_ns == 18 * 10**9
+
+
+def test_what_was_lost_beside_others_work_is_not_owed():
+    grid = Grid()
+    worker = grid.join(slots=2)
+    grid.submit("j", 1)
+    grid.submit("k", 1, user="bob")
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    again = grid.join(slots=2)
+    while grid.held(again):
+        grid.now_s += 1
+        grid.finish(again, 0.5)
+    assert [each.wall_ns for each in grid.written("ok")] == [5 * 10**8] * 2
+    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9] * 2
+
+
+def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
+    """It works for six seconds, keeps the result, and kills its agent."""
+    grid = Grid(losses_max=3)
+    grid.submit("j", 2)
+    for number in range(4):
+        worker = grid.join("w")
+        grid.pass_time(100)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+        grid.pass_time(100)
+        assert len(grid.failures()) == (number >= 2) + (number >= 3), "its next task has one go"
+    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9] * 2
+    failed = grid.written("failed")
+    assert [(each.first, each.wall_ns) for each in failed] == [(0, 18 * 10**9), (1, 6 * 10**9)]
+    assert sum(each.cost_nanos for each in failed) == 24 * 10**9 // PRICE_NS
+    keys = [(each.job, each.first, each.attempt) for each in grid.written()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_losses_that_are_nobodys_doing_end_a_task_at_no_charge():
+    grid = Grid(losses_max=2)
+    grid.submit("j", 1)
+    grid.submit("k", 9, user="bob")
+    while 0 not in {each.first for each in grid.written("failed") if each.job == "j"}:
+        worker = grid.join(slots=2)
+        grid.pass_time(100)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+        grid.pass_time(100)
+    assert [each.cost_nanos for each in grid.written("failed")] == [0] * len(grid.failures())
+    keys = [(each.job, each.first, each.attempt) for each in grid.written()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_job_that_is_cancelled_after_a_loss_pays_for_what_ran():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    grid.do(events.CancelAsked(grid.clients, 1, "j", (), True))
+    assert "j" not in grid.broker.jobs
+    [failed] = grid.written("failed")
+    assert (failed.wall_ns, failed.cost_nanos) == (6 * 10**9, 6 * 10**9 // PRICE_NS)
+    [lost] = grid.written("lost")
+    assert failed.attempt > lost.attempt
+
+
+def test_so_does_one_whose_client_leaves():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    grid.do(events.ClientGone(grid.clients))
+    assert [each.wall_ns for each in grid.written("failed")] == [6 * 10**9]
+
+
+def test_a_goodbye_in_the_middle_of_a_task_is_a_loss_as_well():
+    """A task can tell its agent to stop at once: two signals, and the agent says goodbye."""
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6, is_orderly=True)
+    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9]
+    again = grid.join()
+    grid.finish(again, 0)
+    assert [each.wall_ns for each in grid.written("ok")] == [6 * 10**9]
+
+
+def test_a_lost_run_says_nothing_of_how_long_a_task_takes():
+    grid = Grid(losses_max=1)
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=600)
+    assert grid.failures()
+    assert grid.broker.durations.of(b"pricing" * 8) is None
+
+
+# --- a wary assignment -------------------------------------------------------------------------
+
+
+def test_what_a_lost_worker_held_is_told_before_it_begins():
+    grid = Grid()
+    worker = grid.join()
+    [first] = orders(grid.submit("j", 1))
+    grid.lose(worker)
+    grid.effects.clear()
+    grid.join("another")
+    [again] = orders(grid.effects)
+    assert (first.wary, again.wary) == (False, True)
+
+
+# --- across sites ------------------------------------------------------------------------------
+
+
+def test_a_contract_that_ends_is_no_loss_of_its_tasks():
+    grid = Grid(losses_max=2)
+    grid.submit("j", 3)
+    for number in range(5):
+        seller = events.WorkerJoined(
+            500 + number,
+            "paris/fast",
+            "fast",
+            4,
+            {},
+            "3.11",
+            job="j",
+            tariff=grid.broker.tariffs["fast"],
+        )
+        grid.do(seller)
+        assert grid.held(500 + number)
+        grid.do(events.WorkerGone(500 + number, "the contract ended"))
+    assert grid.failures() == {}
+    assert grid.written() == []
+
+
+def test_the_seller_of_a_task_that_ends_its_worker_charges_its_buyer():
+    grid = Grid(losses_max=2)
+    grid.submit("paris:c.1", 1, site="paris")
+    for _ in range(2):
+        worker = grid.join()
+        grid.pass_time(100)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+        grid.pass_time(100)
+    [tell] = [
+        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+    ]
+    assert tell.message.failures[0][1] == "lost"
+    assert tell.charge.wall_ns == 12 * 10**9
+    assert tell.charge.cost_nanos == 12 * 10**9 // PRICE_NS
