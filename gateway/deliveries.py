@@ -113,7 +113,7 @@ class Deliveries:
             return
         is_older = self.is_older(message.epoch)
         since_s = purchase.opened_at_s if is_older else assignment.given_s
-        check_time(message, max(0.0, utc_s - since_s))
+        check_time(purchase, message, max(0.0, utc_s - since_s))
 
     def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
         """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.

@@ -5,7 +5,7 @@ guest's mistake about one job (RejectJob) or a breach of the protocol (ProtocolE
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -256,6 +256,29 @@ def worker_event(message: Any, worker: int) -> Event | None:
             return None
         case _:
             raise ProtocolError(f"a worker may not send {message.kind!r}")
+
+
+def check_worker_name(name: str, own: Set[str], *, is_own: bool) -> None:
+    """Raise BadWorker for a name that can't be shown, or that poses as that of somebody else.
+
+    `own` are pools whose workers this gateway starts itself, named POOL-NUMBER; they have proved by
+    their pass that they are (`is_own`).
+    """
+    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
+        raise BadWorker(
+            f"a worker's name must be 1 to {NAME_CHARS_MAX} printable characters: choose another "
+            "with --name"
+        )
+    # So are other sites' pools shown, a worker with its grid's name, and a second one of a name.
+    for mark in ("/", " = ", " #"):
+        if mark in name:
+            raise BadWorker(f"the name {name!r} has {mark!r} in it: choose another with --name")
+    pool, _, number = name.rpartition("-")
+    if pool in own and number.isdecimal() and not is_own:
+        raise BadWorker(
+            f"{name!r} is how this gateway names workers of its pool {pool}: choose another name "
+            "with --name"
+        )
 
 
 def worker_joined(

@@ -1,5 +1,6 @@
 """So many a second and no more: token buckets, pure."""
 
+from collections.abc import Callable
 from typing import Final
 
 from gateway.half_open import source_of
@@ -74,3 +75,35 @@ class HostPaces:
         if len(self._paces) >= SOURCES_MAX:
             busy = {name: pace for name, pace in self._paces.items() if not pace.is_full(now_s)}
             self._paces = busy if len(busy) < SOURCES_MAX else {}
+
+
+class PacedLines:
+    """Lines for the operator, at a pace: what is beyond it is counted, and told in one line.
+
+    Args:
+        say: takes a line.
+        about: what the lines are about, in the plural: "joins and leaves of workers".
+        per_s: as Pace has it.
+        now_s: any monotonic clock.
+    """
+
+    def __init__(self, say: Callable[[str], None], about: str, per_s: float, now_s: float) -> None:
+        self._say = say
+        self._about = about
+        self._pace = Pace(per_s, now_s)
+        self._left_out = 0
+
+    def say(self, line: str, now_s: float) -> None:
+        """Say a line, or count it."""
+        if self._pace.allows(now_s):
+            self._pace.note(now_s)
+            self.tick(now_s)
+            self._say(line)
+        else:
+            self._left_out += 1
+
+    def tick(self, now_s: float) -> None:
+        """Say how many lines were left out, once there is room for that."""
+        if self._left_out and self._pace.allows(now_s):
+            self._say(f"{self._left_out:,} more {self._about}")
+            self._left_out = 0

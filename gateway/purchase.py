@@ -20,14 +20,15 @@ from gateway.dealing import LEASE_MAX_S
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import SLOTS_MAX
 from gateway.ledger.rows import ContractRow, PostingRow
-from gateway.outcomes import is_sound
+from gateway.outcomes import DRIFT_SHARE, is_sound
 from gateway.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from policies.budgets import Earmark
 from policies.carbon import Footprint, objection
 from policies.pricelist import PRICE_NANOS_MAX
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
-SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
+# What all tasks of one contract may have taken beyond what has passed: two clocks, roundings.
+SLACK_S: Final = 1.0
 # A clock may have been set right meanwhile, and both book the same time.
 MISDATED_MAX_S: Final = 3600.0
 TEXT_CHARS_MAX: Final = 200
@@ -64,6 +65,7 @@ class Purchase:
     tab: Tab = field(default_factory=Tab)
     spec: JobSpec | None = None  # of the job; None: of a former life, of a job that is gone
     is_blind: bool = False  # no pool was named when its site was asked
+    beyond_ns: int = 0  # what its tasks took beyond what had passed: SLACK_S at most
 
     @property
     def place(self) -> str:
@@ -220,9 +222,14 @@ def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settl
         raise ProtocolError("a delivery from before its contract, or from the future")
 
 
-def check_time(message: deals.Deliver, passed_s: float) -> None:
-    """Raise ProtocolError where tasks ran for longer than since they were forwarded."""
-    if message.wall_ns > (len(message.values) * passed_s + SLACK_S) * 1e9:
+def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> None:
+    """Raise ProtocolError where tasks ran for longer than since they were forwarded.
+
+    A clock may run fast by DRIFT_SHARE; what is beyond that is counted, for the whole contract.
+    """
+    passed_ns = round(len(message.values) * passed_s * (1 + DRIFT_SHARE) * 1e9)
+    purchase.beyond_ns += max(0, message.wall_ns - passed_ns)
+    if purchase.beyond_ns > SLACK_S * 1e9:
         raise ProtocolError("a delivery that took longer than has passed")
 
 

@@ -30,7 +30,7 @@ from federation.messages import (
 )
 from federation.reasons import Reason
 from federation.reserving import Reserve, Reserved
-from federation.task_passes import ABOUT
+from federation.task_passes import ABOUT, WORKER
 from federation.transport import Port
 from federation.wire import Maps
 from federation.words import count
@@ -48,12 +48,21 @@ from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
-from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
+from gateway.intake import (
+    BadJob,
+    BadWorker,
+    check_worker_name,
+    client_event,
+    job_event,
+    worker_event,
+    worker_joined,
+)
 from gateway.lanes import Lanes
 from gateway.ledger.rows import JobRow
 from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
+from gateway.pace import PacedLines
 from gateway.passes import Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
@@ -69,6 +78,7 @@ from policies.parties import Whose
 from policies.placement import Offer
 from policies.reservations import OPEN
 
+LINES_PER_S: Final = 5.0  # about workers that join and leave
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
@@ -136,6 +146,8 @@ class Reception:
         self._say = say
         self._on_unfinished = on_unfinished
         self._lanes: Lanes[News] = Lanes()
+        now_s = surroundings.now_s()
+        self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, now_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
@@ -180,6 +192,7 @@ class Reception:
         new_name = self.exchange.purchases.enquiries.new_name
         self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
+        self._own_names = frozenset(pool.name for pool in config.pools if pool.kind == "local")
         # Of the pools whose workers grids start: by pool and name, and the other way round.
         self._grown = {pool.name for pool in config.pools if pool.is_grown}
         self._pilots: dict[tuple[str, str], int] = {}
@@ -301,6 +314,7 @@ class Reception:
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
+            self._comings.tick(self._clock.now_s())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
             for line in self.broker.spending.news():
@@ -462,14 +476,16 @@ class Reception:
             happened.append(events.ClientJoined(guest.handle, guest.user))
             return
         try:
+            is_own = guest.about.get(ABOUT) == WORKER
+            check_worker_name(guest.name, self._own_names, is_own=is_own)
             joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
             self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:
             self._expel(guest, str(error), happened)
             return
         happened.append(joined)
-        slots = guest.about["slots"]
-        self._say(f"worker {guest.name} joined with {count(slots, 'slot')}")
+        slots = count(guest.about["slots"], "slot")
+        self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.now_s())
 
     def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
         """One worker a pilot: a second of its name would hide the first from its pool's keeper.
@@ -508,7 +524,7 @@ class Reception:
             pilot = self._pilot_of.pop(guest.handle, None)
             if pilot is not None:
                 self._pilots.pop(pilot)
-            self._say(f"worker {guest.name} left: {reason}")
+            self._comings.say(f"worker {guest.name} left: {reason}", self._clock.now_s())
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         if self._is_behind and guest.handle not in self._held:

@@ -10,6 +10,8 @@ from hashlib import sha256
 from math import inf
 from typing import Any
 
+from broker_support import after_its_time
+
 from federation import deals
 from federation.errors import ProtocolError
 from federation.messages import Assign, Recall, Results
@@ -304,9 +306,9 @@ class TownSite:
             del queue[at]
         values = [b"r" + each for each in order.arguments[:count]]
         wall_ns = round(task_s * 1e9) * count
-        self.do(
-            events.Reported(worker, order.assignment, order.first, values, [], [], wall_ns, wall_ns)
-        )
+        used = (wall_ns, wall_ns)
+        report = events.Reported(worker, order.assignment, order.first, values, [], [], *used)
+        self.do(after_its_time(self.broker, report))
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

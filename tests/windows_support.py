@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from broker_support import after_its_time
+
 from federation import messages
 from gateway import events
 from gateway.accounts import Limits
@@ -78,12 +80,11 @@ class World:
     def report(self, order, *, kind="", wall_s=1.0, worker=1):
         tasks = len(order.arguments)
         failures = [[at, kind, "", b""] for at in range(tasks)] if kind else []
-        return self.do(
-            events.Reported(
-                worker, order.assignment, order.first, [b""] * tasks, failures,
-                wall_ns=round(wall_s * 1e9),
-            )
+        report = events.Reported(
+            worker, order.assignment, order.first, [b""] * tasks, failures,
+            wall_ns=round(wall_s * 1e9),
         )  # fmt: skip
+        return self.do(after_its_time(self.broker, report))
 
 
 def orders(effects, kind=messages.Assign):

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from broker_support import after_its_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,12 +95,11 @@ class World:
                 count = min(tasks, stop - first)
                 if count:
                     tasks -= count
-                    self.do(
-                        events.Reported(
-                            assignment.worker.handle, assignment.id, first, [b""] * count,
-                            wall_ns=10**9,
-                        )
+                    report = events.Reported(
+                        assignment.worker.handle, assignment.id, first, [b""] * count,
+                        wall_ns=10**9,
                     )  # fmt: skip
+                    self.do(after_its_time(self.broker, report))
 
     def why(self, job):
         job = self.broker.jobs[job]

@@ -4,9 +4,19 @@ import pytest
 
 from federation import messages
 from federation.client import Options
+from federation.errors import ProtocolError
 from federation.wire import pack
 from federation.wishes import wishes_plain
-from gateway.intake import BadJob, BadWorker, check_tags, job_event, worker_joined
+from gateway import events
+from gateway.intake import (
+    BadJob,
+    BadWorker,
+    check_tags,
+    check_worker_name,
+    job_event,
+    worker_event,
+    worker_joined,
+)
 from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
@@ -134,3 +144,39 @@ def test_a_length_that_can_not_be_is_refused(task_s):
 def test_more_tasks_are_not_announced_than_a_job_may_have():
     with pytest.raises(BadJob, match="tasks, over the limit"):
         job_event(opening(tasks=(1 << 40) + 1), 1, "ann")
+
+
+@pytest.mark.parametrize(
+    "name", ["paris/local", "", " w", "w ", "a\x1b[2J", "a\u202eb", "w = 1234", "w #7", "x" * 300]
+)
+def test_a_worker_by_a_name_that_poses_as_another_or_can_not_be_shown_is_refused(name):
+    for is_own in (True, False):
+        with pytest.raises(BadWorker, match="--name"):
+            check_worker_name(name, frozenset(), is_own=is_own)
+
+
+def test_only_workers_that_the_gateway_started_have_the_names_of_a_local_pools_own():
+    own = frozenset({"local"})
+    check_worker_name("local-123", own, is_own=True)
+    for name in ("local", "local-x", "cloud-1", "node7.example.org", "Jürgen's box"):
+        check_worker_name(name, own, is_own=False)
+    with pytest.raises(BadWorker, match="pool local"):
+        check_worker_name("local-1", own, is_own=False)
+
+
+@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 2, 3, 4]], [[]], [[1, 2, 3]] * 4097])
+def test_what_a_worker_says_has_begun_must_be_rows_and_not_too_many(rows):
+    with pytest.raises(ProtocolError):
+        worker_event(messages.Begun(rows), 1)
+
+
+def test_what_has_begun_is_told_by_assignment_task_and_seconds():
+    event = worker_event(messages.Begun([[5, 6, 1500]]), 1)
+    assert event == events.TasksBegun(1, ((5, 6, 1.5),))
+
+
+@pytest.mark.parametrize("memory", [0, -1, "1", 1.5, None])
+def test_a_host_without_memory_is_refused(memory):
+    about = {"slots": 4, "pool": "", "python": "3.11", "host_memory_bytes": memory}
+    with pytest.raises(BadWorker, match="host_memory_bytes"):
+        worker_joined(about, 1, "w", {"local": {}})

@@ -144,13 +144,13 @@ def waste(facts: PageFacts) -> Figure:
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
             Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
-            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, 2, None), strict=True))
+            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, 2, 4, None), strict=True))
         ),
     )
     table = Table(
         tables.heads(
             *("Site", "Tasks run", *(f"{part.capitalize()}, hours" for part in parts)),
-            *("Failed, stopped or repeated", "Idle"),
+            *("Failed, stopped, repeated or lost", "Idle"),
         ),
         tuple(
             (

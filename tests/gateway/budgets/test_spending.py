@@ -232,6 +232,7 @@ def test_what_had_to_make_room_uses_up_no_quota_unless_its_price_says_that_it_ma
     world.submit(1, timeout_s=9.0, price_class=price_class)
     worker, order = world.orders.pop()
     failures, wall_ns = [(0, "preempted", "make room", b"")], 2 * 10**9
+    world.now_s += 2.0
     world.do(
         events.Reported(worker, order.assignment, 0, [b""], failures=failures, wall_ns=wall_ns)
     )
