@@ -610,9 +610,9 @@ class Broker:
         if preempted:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
             job.note(now_s, text)
-        self.durations.learn(
-            *(job.spec.function, tasks, wall_ns, site), failed=len(event.failures)
-        )
+        if all(kind != "lost" for _, kind, *_ in event.failures):  # which tells of its worker alone
+            failed = len(event.failures)
+            self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
         event = self._losses.with_owed(assignment, event)
         used = self.charging.used(assignment, event, now_s)
         self._book(job, assignment, used)
