@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from federation.errors import ProtocolError, SessionRefused
 from federation.hearing import Hearing
@@ -67,6 +67,14 @@ class Credentials(Protocol):
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
         """Check the proof of the other end, which is `prover`; SessionRefused."""
+
+
+@runtime_checkable
+class Carded(Protocol):
+    """Credentials of a site that has cards to show."""
+
+    def cards(self) -> bytes:
+        """What a dialler may need to know us by, for the Challenge; empty if nothing."""
 
 
 class SharedSecret:
@@ -160,6 +168,8 @@ class Greeting:
         if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
             raise SessionRefused("a nonce that is too short or too long", "nonce")
         self.hello = self._credentials.hear(hello)
+        if isinstance(self._credentials, Carded):
+            self._challenge = replace(self._challenge, cards=self._credentials.cards())
         return HANDSHAKE.encode(self._challenge)
 
     def proof(self) -> bytes:

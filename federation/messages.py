@@ -56,6 +56,7 @@ class Challenge:
     site: Text
     boot: Count  # which of the site's lives this is; 0 when it is in no federation
     nonce: bytes
+    cards: bytes = b""  # of a site that has rotated its keys: those that lead to the newest, packed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ always ask for it, whatever the host is called.
 import datetime
 import hashlib
 import ipaddress
+import socket
 import ssl
 import warnings
 from collections.abc import Iterable, Sequence
@@ -146,13 +147,29 @@ def to_pem(certificates: Iterable[bytes]) -> str:
     return "".join(ssl.DER_cert_to_PEM_cert(each) for each in certificates)
 
 
-def fetch_leaf(host: str, port: int, timeout_s: float) -> bytes:
+def fetch_leaf(host: str, port: int, timeout_s: float, own: str = "") -> bytes:
     """The leaf that whoever listens there shows, believed by nobody yet. Blocks; OSError.
 
     A joiner compares its hash with the invitation's and pins it before it says anything.
+
+    Args:
+        host, port: where.
+        timeout_s: for the connection and for the handshake, each.
+        own: a file with a leaf of ours and its key, where the port asks for one.
     """
-    pem = ssl.get_server_certificate((host, port), timeout=timeout_s)
-    return ssl.PEM_cert_to_DER_cert(pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if own:
+        context.load_cert_chain(own)
+    with (
+        socket.create_connection((host, port), timeout_s) as plain,
+        context.wrap_socket(plain) as shown,
+    ):
+        leaf = shown.getpeercert(binary_form=True)
+    if leaf is None:
+        raise OSError("no certificate was shown")
+    return leaf
 
 
 def _bad(what: str) -> Untrusted:

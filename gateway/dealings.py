@@ -182,14 +182,14 @@ class Dealings:
                 try:
                     self._hear(site, Side.SELLER, message, 0)
                 except ProtocolError as error:
-                    self._peers.links.drop(site, f"protocol error: {error}")
+                    self._peers.links.punish(site, f"protocol error: {error}")
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
-                    self._peers.links.drop(site, self._fault(message, error))
+                    self._peers.links.punish(site, self._fault(message, error))
             case LinkDown(site, is_idle=True):
                 if site not in self._guests:
                     self.circle.parted(site)
-            case LinkDown(site):
-                self._reception.exchange.unreachable(site, self._clock.utc_s())
+            case LinkDown(site, reason):
+                self._reception.exchange.unreachable(site, self._clock.utc_s(), reason)
                 if site not in self._guests:
                     self.circle.unreachable(site)
 

@@ -261,9 +261,9 @@ class Exchange:
     def _settled(self, side: str) -> dict[str, int]:
         return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
-    def unreachable(self, site: str, utc_s: float) -> None:
-        """A seller can't be reached now."""
-        self.purchases.unreachable(site, utc_s)
+    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
+        """A seller can't be reached now; why, if that is known."""
+        self.purchases.unreachable(site, utc_s, reason)
 
     def reached(self, site: str) -> None:
         """There is a new session with a seller."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from federation.adverts import check_doors
 from federation.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
 from gateway.expulsions import Follow
-from gateway.keys import OVERLAP_S, SPREAD_S
+from gateway.keys import AWAIT_S, OVERLAP_S, SPREAD_S
 from gateway.knobs import KnobError, check_known, count, number
 
 
@@ -37,6 +37,7 @@ class FederationConfig:
         idle_s: after so long without a word a connection that nobody needs is closed.
         rotation_spread_s: how long new keys are on our card before they are used.
         rotation_overlap_s: how long the old ones stay on it after that.
+        rotation_await_s: how long members that have not acknowledged new keys are waited for.
     """
 
     folder: str = ""
@@ -57,6 +58,7 @@ class FederationConfig:
     idle_s: float = 60.0
     rotation_spread_s: float = SPREAD_S
     rotation_overlap_s: float = OVERLAP_S
+    rotation_await_s: float = AWAIT_S
 
     @property
     def follow(self) -> Follow:
@@ -76,6 +78,7 @@ _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "idle_s": (0.1, 86400),
     "rotation_spread_s": (0, 30 * 86400),
     "rotation_overlap_s": (0, 30 * 86400),
+    "rotation_await_s": (0, 365 * 86400),
 }
 _WHOLE: Final = ("connections", "strangers", "host_strangers", "queue_bytes")
 _ADDRESSES: Final = ("listen", "join_listen", "join_advertise")

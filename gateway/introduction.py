@@ -56,6 +56,22 @@ class Introducer(Protocol):
     def meet(self, site: str, boot: int) -> None:
         """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
 
+    def succession(self) -> bytes:
+        """Our cards that lead to the newest from any that a member may hold, packed."""
+
+    def succeed(self, site: str, cards: bytes) -> None:
+        """Take a site's own word for how its keys have changed, each card by the one before."""
+
+
+class Dial(Protocol):
+    """How a site was dialled; gateway.directory knows."""
+
+    def key(self) -> SiteKey:
+        """What to sign with: one of our keys that the site may know."""
+
+    def is_named(self) -> bool:
+        """Whether the TLS leaf that the site shows is named by its card as we have it now."""
+
 
 def hello(own: Introducer) -> Hello:
     """What our site says of itself when it dials."""
@@ -70,13 +86,15 @@ class SiteCredentials:
     Args:
         own: our site.
         expected: the site that we dial; empty for the listening side.
+        dial: how that was done; if None, with the key that we sign everything with.
     """
 
     roles: Final = frozenset({ROLE})
 
-    def __init__(self, own: Introducer, expected: str = "") -> None:
+    def __init__(self, own: Introducer, expected: str = "", dial: Dial | None = None) -> None:
         self._own = own
         self._expected = expected
+        self._dial = dial
 
     def hear(self, hello: Hello) -> Hello:
         """Let a dialler try to prove itself only if it could come in at all."""
@@ -98,7 +116,25 @@ class SiteCredentials:
                 f"site {challenge.site[:40]!r} answers where {self._expected!r} should",
                 Refusal.WRONG_SITE,
             )
-        return self._meeting(hello, challenge).sign(self._own.signing_key, _SIDES[prover])
+        key = self._own.signing_key
+        if prover is Prover.DIALLER and self._dial is not None:
+            # What we sign could be shown elsewhere by somebody in between: look at the leaf first.
+            if challenge.cards:
+                self._own.succeed(challenge.site, challenge.cards)
+            if not self._dial.is_named():
+                raise SessionRefused(
+                    f"site {self._expected!r} shows a TLS leaf that its card does not name, and no "
+                    "cards that lead there from the one we have: if its operator confirms that its "
+                    "keys have changed, expel it, take that back (gridfed keep), and let it join "
+                    "again with an invitation",
+                    Refusal.BAD_CERTIFICATE,
+                )
+            key = self._dial.key()
+        return self._meeting(hello, challenge).sign(key, _SIDES[prover])
+
+    def cards(self) -> bytes:
+        """See federation.handshake.Carded."""
+        return self._own.succession()
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
         """Check the other's signature, and that it still may be here, in this life."""

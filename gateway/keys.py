@@ -3,6 +3,8 @@
     identity/
     ├── current.pem   signing key, TLS key and leaf that the site uses
     ├── next.pem      those that it will use, while they rotate
+    ├── switched      since when they are used
+    ├── retired/      those that it used before, for members that know no others yet
     ├── boot          how often the site has started
     ├── leaf.pem      what nng is told to show; made from the above
     └── pins.pem, pins/   what nng is told to believe; made from the trust book
@@ -17,7 +19,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -39,10 +41,13 @@ from federation.statements import SiteCard, next_serial
 from federation.transport import TlsSettings
 from gateway.certificates import OwnLeaf, make_leaf, to_pem
 
-# How long a card that names the next keys must have been out before they are used: longer than
-# any member that matters is away. A site that was away for longer finds the way by the cards in
-# between, if another member brings them.
+# How long a card that names the next keys must have been out before they are used, at the least:
+# all approved members must have acknowledged it as well.
 SPREAD_S: Final = 3600.0
+# How long those are waited for. One that was away for longer is met with the keys that it knows.
+AWAIT_S: Final = 7 * 86400.0
+# Retired keys that are kept for that. A card chain is as long (standing.LINEAGE_MAX).
+RETIRED_MAX: Final = 8
 # How long the old keys stay on the card after that: what was signed with them is still under way
 # (EnvelopeLimits.age_max_s), and pipes made with the old leaf end.
 OVERLAP_S: Final = 1200.0
@@ -169,10 +174,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """A site's keys: those it has, and those that will follow while it rotates them."""
+    """A site's keys: those it has, those that will follow while it rotates them, and old ones.
+
+    `retired` are kept for members that have not acknowledged any newer ones; the newest first.
+    """
 
     current: Generation
     next: Generation | None = None
+    retired: tuple[Generation, ...] = ()
 
     @property
     def generations(self) -> tuple[Generation, ...]:
@@ -182,6 +191,24 @@ class KeyRing:
     def active(self, rotation: "Rotation") -> Generation:
         """What to sign with and to show in TLS now."""
         return self.next if rotation is not Rotation.SPREADING and self.next else self.current
+
+    def for_member(self, rotation: "Rotation", known: Collection[bytes]) -> tuple[Generation, ...]:
+        """What to dial a member with, one after the other.
+
+        Args:
+            rotation: how far ours is.
+            known: our signing keys that it has acknowledged; none if it has not said.
+
+        Returns:
+            What we use, if it knows that; else that and what it may know.
+        """
+        active = self.active(rotation)
+        if active.key.public in known:
+            return (active,)
+        older = (self.current, *self.retired)
+        others = [each for each in older if each is not active]
+        matching = [each for each in others if each.key.public in known]
+        return (*matching, active) if matching else (active, *others)
 
     def card(
         self, federation: str, site: str, addresses: Sequence[str], contact: str, now_s: float
@@ -213,15 +240,21 @@ class Rotation(StrEnum):
 
 
 def rotation(
-    card: SiteCard, now_s: float, spread_s: float = SPREAD_S, overlap_s: float = OVERLAP_S
+    card: SiteCard, switched_s: float | None, now_s: float, overlap_s: float = OVERLAP_S
 ) -> Rotation:
-    """How far our rotation is, by our newest card: nothing else needs to be remembered."""
+    """How far our rotation is.
+
+    Args:
+        card: our newest one.
+        switched_s: since when the next keys are used, UTC; None as long as they are not.
+        now_s: UTC.
+        overlap_s: how long both are believed from then on.
+    """
     if len(card.keys) == 1:
         return Rotation.NONE
-    age_s = now_s - card.issued_s
-    if age_s < spread_s:
+    if switched_s is None:
         return Rotation.SPREADING
-    return Rotation.SWITCHED if age_s < spread_s + overlap_s else Rotation.DUE
+    return Rotation.SWITCHED if now_s - switched_s < overlap_s else Rotation.DUE
 
 
 def make_generation(site: str, hosts: Sequence[str], now_s: float) -> Generation:
@@ -239,9 +272,18 @@ def create_keys(folder: Path, generation: Generation) -> None:
 def load_keys(folder: Path) -> KeyRing:
     """Read a site's keys; KeyFileError when there are none, or they can't be used."""
     following = folder / "next.pem"
+    current = _from_pem(folder / "current.pem")
+    retired = [_from_pem(path) for path in reversed(_retired(folder))]
     return KeyRing(
-        _from_pem(folder / "current.pem"), _from_pem(following) if following.exists() else None
+        current,
+        _from_pem(following) if following.exists() else None,
+        tuple(each for each in retired if each != current),  # after a crash it may be both
     )
+
+
+def _retired(folder: Path) -> list[Path]:
+    """The files of retired keys, the oldest first."""
+    return sorted((folder / "retired").glob("*.pem"))
 
 
 def add_next(folder: Path, generation: Generation) -> None:
@@ -251,19 +293,68 @@ def add_next(folder: Path, generation: Generation) -> None:
     write_private(folder / "next.pem", _to_pem(generation))
 
 
-def promote_next(folder: Path) -> None:
-    """End a rotation: the next keys become the current ones, the old are gone."""
+def switched_s(folder: Path) -> float | None:
+    """Since when the next keys are used, UTC; None if they are not, or there are none."""
+    path = folder / "switched"
+    if not path.exists() or not (folder / "next.pem").exists():
+        return None
+    text = read_private(path).strip()
+    if not text.isdigit() or len(text) > 18:
+        raise KeyFileError(f"{path} does not hold a number")
+    return float(text)
+
+
+def switch(folder: Path, now_s: float) -> None:
+    """Use the next keys from now on."""
+    write_private(folder / "switched", b"%d\n" % int(now_s))
+
+
+def promote_next(folder: Path, *, retire: bool = True) -> None:
+    """End a rotation: the next keys become the current ones.
+
+    Args:
+        folder: of the keys.
+        retire: keep the old ones for members that know no others; else all old ones are gone.
+    """
+    if retire:
+        _retire(folder)
+    else:
+        drop_retired(folder)
     try:
         (folder / "next.pem").rename(folder / "current.pem")
     except OSError as error:
         raise KeyFileError(f"{folder / 'next.pem'}: {error.strerror}") from None
+    (folder / "switched").unlink(missing_ok=True)
     _sync_folder(folder)
+
+
+def _retire(folder: Path) -> None:
+    content = read_private(folder / "current.pem")
+    kept = _retired(folder)
+    if not kept or read_private(kept[-1]) != content:
+        last = int(kept[-1].stem) if kept else 0
+        write_private(folder / "retired" / f"{last + 1:06d}.pem", content)
+    for path in _retired(folder)[:-RETIRED_MAX]:
+        path.unlink()
+
+
+def drop_retired(folder: Path) -> None:
+    """Every member that matters knows newer keys, or the old ones are compromised."""
+    for path in (*_retired(folder), *folder.glob("leaf-*.pem")):
+        path.unlink()
 
 
 def write_leaf(folder: Path, generation: Generation) -> Path:
     """Write certificate and key where nng can read them."""
     path = folder / "leaf.pem"
-    write_private(path, generation.leaf.pem)
+    _write_changed(path, generation.leaf.pem)
+    return path
+
+
+def write_old_leaf(folder: Path, generation: Generation) -> Path:
+    """Likewise, for a generation that is not the one we use; `drop_retired` removes it."""
+    path = folder / f"leaf-{generation.key.public.hex()[:16]}.pem"
+    _write_changed(path, generation.leaf.pem)
     return path
 
 
@@ -290,9 +381,10 @@ def _write_changed(path: Path, content: bytes) -> None:
         write_private(path, content)
 
 
-def dialler_tls(folder: Path, site: str) -> TlsSettings:
+def dialler_tls(folder: Path, site: str, leaf: Path | None = None) -> TlsSettings:
     """How to dial a site: show our leaf, believe its pinned ones only, ask for its name."""
-    return TlsSettings(str(folder / "leaf.pem"), str(folder / "pins" / f"{site}.pem"), site)
+    shown = leaf or folder / "leaf.pem"
+    return TlsSettings(str(shown), str(folder / "pins" / f"{site}.pem"), site)
 
 
 def _to_pem(generation: Generation) -> bytes:

@@ -9,9 +9,10 @@ LinkDown all that was on the way or waiting may be lost: who needs it said says 
 that `resumed` went on after a lost pipe, and nothing was lost.
 
 A link is dialled when something is posted, or for as long as `keep` names its site. It ends, with
-a LinkDown, when the site is out of reach for `give_up_s`, refuses us, says goodbye, has begun a
-new life, or is no longer to be dialled; when too much waits for it; and when nothing has been
-said for `idle_s` and nobody keeps it. A site that is kept is dialled again, for ever.
+a LinkDown, when the site is out of reach for `give_up_s`, refuses us, breaks the protocol, says
+goodbye, has begun a new life, or is no longer to be dialled; when too much waits for it; and when
+nothing has been said for `idle_s` and nobody keeps it. A site that is kept is dialled again, for
+ever; one that breaks the protocol, each time after twice as long (gateway.penalties).
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from federation.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
 from federation.messages import MESSAGES, Bye, Hello, Unknown
 from federation.transport import Link
 from gateway.conversation import Conversation, Lapsed
+from gateway.penalties import Penalties
 
 TICK_S: Final = 0.25
 
@@ -57,7 +59,14 @@ class LinkDown:
     is_idle: bool = False  # we closed it, for nobody needed it: nothing was lost
 
 
-LinkNews = LinkUp | LinkSaid | LinkDown
+@dataclass(frozen=True, slots=True)
+class LinkSilent:
+    """Nobody has answered for `give_up_s`; said again each time, for who wants to know why."""
+
+    site: str
+
+
+LinkNews = LinkUp | LinkSaid | LinkDown | LinkSilent
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,7 @@ class Links:
         self.tell: Final = tell
         self.heard_all: Final = heard_all
         self.kept: frozenset[str] = frozenset()
+        self.penalties: Final = Penalties()
         self._lines: dict[str, _Line] = {}
         self._dirty: dict[str, None] = {}  # in order, as all that a seed must decide
         self._nursery: trio.Nursery | None = None
@@ -162,6 +172,11 @@ class Links:
         if line is not None:
             line.end(reason)
 
+    def punish(self, site: str, reason: str) -> None:
+        """End the link to a site that broke the protocol; it is not dialled again for a while."""
+        wait_s = self.penalties.note(site, reason, trio.current_time())
+        self.drop(site, f"{reason}; it is not dialled again for {wait_s:g} s")
+
     def hurry(self, site: str) -> None:
         """Dial a site anew now, unless it is connected: where or how to dial it has changed."""
         line = self._lines.get(site)
@@ -198,8 +213,15 @@ class Links:
 
     async def _hold(self, line: "_Line") -> None:
         with line.scope, contextlib.suppress(_Ended):
+            await self._serve_penalty(line)
             await line.conversation.run()
         self.forget(line)
+
+    async def _serve_penalty(self, line: "_Line") -> None:
+        until_s = self.penalties.until_s(line.site)
+        while (now_s := trio.current_time()) < until_s:
+            line.put_off(until_s - now_s)
+            await trio.sleep(min(TICK_S, until_s - now_s))
 
     def forget(self, line: "_Line") -> None:
         """A line is over: what is posted to its site from now on needs a new one."""
@@ -232,7 +254,7 @@ class _Line:
         self._attempts = 0
         self.is_up = False
         self.is_over = False
-        self._was_told = False
+        self._told = ""  # why it is down, as it was told last
         self.used_s = self._trouble_s = trio.current_time()
         self.scope = trio.CancelScope()
         directory = links.directory
@@ -301,9 +323,9 @@ class _Line:
         raise _Ended
 
     def _down(self, reason: str, *, is_idle: bool = False) -> None:
-        waited = self.is_up or not self.is_empty or not self._was_told
+        waited = self.is_up or not self.is_empty or reason != self._told
         self.is_up = False
-        self._was_told = True
+        self._told = reason
         self._take(0)
         self._take(1)
         if waited:
@@ -369,7 +391,7 @@ class _Line:
         if self.is_up and not resumed:
             self._down("it has begun a new session")
         self.is_up = True
-        self._was_told = False
+        self._told = ""
         self._trouble_s = self.used_s
         self._links.tell(LinkUp(self.site, resumed))
 
@@ -379,11 +401,27 @@ class _Line:
         if passing and trio.current_time() - self._trouble_s < self._links.limits.give_up_s:
             return
         self.conversation.start_over()
-        self._fail(str(error))
+        if isinstance(error, SessionRefused):
+            self._fail(str(error))
+            return
+        wait_s = self._links.penalties.note(self.site, str(error), trio.current_time())
+        self._links.forget(self)  # who keeps it, or posts to it, gets a new line
+        self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
+        self._links.keep(self._links.kept)
+        raise _Ended
+
+    def put_off(self, for_s: float) -> None:
+        """It may not be dialled yet: what is posted to it waits, as for one out of reach."""
+        lonely_s = trio.current_time() - self._trouble_s
+        if not self.is_empty and lonely_s > self._links.limits.give_up_s:
+            self._trouble_s = trio.current_time()
+            reason = self._links.penalties.reason(self.site)
+            self._fail(f"it is not dialled for {for_s:.0f} s more: {reason}")
 
     def unanswered(self, for_s: float) -> None:
         """No pipe: give up in time. A session that was open lapses by itself."""
         lonely_s = trio.current_time() - self._trouble_s
         if not self.is_up and lonely_s > self._links.limits.give_up_s:
             self._trouble_s = trio.current_time()
+            self._links.tell(LinkSilent(self.site))
             self._fail(f"no answer for {self._links.limits.give_up_s:g} s")

@@ -23,8 +23,8 @@ class Outgoing(Protocol):
     def post(self, site: str, message: Any, *, urgent: bool = False) -> None:
         """Queue a message for a site, and dial it if need be."""
 
-    def drop(self, site: str, reason: str) -> None:
-        """End the session with a site."""
+    def punish(self, site: str, reason: str) -> None:
+        """End the link to a site that broke the protocol; it is not dialled again for a while."""
 
 
 class Roll(Protocol):

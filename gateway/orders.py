@@ -228,14 +228,17 @@ async def _revoke(registry: Registry, details: Details) -> Any:
 
 
 async def _rotate(registry: Registry, details: Details) -> Any:
-    """Begin to rotate the keys: {compromised} → how far that is."""
+    """Begin to rotate the keys: {compromised, force} → how far that is, and who lacks them."""
     compromised = _flag(details, "compromised") or False
+    force = _flag(details, "force") or False
     hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
-    registry.rotate(sorted(host.strip("[]") for host in hosts), compromised=compromised)
+    names = sorted(host.strip("[]") for host in hosts)
+    awaited = registry.rotate(names, compromised=compromised, force=force)
     return {
         "site": registry.site,
         "stage": registry.rotation.value,
         "fingerprint": registry.book.own.fingerprint,
+        "awaited": awaited,
     }
 
 
@@ -266,6 +269,7 @@ async def _known(registry: Registry, details: Details) -> Any:
     return {
         "federation": registry.federation,
         "rotation": registry.rotation.value,
+        "awaited": registry.awaited,
         "sites": views,
     }
 

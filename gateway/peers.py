@@ -33,7 +33,7 @@ from gateway.entrance import Entrance
 from gateway.federation_config import FederationConfig, shown
 from gateway.introduction import SiteCredentials
 from gateway.keys import hold
-from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkUp
+from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkSilent, LinkUp
 from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
 from gateway.pace import Pace
@@ -85,6 +85,8 @@ class Peers:
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
+        self._looked_at: set[str] = set()  # now
+        self._judged: dict[str, str] = {}  # what was said of that last
         self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by whom
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -101,6 +103,7 @@ class Peers:
                 follow=knobs.follow,
                 spread_s=knobs.rotation_spread_s,
                 overlap_s=knobs.rotation_overlap_s,
+                await_s=knobs.rotation_await_s,
             )
             if self.registry.site != self._config.name:
                 raise GridError(
@@ -190,6 +193,7 @@ class Peers:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             await nursery.start(self._sessions.run)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._read)
@@ -315,7 +319,30 @@ class Peers:
                     self._say(f"link to {site} is up")
             case LinkDown(site, reason):
                 self._say_often(f"link to {site} is down: {reason}")
+            case LinkSilent(site):
+                self._look_at(site)
+                return
         self._link_news(news)
+
+    def _look_at(self, site: str) -> None:
+        """Find out which keys are at a site's addresses, one look at each site at a time."""
+        if site not in self._looked_at and self.directory.may_dial(site):
+            self._looked_at.add(site)
+            self._nursery.start_soon(self._look, site)
+
+    async def _look(self, site: str) -> None:
+        leaf: bytes | None = None
+        for look in self.directory.looks(site):
+            leaf = await trio.to_thread.run_sync(look)
+            if leaf is not None:
+                break
+        self._looked_at.discard(site)
+        line = self.directory.judge(site, leaf)
+        if line and line != self._judged.get(site):
+            self._say_often(line)
+        self._judged[site] = line
+        if line:
+            self.links.hurry(site)
 
     def _meet(self, guest: Guest) -> None:
         self.lobby.post(guest, pack_words(self.registry.words()))
@@ -390,8 +417,8 @@ class Peers:
             await trio.sleep(TICK_S)
             ticks += 1
             if ticks % SLOW_TICKS == 0:
-                if self.registry.turn():
-                    self._say("the new keys have taken the place of the old")
+                if turned := self.registry.turn():
+                    self._say(turned)
                 self.trust_changed()
                 shut = self._doorkeeper.look(trio.current_time()) if self._doorkeeper else 0
                 if shut:

@@ -495,9 +495,9 @@ class Purchases:
             self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
         self._drop(purchase)
 
-    def unreachable(self, site: str, utc_s: float) -> None:
+    def unreachable(self, site: str, utc_s: float, reason: str) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""
-        self.resting.unreachable(site, utc_s)
+        self.resting.unreachable(site, utc_s, shown(reason))
         for purchase in list(self.purchases.values()):
             if purchase.site != site:
                 continue

@@ -16,26 +16,31 @@ from federation.envelopes import Sealer, Verifier
 from federation.errors import ProtocolError
 from federation.identity import Refusal, SiteKey, Untrusted
 from federation.messages import Statements
-from federation.statements import Order
+from federation.statements import Order, SiteCard, parse
+from federation.wire import pack, unpack
 from gateway import trust_file
 from gateway.expulsions import Follow
 from gateway.hearsay import PER_SOURCE_MAX
 from gateway.keys import (
+    AWAIT_S,
     OVERLAP_S,
     SPREAD_S,
     Generation,
     KeyRing,
     Rotation,
     add_next,
+    drop_retired,
     load_keys,
     make_generation,
     next_boot,
     promote_next,
     rotation,
+    switch,
+    switched_s,
     write_leaf,
     write_pins,
 )
-from gateway.standing import Level
+from gateway.standing import LINEAGE_MAX, Level
 from gateway.trust import BookError, TrustBook
 
 TRUST_FILE: Final = "trust.json"
@@ -44,6 +49,7 @@ HEARSAY_FILE: Final = "hearsay.json"
 # A statement to pass on: its kind and its bytes, as TrustBook.note takes them.
 Word = tuple[str, bytes]
 WORDS_MAX: Final = 20_000  # in one message
+SUCCESSION_BYTES_MAX: Final = 48 << 10  # of cards in a challenge
 _FIELDS: Final = {
     "card": "cards",
     "expulsion": "expulsions",
@@ -60,6 +66,7 @@ class Registry:
         follow: whose expulsions count here.
         spread_s: how long new keys are on our card before they are used.
         overlap_s: how long the old ones stay on it after that.
+        await_s: how long members that have not acknowledged the new ones are waited for.
         clock: UTC epoch seconds.
 
     `addresses`, `contact` and `join_address` are for who opens the ports to fill in; until then
@@ -76,13 +83,16 @@ class Registry:
         follow: Follow = Follow.TWO,
         spread_s: float = SPREAD_S,
         overlap_s: float = OVERLAP_S,
+        await_s: float = AWAIT_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
         self._spread_s = spread_s
         self._overlap_s = overlap_s
+        self._await_s = await_s
         self.clock = clock
         self.ring: KeyRing = load_keys(folder)
+        self._switched_s = switched_s(folder)
         self.book, self.invitations = trust_file.load(folder / TRUST_FILE, follow)
         trust_file.load_hearsay(folder / HEARSAY_FILE, self.book)
         self._writer = Writer(folder)
@@ -129,7 +139,27 @@ class Registry:
     def rotation(self) -> Rotation:
         """How far our keys' rotation is."""
         card = self.book.own.card.content
-        return rotation(card, self.clock(), self._spread_s, self._overlap_s)
+        return rotation(card, self._switched_s, self.clock(), self._overlap_s)
+
+    @property
+    def awaited(self) -> list[str]:
+        """The approved sites that are not known to hold a card with our newest keys.
+
+        One that never acknowledged anything is not among them: it has never been here.
+        """
+        newest = self.book.own.card.content.keys[-1]
+        found = []
+        for site in self.approved:
+            acknowledged = self.book.members[site].acknowledged
+            if acknowledged and newest not in acknowledged:
+                found.append(site)
+        return found
+
+    def generations_for(self, site: str) -> tuple[Generation, ...]:
+        """The keys to dial a site with, one after the other: ours, and those that it may know."""
+        member = self.book.members.get(site)
+        known = member.acknowledged if member else frozenset()
+        return self.ring.for_member(self.rotation, known)
 
     @property
     def active(self) -> Generation:
@@ -152,6 +182,28 @@ class Registry:
     def meet(self, site: str, boot: int) -> None:
         """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
         self.verifier.meet(site, boot)
+
+    def succession(self) -> bytes:
+        """Our cards that lead to the newest from any that a member may hold; see Introducer.
+
+        Empty if our keys have not changed, for then everybody has one that will do.
+        """
+        if not self.book.own.lineage:
+            return b""
+        cards = self.book.cards_since(self.site, -1)
+        while sum(map(len, cards)) > SUCCESSION_BYTES_MAX:
+            del cards[0]
+        return pack(cards)
+
+    def succeed(self, site: str, cards: bytes) -> None:
+        """Take a site's own cards; what is not believed changes nothing. See Introducer."""
+        plain = unpack(cards, 2 * SUCCESSION_BYTES_MAX)
+        if type(plain) is not list or not all(type(raw) is bytes for raw in plain):
+            raise ProtocolError("the cards of a challenge are no list of bytes")
+        known = self.book.members.get(site)
+        for raw in plain[: LINEAGE_MAX + 1]:
+            if known is not None and parse(SiteCard, raw).content.site == site:
+                self.note([("card", raw)], site)
 
     @property
     def approved(self) -> list[str]:
@@ -206,6 +258,8 @@ class Registry:
         now_s = self.clock()
         refused: list[ProtocolError] = []
         for kind, raw in words:
+            if kind == "card" and source and raw == self.book.own.card.raw:
+                self._acknowledged(source)
             if (kind, raw) in self._held():
                 continue
             try:
@@ -217,6 +271,13 @@ class Registry:
                 refused.append(error)
                 self._is_noted |= _is_evidence(error)
         return refused
+
+    def _acknowledged(self, site: str) -> None:
+        """A site has told us our own newest card: it holds it, and knows the keys on it."""
+        member, keys = self.book.members.get(site), self.book.own.card.content.keys
+        if member is not None and member.acknowledged != frozenset(keys):
+            member.acknowledged = frozenset(keys)
+            self._is_noted = True
 
     def _is_for_others(self, kind: str) -> bool:
         """Whether a new statement is passed on: of hearsay no more than others would take."""
@@ -259,31 +320,72 @@ class Registry:
         self.sealer.key = self.signing_key
         return is_new
 
-    def rotate(self, hosts: Iterable[str], *, compromised: bool = False) -> None:
+    def rotate(
+        self, hosts: Iterable[str], *, compromised: bool = False, force: bool = False
+    ) -> list[str]:
         """Begin to rotate our keys; when they are compromised, also end it, at once.
 
-        BookError when a rotation is under way already.
+        Args:
+            hosts: what our TLS leaf is for.
+            compromised: the old keys count no more.
+            force: use the new keys at once, also where a rotation is under way, whoever has not
+                acknowledged them.
+
+        Returns:
+            The sites that are not known to hold them: with `compromised` they are cut off, with
+            `force` they are met with the old keys, else they are waited for.
+
+        Raises:
+            BookError: a rotation is under way already.
         """
-        if self.rotation is not Rotation.NONE and not compromised:
-            raise BookError("the keys are being rotated already")
+        if self.rotation is not Rotation.NONE and not compromised and not force:
+            raise BookError(
+                "the keys are being rotated already"
+                + (f", and {', '.join(self.awaited)} awaited" if self.awaited else "")
+            )
         if self.ring.next is None:
             add_next(self.folder, make_generation(self.site, list(hosts), self.clock()))
             self.ring = load_keys(self.folder)
             self.renew()
+        awaited = self.awaited
         if compromised:
             self._promote(compromised=True)
+        elif force:
+            self._switch()
+        return awaited
 
-    def turn(self) -> bool:
-        """Do what is due of a rotation; whether our card has changed."""
+    def turn(self) -> str:
+        """Do what is due of a rotation; what that was, for people, if anything."""
         self.sealer.key = self.signing_key
-        if self.rotation is not Rotation.DUE:
-            return False
-        self._promote(compromised=False)
-        return True
+        match self.rotation:
+            case Rotation.SPREADING if self._may_switch():
+                awaited = self.awaited
+                self._switch()
+                return f"the new keys are used now{_without(awaited)}"
+            case Rotation.DUE:
+                self._promote(compromised=False)
+                return "the new keys have taken the place of the old"
+            case Rotation.NONE if self.ring.retired and not self.awaited:
+                drop_retired(self.folder)
+                self.ring = load_keys(self.folder)
+                return "every member knows our new keys: the old ones are gone"
+        return ""
+
+    def _may_switch(self) -> bool:
+        """Whether the next keys are to be used: all know them, or have been waited for long."""
+        age_s = self.clock() - self.book.own.card.content.issued_s
+        return age_s >= self._spread_s and (age_s >= self._await_s or not self.awaited)
+
+    def _switch(self) -> None:
+        if self.rotation is Rotation.SPREADING:
+            switch(self.folder, self.clock())
+            self._switched_s = switched_s(self.folder)
+        self.sealer.key = self.signing_key
 
     def _promote(self, *, compromised: bool) -> None:
-        promote_next(self.folder)
+        promote_next(self.folder, retire=not compromised)
         self.ring = load_keys(self.folder)
+        self._switched_s = None
         self.renew(compromised=compromised)
 
     def write_tls(self) -> bool:
@@ -299,6 +401,12 @@ class Registry:
         write_pins(self.folder, pins)
         self._shown = shown
         return True
+
+
+def _without(sites: list[str]) -> str:
+    if not sites:
+        return ""
+    return f"; {', '.join(sites)} did not acknowledge them, and will be met with the old ones"
 
 
 class Writer:

@@ -112,10 +112,10 @@ class Resting:
         if site in self._silent:
             self._wake(site)
 
-    def unreachable(self, site: str, utc_s: float) -> None:
+    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
         """A site can't be reached; of one that is spared for another reason this is no news."""
         if not self.is_resting(site, utc_s):
-            self.spare(site, utc_s, "can't be reached")
+            self.spare(site, utc_s, f"can't be reached{f' ({reason})' if reason else ''}")
             self._unreached.add(site)
 
     def reached(self, site: str) -> None:

@@ -30,6 +30,7 @@ class Member:
     `decided` is our operator's word (known, pending or approved), given when the site's card had
     the serial `decided_serial`: a farewell that came later voids it. `pickles` and `users` are
     whether pickled results that ran there are taken here, and users who come with its tokens.
+    `acknowledged` are the keys on the newest card of ours that it is known to hold.
     """
 
     card: Signed[SiteCard]
@@ -42,6 +43,7 @@ class Member:
     farewell: Signed[Farewell] | None = None
     revocations: Signed[Revocations] | None = None
     evidence: list[bytes] = field(default_factory=list)
+    acknowledged: frozenset[bytes] = frozenset()
 
     @property
     def standing(self) -> Level:

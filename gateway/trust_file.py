@@ -201,6 +201,7 @@ def _member(member: Member) -> dict[str, Any]:
         "farewell": _signed(member.farewell),
         "revocations": _signed(member.revocations),
         "evidence": [_text(each) for each in member.evidence],
+        "acknowledged": [_text(each) for each in sorted(member.acknowledged)],
     }
 
 
@@ -217,6 +218,7 @@ def _read_member(plain: Any) -> Member:
         farewell=parse(Farewell, _bytes(farewell)) if farewell else None,
         revocations=parse(Revocations, _bytes(revocations)) if revocations else None,
         evidence=[_bytes(each) for each in plain["evidence"]],
+        acknowledged=frozenset(_bytes(each) for each in plain.get("acknowledged", ())),
     )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import secrets
 import time
+from dataclasses import replace
 
 import trio
 
@@ -51,7 +52,7 @@ class Member:
         trust_file.save(trust / TRUST_FILE, book, Invitations())
         create_keys(trust, generation)
         table = FederationConfig(
-            folder=str(trust), listen=HERE, join_listen=HERE, **{"idle_s": 3600.0, **knobs}
+            folder=str(trust), **{"listen": HERE, "join_listen": HERE, "idle_s": 3600.0, **knobs}
         )
         self.config = SiteConfig(name=site, rules=RULES, state=str(self.folder), federation=table)
         self.news, self.link_news, self.lines = [], [], []
@@ -65,6 +66,13 @@ class Member:
         """The end of its life."""
         self._scope.cancel()
         await self._ended.wait()
+
+    def settle_down(self):
+        """Come back at the same addresses after a restart."""
+        table = self.config.federation
+        (listen,), join = self.peers.addresses, self.registry.join_address
+        table = replace(table, listen=listen, join_listen=join)
+        self.config = replace(self.config, federation=table)
 
     async def start(self, nursery):
         """A life of its gateway."""

@@ -77,6 +77,7 @@ async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) 
         follow=knobs.follow,
         spread_s=knobs.rotation_spread_s,
         overlap_s=knobs.rotation_overlap_s,
+        await_s=knobs.rotation_await_s,
     )
     registry.join_address = _join_address(knobs)
     return await orders.perform(registry, verb, details)
@@ -221,7 +222,8 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
     if forget:
         show.say(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
     else:
-        show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}")
+        awaited = f", awaited: {', '.join(found['awaited'])}" if found["awaited"] else ""
+        show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}{awaited}")
     rows = [
         (
             *(each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"])),
@@ -369,14 +371,32 @@ def _split(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-@_command(click.option("--compromised", is_flag=True, help="The old key counts no more, at once."))
-def rotate(compromised: bool, config_dir: str | None, as_json: bool) -> None:
-    """Rotate the keys and the TLS leaf: the gateway does it step by step, nothing stops."""
-    found = order(config_dir, "rotate", compromised=compromised)
-    fingerprint = found["fingerprint"]
-    text = f"the old keys count no more; our fingerprint is {fingerprint} now"
-    if not compromised:
+@_command(
+    click.option("--compromised", is_flag=True, help="The old key counts no more, at once."),
+    click.option("--force", is_flag=True, help="Use the new keys now, and wait for nobody."),
+)
+def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool) -> None:
+    """Rotate the keys and the TLS leaf: the gateway does it step by step, nothing stops.
+
+    The new keys are used when all approved members have acknowledged them; `gridfed known` names
+    those that have not.
+    """
+    if compromised and force:
+        raise click.UsageError("--compromised waits for nobody: leave --force out")
+    found = order(config_dir, "rotate", compromised=compromised, force=force or None)
+    fingerprint, sites = found["fingerprint"], ", ".join(found["awaited"])
+    if compromised:
+        text = f"the old keys count no more; our fingerprint is {fingerprint} now"
+        if sites:
+            text += f"; cut off, if no other member tells them: {sites}"
+    elif force:
+        text = "the new keys are used now"
+        if sites:
+            text += f"; cut off until we reach them, by the old keys: {sites}"
+    else:
         text = f"the next keys are on our card; until they count our fingerprint is {fingerprint}"
+        if sites:
+            text += f"; they count when these have acknowledged them: {sites}"
     _tell(found, as_json, text)
 
 

@@ -44,6 +44,7 @@ contact = {contact}             # on our card, for people
 # idle_s = 60.0                 # a connection that nobody needs is closed after so long
 # rotation_spread_s = 3600.0    # how long new keys are on our card before they are used
 # rotation_overlap_s = 1200.0   # how long the old ones stay on it after that
+# rotation_await_s = 604800.0   # members that have not acknowledged them are waited for so long
 
 [limits]
 # heartbeat_s = 2.0             # a silent peer is given up after 4 heartbeats

@@ -88,6 +88,8 @@ class Links:
         if line is not None:
             line.end(reason)
 
+    punish = drop  # it dials again when somebody wants something: there is no network to spare
+
     @property
     def up(self) -> list[str]:
         """The sites with an open session, also while its pipe is lost."""

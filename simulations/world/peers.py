@@ -84,6 +84,13 @@ class Roll:
         """A site has proved that it lives, in this boot."""
         self.verifier.meet(site, boot)
 
+    def succession(self) -> bytes:
+        """Nobody's keys rotate here."""
+        return b""
+
+    def succeed(self, _site: str, _cards: bytes) -> None:
+        """See Introducer."""
+
     def may_dial(self, site: str) -> bool:
         """Whether a site is one that we would talk to."""
         return site in self.approved

@@ -33,6 +33,9 @@ class Own:
     def meet(self, site, boot):
         self.verifier.meet(site, boot)
 
+    def succession(self):
+        return b""
+
 
 class Meeting:
     """A dialler and a listener, and their frames."""

@@ -7,10 +7,11 @@ import sys
 import pytest
 from sites_support import NOW_S, card, leaf
 
+from gateway import keys
 from gateway.certificates import OwnLeaf
 from gateway.keys import (
     OVERLAP_S,
-    SPREAD_S,
+    RETIRED_MAX,
     Generation,
     KeyFileError,
     KeyRing,
@@ -18,6 +19,7 @@ from gateway.keys import (
     add_next,
     create_keys,
     dialler_tls,
+    drop_retired,
     hold,
     load_keys,
     make_generation,
@@ -25,6 +27,8 @@ from gateway.keys import (
     promote_next,
     read_private,
     rotation,
+    switch,
+    switched_s,
     write_leaf,
     write_pins,
     write_private,
@@ -148,26 +152,83 @@ def test_a_rotation_on_disk(tmp_path):
     with pytest.raises(KeyFileError, match="under way"):
         add_next(tmp_path, TWO)
     promote_next(tmp_path)
-    assert load_keys(tmp_path) == KeyRing(TWO)
+    assert load_keys(tmp_path) == KeyRing(TWO, None, (ONE,))
     with pytest.raises(KeyFileError, match=r"next\.pem"):
         promote_next(tmp_path)
 
 
-def test_the_stages_of_a_rotation_follow_from_the_card():
+def test_the_stages_of_a_rotation():
     alone, both = card("london").content, card("london", ["london", "london-2"]).content
     ring = KeyRing(ONE, TWO)
-    assert rotation(alone, NOW_S + 1e9) is Rotation.NONE
+    assert rotation(alone, None, NOW_S + 1e9) is Rotation.NONE
+    assert rotation(alone, NOW_S, NOW_S + 1e9) is Rotation.NONE
     stages = [
-        (0, Rotation.SPREADING, ONE),
-        (SPREAD_S - 1, Rotation.SPREADING, ONE),
-        (SPREAD_S, Rotation.SWITCHED, TWO),
-        (SPREAD_S + OVERLAP_S, Rotation.DUE, TWO),
+        (None, Rotation.SPREADING, ONE),
+        (0, Rotation.SWITCHED, TWO),
+        (OVERLAP_S - 1, Rotation.SWITCHED, TWO),
+        (OVERLAP_S, Rotation.DUE, TWO),
     ]
-    for age_s, stage, active in stages:
-        assert rotation(both, NOW_S + age_s) is stage
+    for since_s, stage, active in stages:
+        switched_s = None if since_s is None else NOW_S + 1e9 - since_s
+        assert rotation(both, switched_s, NOW_S + 1e9) is stage
         assert ring.active(stage) is active
     assert KeyRing(ONE).active(Rotation.NONE) is ONE
     assert ring.generations == (ONE, TWO)
+
+
+def test_when_the_next_keys_were_switched_to_is_on_disk_until_they_are_the_current_ones(tmp_path):
+    create_keys(tmp_path, ONE)
+    add_next(tmp_path, TWO)
+    assert switched_s(tmp_path) is None
+    switch(tmp_path, NOW_S)
+    assert switched_s(tmp_path) == NOW_S
+    promote_next(tmp_path)
+    assert switched_s(tmp_path) is None
+    add_next(tmp_path, ONE)
+    assert switched_s(tmp_path) is None
+
+
+def test_old_keys_are_kept_for_who_knows_no_others_and_not_too_many(tmp_path):
+    create_keys(tmp_path, ONE)
+    made = [ONE]
+    for _ in range(RETIRED_MAX + 2):
+        made.append(make_generation("london", [], NOW_S))
+        add_next(tmp_path, made[-1])
+        promote_next(tmp_path)
+    assert load_keys(tmp_path).retired == tuple(reversed(made[-1 - RETIRED_MAX : -1]))
+    drop_retired(tmp_path)
+    assert load_keys(tmp_path) == KeyRing(made[-1])
+
+
+def test_a_crash_between_keeping_the_old_keys_and_taking_the_next_is_made_good(tmp_path):
+    create_keys(tmp_path, ONE)
+    add_next(tmp_path, TWO)
+    keys._retire(tmp_path)
+    assert load_keys(tmp_path) == KeyRing(ONE, TWO)
+    promote_next(tmp_path)
+    assert load_keys(tmp_path) == KeyRing(TWO, None, (ONE,))
+
+
+def test_compromised_keys_are_gone(tmp_path):
+    create_keys(tmp_path, ONE)
+    for following in (TWO, make_generation("london", [], NOW_S)):
+        add_next(tmp_path, following)
+        promote_next(tmp_path, retire=following is TWO)
+    assert load_keys(tmp_path).retired == ()
+
+
+def test_a_member_is_dialled_with_the_keys_that_it_knows():
+    three = make_generation("london", [], NOW_S)
+    ring = KeyRing(three, None, (TWO, ONE))
+    stage = Rotation.NONE
+    assert ring.for_member(stage, {three.key.public}) == (three,)
+    assert ring.for_member(stage, {ONE.key.public}) == (ONE, three)
+    assert ring.for_member(stage, {ONE.key.public, TWO.key.public}) == (TWO, ONE, three)
+    assert ring.for_member(stage, ()) == (three, TWO, ONE)
+    rotating = KeyRing(ONE, TWO)
+    assert rotating.for_member(Rotation.SPREADING, {ONE.key.public}) == (ONE,)
+    assert rotating.for_member(Rotation.SWITCHED, {ONE.key.public, TWO.key.public}) == (TWO,)
+    assert rotating.for_member(Rotation.SWITCHED, {ONE.key.public}) == (ONE, TWO)
 
 
 # --- boots ---------------------------------------------------------------------------------------

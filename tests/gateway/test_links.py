@@ -1,6 +1,7 @@
 """What the user of links may rely on: order, once, and a LinkDown for whatever is lost."""
 
 import contextlib
+import itertools
 
 import pytest
 import trio
@@ -257,6 +258,42 @@ async def test_a_site_that_is_dropped_hears_why_and_is_not_dialled_again():
         await until(lambda: far.left == ["expelled"])
         assert near.news[-1] == LinkDown("far", "expelled")
         assert near.links.sites == []
+
+
+async def test_a_site_that_breaks_the_protocol_is_dialled_ever_more_seldom(autojump_clock):
+    async with world() as (near, _far):
+        downs = []
+        for ups in range(1, 6):
+            near.links.keep(["far"])
+            await until(lambda ups=ups: len(near.of(LinkUp)) == ups)
+            downs.append(trio.current_time())
+            near.links.punish("far", "protocol error: nonsense")
+        waits_s = [after - before for before, after in itertools.pairwise(downs)]
+        assert waits_s == pytest.approx([1, 2, 4, 8], abs=0.9)
+        assert near.dials == len(downs)
+        assert near.of(LinkDown)[2].reason == (
+            "protocol error: nonsense; it is not dialled again for 4 s"
+        )
+
+
+async def test_a_gateway_that_makes_no_sense_is_dialled_ever_more_seldom(autojump_clock):
+    async with world() as (near, far):
+        far.lobby.receive = lambda pipe, frame, now_s: far.port.send(pipe, b"\xc1") and []
+        near.links.keep(["far"])
+        begun_s = trio.current_time()
+        await until(lambda: trio.current_time() > begun_s + 20.0)
+        assert 3 <= near.dials <= 5
+        assert "protocol error" in near.of(LinkDown)[0].reason
+
+
+async def test_what_is_posted_to_a_site_that_broke_the_protocol_waits_not_for_ever(autojump_clock):
+    async with world(give_up_s=3.0) as (near, _far):
+        for _ in range(6):
+            near.links.penalties.note("far", "protocol error: nonsense", trio.current_time())
+        near.ask("far", 1)
+        await until(lambda: near.of(LinkDown))
+        assert "more: protocol error: nonsense" in near.of(LinkDown)[0].reason
+        assert near.dials == 0
 
 
 async def test_what_is_posted_in_a_down_is_sent_with_the_next_up():

@@ -19,6 +19,7 @@ from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
 from gateway.orders import shown
 from gateway.standing import Level
+from gateway.trust import BookError
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -214,6 +215,126 @@ async def test_a_compromised_key_counts_no_more_at_once(tmp_path):
         posing = Posing(london.registry, signing_key=old.key)
         assert await try_to_come_in(paris, london, own=posing) in ("bad-signature", None)
         await until(lambda: london.meets(paris), "a session each way")
+
+
+QUICK = {"rotation_spread_s": 0.1, "rotation_overlap_s": 0.1, "give_up_s": 2.0}
+
+
+async def rotated(member, old):
+    """A member's rotation has come to its end."""
+    await until(
+        lambda: member.registry.ring.current != old and member.registry.rotation is Rotation.NONE,
+        "the end of the rotation",
+    )
+
+
+async def away(tmp_path, nursery):
+    """London, and Paris, which knows London and is not there."""
+    london, paris = (Member(tmp_path, site, **QUICK) for site in ("london", "paris"))
+    for member in (london, paris):
+        await member.start(nursery)
+        member.settle_down()
+    await meet(london, paris)
+    await until(lambda: london.registry.book.members["paris"].acknowledged, "its word")
+    await paris.stop()
+    return london, paris
+
+
+async def test_new_keys_are_not_used_before_all_have_acknowledged_them(tmp_path):
+    async with trio.open_nursery() as nursery:
+        london, paris = await away(tmp_path, nursery)
+        old = london.registry.ring.current
+        assert (await london.order("rotate"))["awaited"] == ["paris"]
+        with pytest.raises(BookError, match="rotated already, and paris awaited"):
+            await london.order("rotate")
+        await london.stop()
+        await trio.sleep(5 * QUICK["rotation_spread_s"])  # nothing happens meanwhile: it is down
+        await london.start(nursery)
+        assert london.registry.turn() == ""
+        assert london.registry.rotation is Rotation.SPREADING
+        assert (await london.order("known"))["awaited"] == ["paris"]
+        await paris.start(nursery)
+        await rotated(london, old)
+        assert london.told("the new keys are used now")
+        new = london.registry.ring.current.key.public
+        await until(lambda: paris.registry.keys_of("london") == (new,), "the new card")
+        assert london.meets(paris)
+        await until(lambda: not london.registry.ring.retired, "the end of the old keys")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("rotations", [1, 3])
+async def test_who_was_away_while_keys_were_rotated_is_met_by_the_old_and_told(tmp_path, rotations):
+    async with trio.open_nursery() as nursery:
+        london, paris = await away(tmp_path, nursery)
+        for _ in range(rotations):
+            old = london.registry.ring.current
+            assert (await london.order("rotate", force=True))["awaited"] == ["paris"]
+            await rotated(london, old)
+        await london.stop()
+        await london.start(nursery)
+        new = london.registry.ring.current.key.public
+        await paris.start(nursery)
+        assert new not in paris.registry.keys_of("london")
+        await until(lambda: paris.registry.keys_of("london") == (new,), "the new card")
+        await until(lambda: london.meets(paris), "a session each way")
+        assert paris.level(london) is Level.APPROVED
+        await until(lambda: not london.registry.ring.retired, "the end of the old keys")
+        assert not list(london.registry.folder.glob("leaf-*.pem"))
+        nursery.cancel_scope.cancel()
+
+
+async def test_both_may_have_rotated_while_they_were_parted(tmp_path):
+    async with trio.open_nursery() as nursery:
+        london, paris = await away(tmp_path, nursery)
+        for one in (london, paris):
+            if one is paris:
+                await london.stop()
+                await paris.start(nursery)
+            old = one.registry.ring.current
+            await one.order("rotate", force=True)
+            await rotated(one, old)
+        await london.start(nursery)
+        await until(lambda: london.meets(paris), "a session each way")
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_only_dials_learns_the_new_keys_where_it_dials(tmp_path):
+    async with trio.open_nursery() as nursery:
+        london = Member(tmp_path, "london", **QUICK)
+        paris = Member(tmp_path, "paris", **{**QUICK, "listen": ""})
+        for member in (london, paris):
+            await member.start(nursery)
+        london.settle_down()
+        await paris.join(london)
+        await paris.approve(london)
+        await london.approve(paris)
+        await until(lambda: "london" in paris.peers.links.up, "a session")
+        await until(lambda: london.registry.book.members["paris"].acknowledged, "its word")
+        await paris.stop()
+        old = london.registry.ring.current
+        await london.order("rotate", force=True)
+        await rotated(london, old)
+        await paris.start(nursery)
+        await until(lambda: "london" in paris.peers.links.up, "a session")
+        assert paris.told("shows a TLS leaf")
+        assert paris.registry.keys_of("london") == (london.registry.ring.current.key.public,)
+        nursery.cancel_scope.cancel()
+
+
+async def test_whose_cards_do_not_lead_to_its_new_keys_is_not_let_in_and_the_log_says_so(tmp_path):
+    async with trio.open_nursery() as nursery:
+        london, paris = await away(tmp_path, nursery)
+        await london.order("rotate", compromised=True)
+        london.registry.book.own.lineage.clear()  # nor does it have the cards in between
+        london.registry.save()
+        known = london.registry.book.own.card.content.keys
+        await paris.start(nursery)
+        await until(lambda: paris.told("no cards that lead there"), "the refusal")
+        assert paris.told("shows a TLS leaf")
+        assert paris.registry.keys_of("london") != known
+        assert not london.meets(paris)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):

@@ -68,7 +68,7 @@ class Site:
 
     @property
     def active(self):
-        return self.ring.active(rotation(self.book.own.card.content, self.now_s))
+        return self.ring.active(stage_of(self))
 
     def renew(self, **details):
         ring = self.ring
@@ -86,6 +86,13 @@ class Site:
                 self.book.note("card", raw, self.now_s)
         for kind, raw in other.book.statements():
             self.book.note(kind, raw, self.now_s)
+
+
+def stage_of(site):
+    """How far a site's rotation is, which all have acknowledged as soon as it was spread."""
+    card = site.book.own.card.content
+    switched_s = card.issued_s + SPREAD_S
+    return rotation(card, switched_s if site.now_s >= switched_s else None, site.now_s)
 
 
 def join(inviter, joiner, *, approve=False):
@@ -185,7 +192,7 @@ def test_keys_rotate_while_messages_are_under_way(sites):
     def step(after_s):
         london.now_s = paris.now_s = london.now_s + after_s
         under_way = london.sealer.seal("advert", ALL, b"", london.now_s)
-        stage = rotation(london.book.own.card.content, london.now_s)
+        stage = stage_of(london)
         if stage is Rotation.DUE:
             promote_next(london.folder)
         london.renew()

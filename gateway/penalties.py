@@ -1,0 +1,43 @@
+"""How long a site that breaks the protocol is not dialled: exponential back-off. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_S: Final = 1.0
+MAX_S: Final = 300.0
+# A site that has kept to the protocol for so long since its last penalty begins anew.
+FORGIVEN_S: Final = 3600.0
+
+
+@dataclass(slots=True)
+class _Penalty:
+    times: int = 0
+    until_s: float = 0.0
+    reason: str = ""
+
+
+class Penalties:
+    """The sites that broke the protocol lately. Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Penalty] = {}
+
+    def note(self, site: str, reason: str, now_s: float) -> float:
+        """A site broke the protocol; for how long it is not dialled, in seconds."""
+        found = self._of.setdefault(site, _Penalty())
+        if now_s - found.until_s > FORGIVEN_S:
+            found.times = 0
+        found.times += 1
+        wait_s = min(FIRST_S * 2.0 ** min(found.times - 1, 30), MAX_S)
+        found.until_s, found.reason = now_s + wait_s, reason
+        return wait_s
+
+    def until_s(self, site: str) -> float:
+        """When a site may be dialled again."""
+        found = self._of.get(site)
+        return found.until_s if found else 0.0
+
+    def reason(self, site: str) -> str:
+        """What a site did last."""
+        found = self._of.get(site)
+        return found.reason if found else ""
