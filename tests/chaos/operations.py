@@ -22,7 +22,7 @@ class Reload(Fault):
         _, quote, rest = tail.partition('"')
         price = float(PRICES[act.target].split()[0]) * (0.8 + act.number / 2)
         site.config.write_text(f"{head}{mark}{price:.4f} USD{quote}{rest}")
-        done = site.command("reload", "--gateway", site.socket)
+        done = site.order("reload", "--gateway", site.socket)
         if done.returncode:
             stage.complain(f"reload at {act.target}: {done.stderr.strip() or done.stdout.strip()}")
 
@@ -34,7 +34,7 @@ class Rotate(Fault):
 
     def do(self, stage: Stage, act: Act) -> None:
         site = stage.site(act.target)
-        done = site.command("rotate", *site.where)
+        done = site.order("rotate", *site.where)
         if done.returncode and "being rotated already" not in done.stderr:
             stage.complain(f"rotate at {act.target}: {done.stderr.strip()}")
 

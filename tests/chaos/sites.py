@@ -222,6 +222,15 @@ class Site(Member):
             timeout=timeout_s,
         )
 
+    def order(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command to the gateway, again while that is too busy to answer."""
+        until_s = time.monotonic() + processes.START_S
+        while True:
+            done = self.command(*arguments)
+            if "no gateway answers" not in done.stderr or time.monotonic() > until_s:
+                return done
+            time.sleep(1.0)
+
 
 def _command(pid: int) -> Sequence[str]:
     try:

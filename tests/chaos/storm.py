@@ -122,7 +122,8 @@ class Storm:
             done_s = self._answers.first_after(*way, found.undone_s)
             if done_s is not None:
                 return max(0.0, done_s - found.restored_s)
-            if time.monotonic() >= self._free_since_s(way) + limit_s:
+            since_s = max(found.restored_s, self._free_since_s(way))
+            if time.monotonic() >= since_s + limit_s:
                 act = found.act
                 self._stage.complain(
                     f"{act.kind} at {act.target}: no task of {way[0]} was done at {way[1]} for "
