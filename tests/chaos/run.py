@@ -112,18 +112,23 @@ def perform(settings: Settings) -> bool:
     folder.chmod(0o711)  # PostgreSQL runs as another user, in a folder below
     processes.mark(folder.name)
     say(f"seed {settings.seed}, in {folder}")
-    is_clean = False
+    is_clean = is_kept = False
     with interruptible():
         try:
             summary = _perform(settings, folder, say)
             is_clean = summary.is_clean
+            is_kept = settings.keep or not is_clean
             (folder / "report.md").write_text(markdown(summary))
             (folder / "report.json").write_text(as_json(summary))
             print(markdown(summary), flush=True)
             if not is_clean:
                 say(f"violations: the logs, the books and report.json are kept in {folder}")
+        except Exception:
+            is_kept = True
+            say(f"the run itself failed: its logs are kept in {folder}")
+            raise
         finally:
-            clean(folder, keep=settings.keep or not is_clean)
+            clean(folder, keep=is_kept)
     return is_clean
 
 
