@@ -157,6 +157,8 @@ class Broker:
                     self.jobs[event.job].places = event.places
                     self._endings.ask_again(self.jobs[event.job])
                     self._handout.refile(self.jobs[event.job])
+            case events.PlacesLeft():
+                self._places_left(event, now_s)
             case events.MoneySpent():
                 if event.job in self.jobs:
                     self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
@@ -392,6 +394,19 @@ class Broker:
         self._handout.refile(job)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = now_s  # its client has been asked again
+
+    def _places_left(self, event: events.PlacesLeft, now_s: float) -> None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return
+        for assignment in job.assignments.values():
+            if assignment.worker.offer.pool in event.pools and not assignment.recalled:
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
+        where = ", ".join(sorted(event.pools))
+        job.note(
+            now_s, f"took back what had not begun at {where}: by what tasks take, others cost less"
+        )
 
     def _function_arrived(self, function: bytes) -> None:
         for name in self._lacking.pop(function, ()):

@@ -253,6 +253,14 @@ class PlacesChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesLeft:
+    """What has not begun of a job in these pools is to be taken back: others are better for it."""
+
+    job: str
+    pools: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class MoneySpent:
     """What is left of a job's cost limit pays for no task anywhere: what waits of it ends."""
 
@@ -474,6 +482,7 @@ Event = (
     | JobClosed
     | CancelAsked
     | PlacesChosen
+    | PlacesLeft
     | MoneySpent
     | LimitsUnmet
     | JobNoted

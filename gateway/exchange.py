@@ -34,6 +34,7 @@ from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
 from gateway.looks import JUDGED_PLANS, Looks
+from gateway.moving import Moving, left_out
 from gateway.offering import Offering
 from gateway.places import Places
 from gateway.purchases import Purchases
@@ -41,7 +42,7 @@ from gateway.reach import Reach
 from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import EMPTY, Aside, PoolFacts, Stock, show_site, take_stock, waiting
-from policies.asks import Ask, House, Wishes
+from policies.asks import CHEAPEST, Ask, House, Wishes
 from policies.brokering import Rest, place
 from policies.decisions import Decision
 from policies.deferral import Deferral
@@ -112,6 +113,7 @@ class Exchange:
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
+        self._moving = Moving(broker.jobs, broker.durations.of)
         self._looks = Looks(rules.plan_s)
         self._round: Iterator[Job] = iter(())  # jobs that wait and were not looked at in a while
         self._due: dict[str, Job] = {}  # those that `tick` has found to be due
@@ -215,6 +217,7 @@ class Exchange:
         self.lending.tick(utc_s)
         self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
+        self._move(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
@@ -425,6 +428,18 @@ class Exchange:
             self._places.note_sent(job.id, decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
         return decision.deferral
+
+    def _move(self, now_s: float, utc_s: float) -> None:
+        """Take back what has not begun of jobs that cost less elsewhere, as is known by now."""
+        away = (each.job for each in self.purchases.purchases.values() if each.is_live)
+        for job in self._moving.due(away, now_s):
+            self.refresh(utc_s, job, job.whose)
+            decision = self.decide_for(job, job.waiting + job.in_flight, utc_s)
+            if decision.plan is None or decision.ask.objective != CHEAPEST:
+                continue
+            pools = left_out(job, (self._places.name(lane.key) for lane, _ in decision.plan.shares))
+            if pools:
+                self._outcome.happened(events.PlacesLeft(job.id, pools))
 
     def refresh(
         self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN

@@ -71,11 +71,15 @@ class Places:
         open_now = {each.place for each in self._purchases.live(job.id)}
         places: dict[str, float] = {}
         for lane, tasks in shares:
-            site, pool = lane.key
-            name = pool if site == self._site else f"{site}/{pool}"
-            if site == self._site or name in open_now:
+            name = self.name(lane.key)
+            if lane.key[0] == self._site or name in open_now:
                 places[name] = inf if tasks == most and not limited else tasks
         return places
+
+    def name(self, key: Key) -> str:
+        """What the broker calls a pool: ours by its name, another's after its site."""
+        site, pool = key
+        return pool if site == self._site else f"{site}/{pool}"
 
     def to_ask(self, job: Job, decision: Decision) -> list[Key]:
         """Whom to ask for a quote: those of the plan whose contracts with us are not enough."""

@@ -21,6 +21,7 @@ from gateway.errands import Errand
 from gateway.events import JobSpec
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.quotations import booked_tariff
+from policies.pricelist import PriceNow
 from policies.tariffs import Tariff
 
 
@@ -67,6 +68,8 @@ class Sale:
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     was_told: bool = False  # all that is held, at its buyer's request, in this session
     lapsed_s: float = 0.0  # when it did, or when this life of ours began
+    priced_by: PriceNow | None = None  # the price list, when its price was compared with that last
+    dearer_s: float | None = None  # since when that asks for more
     stuck_s: float | None = None  # since when nobody takes what waits under it
     is_awaited: bool = False  # its first tasks are on their way: it was just committed
 

@@ -478,7 +478,7 @@ class Sales:
             sale.is_awaited = sale.is_awaited and now_s < sale.until_s
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
-            elif sale.is_live and (over := self._stopping.why_over(sale, utc_s)):
+            elif sale.is_live and (over := self._stopping.why_over(sale, now_s, utc_s)):
                 self._end_early(sale, *over)
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from federation import deals
+from federation.money import format_money
 from federation.reasons import Reason
 from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules
+from gateway.occupancy import is_reserved
 from gateway.sale import Sale
 
 EXPIRED: Final = "expired"
@@ -30,8 +32,8 @@ class Stopping:
         self._broker = broker
         self._rules = rules
 
-    def why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
+    def why_over(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
+        """Why a contract is to end early, if it is: its grant, money, its price, or a window."""
         if sale.is_over(utc_s):
             return EXPIRED, "its grant has expired"
         job = self._broker.jobs.get(sale.job)
@@ -47,8 +49,32 @@ class Stopping:
             return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
         barred = self._broker.entitling.barred(sale.spec, sale.pool)
         if barred is None:
-            return None
+            return self._why_repriced(sale, now_s, utc_s)
         return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+
+    def _why_repriced(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
+        """Why a contract is to end as its price is lower than that of today, if it is.
+
+        What it pays was quoted, and is paid to its end by what has begun. But it goes on for no
+        more than one lease once the price of such work has risen: then its buyer asks anew, or goes
+        elsewhere. Since when it is lower is noted on the sale, at each change of the price list.
+        """
+        if sale.spec is None or is_reserved(sale.spec):
+            return None
+        prices = self._broker.prices.get(sale.pool)
+        if prices is not sale.priced_by:
+            sale.priced_by = prices
+            today = self._broker.charging.tariff_for(sale.pool, sale.spec, sale.buyer, utc_s)
+            is_dearer = today.price_nanos > sale.price.price_nanos
+            if not is_dearer or today.currency != sale.price.currency:
+                sale.dearer_s = None
+            elif sale.dearer_s is None:
+                sale.dearer_s = now_s
+        lease_s = min(sale.lease.lease_s, self._rules.lease_s)
+        if sale.dearer_s is None or now_s - sale.dearer_s < lease_s:
+            return None
+        was = format_money(sale.price.price_nanos, sale.price.currency)
+        return EXPIRED, f"pool {sale.pool} costs more than {was} a slot-hour now: ask for a quote"
 
     def why_too_much(self, sale: Sale, forward: deals.Forward) -> tuple[str, str] | None:
         """Why its buyer may not have these tasks here as well, if it may not."""

@@ -21,6 +21,7 @@ from gateway.ledger.rows import UsageTotal
 from gateway.prices import Prices
 from gateway.purchase import Purchase, check_delivery
 from gateway.quotations import allowed_nanos, quoted_terms, tariff_of
+from policies.asks import Wishes
 from policies.pricelist import Adjustment, PriceList, Tier
 from policies.tariffs import HOUR_NS, Extras, Surcharge, Tariff
 from policies.volumes import Buyer
@@ -45,6 +46,54 @@ def deliveries(town):
 
 def finished(town, tasks, site="london"):
     return lambda: len(town.sites[site].answers()) == tasks
+
+
+def test_a_contract_goes_on_at_its_price_for_a_lease_after_that_has_risen_and_no_longer():
+    """What has begun by then is paid as agreed; the rest as it is quoted anew."""
+    town = dear_and_cheap()
+    london, paris = town.sites["london"], town.sites["paris"]
+    low, high = (
+        PriceList(nanos, "USD", name) for nanos, name in ((10**7, "night"), (10**8, "day"))
+    )
+    charge(paris, low)
+    town.show()
+    london.submit(5000, wishes=Wishes(forbidden_sites=frozenset({"london"})))
+    town.run(lambda: len(london.answers()) > 100)
+    charge(paris, high, UTC_S + town.now_s)
+    town.show()
+    risen_s, old = UTC_S + town.now_s, {each.contract for each in deliveries(town)}
+    while town.now_s + UTC_S < risen_s + 2 * RULES.lease_s:
+        town.deliver()
+        paris.work(1)
+        town.pass_time(0.05)
+    town.run(finished(town, 5000))
+    town.pass_time(2.0)
+    remote = [each for each in usage(london) if each.site]
+    late = [each for each in remote if each.ended_at_s > risen_s + RULES.lease_s + 2.0]
+    assert {each.price_nanos for each in remote} == {10**7, 10**8}
+    assert {each.price_nanos for each in late} == {10**8}
+    ended = [m for *_, m in town.said if isinstance(m, deals.Decline) and m.contract in old]
+    assert {(each.code, "costs more than 0.01 USD" in each.reason) for each in ended} == {
+        ("expired", True)
+    }
+    assert london.postings("buy") == paris.postings("sell")
+
+
+def test_a_price_that_rises_for_a_moment_ends_no_contract():
+    town = dear_and_cheap()
+    london, paris = town.sites["london"], town.sites["paris"]
+    charge(paris, PriceList(10**7, "USD", "low"))
+    town.show()
+    london.submit(5000, wishes=Wishes(forbidden_sites=frozenset({"london"})))
+    town.run(lambda: len(london.answers()) > 100)
+    for _ in range(4):
+        for nanos in (10**8, 10**7):
+            charge(paris, PriceList(nanos, "USD", str(nanos)), UTC_S + town.now_s)
+            for _ in range(round(RULES.lease_s / 2 / 0.5)):
+                paris.work(1)
+                town.pass_time(0.5)
+    assert not [each for *_, each in town.said if isinstance(each, deals.Decline)]
+    assert {each.price_nanos for each in usage(london) if each.site} == {10**7}
 
 
 # --- at one site ----------------------------------------------------------------------------------
