@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar, cast
 
 from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
+from federation.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine import LEAVE_S, Engine, Holder
 from federation.environments import Environment, read_environment, wrap
 from federation.errors import GridError, JobRefused
@@ -31,7 +32,7 @@ from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
 from federation.ids import new_id
 from federation.jobs import JobHandle
-from federation.mapping import MapResults
+from federation.mapping import Inputs, MapResults, feed_all
 from federation.messages import OpenJob
 from federation.money import parse_money
 from federation.outcomes import exception_of
@@ -570,12 +571,19 @@ class Client(concurrent.futures.Executor):
     ) -> "MapResults[T]":
         """Run fn over the iterables, zipped; an iterator over the results, in order.
 
-        Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
-        more as results are consumed. An input that is slow to come is sent before the next is
-        asked for, and not waited for while there is a result to give. Leaving the iterator early
-        cancels the rest, and so does a task that failed: its exception ends the iterator, as with
-        every Executor. To go on past failures use submit, or submit_job and its
-        results(return_exceptions=True).
+        It starts at once. Inputs are taken in this thread, up to some 64,000 calls ahead of their
+        reader, and more as results are read. An input that is slow to come is sent before the
+        next is asked for, and not waited for while there is a result to give.
+
+        A map that is not read runs all the same: at the latest when the client closes, which
+        waits for it; results that nobody has room for are dropped then. Only where no iterable
+        has a length, so that the calls may have no end, does closing cancel what has not begun,
+        unless all inputs were taken by then; it logs how many calls that were.
+
+        Dropping the iterator half way, or closing it, cancels what has not begun; after a
+        KeyboardInterrupt also what runs. So does a task that failed: its exception ends the
+        iterator, as with every Executor. To go on past failures use submit, or submit_job and
+        its results(return_exceptions=True).
 
         Args:
             timeout: raise TimeoutError when a result is not there so many seconds after the call.
@@ -584,9 +592,9 @@ class Client(concurrent.futures.Executor):
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        calls = iterables[0] if len(iterables) == 1 else zip(*iterables, strict=False)
-        total = min((len(each) for each in iterables if isinstance(each, Sequence)), default=None)
-        return self._mapped(fn, calls, len(iterables) == 1, (timeout, progress, total))
+        singles = len(iterables) == 1
+        calls = iterables[0] if singles else zip(*iterables, strict=False)
+        return self._mapped(fn, Inputs(calls, *iterables, singles=singles), timeout, progress)
 
     def starmap(
         self,
@@ -597,24 +605,20 @@ class Client(concurrent.futures.Executor):
         progress: bool = False,
     ) -> "MapResults[T]":
         """As `map`, with the arguments of each call already in a tuple."""
-        total = len(iterable) if isinstance(iterable, Sequence) else None
-        return self._mapped(fn, iterable, False, (timeout, progress, total))
+        return self._mapped(fn, Inputs(iterable, iterable, singles=False), timeout, progress)
 
     def _mapped(
         self,
         fn: Callable[..., T],
-        calls: Iterable[Any],
-        singles: bool,
-        terms: tuple[float | None, bool, int | None],
+        inputs: Inputs,
+        timeout: float | None,
+        progress: bool,
     ) -> "MapResults[T]":
         engine = self._engine
         function = self._options.seal(fn)
-        timeout, progress, total = terms
-        opening = self._opening(function, detached=False, tasks=total)
+        opening = self._opening(function, detached=False, tasks=inputs.total)
         stream = engine.open_stream(opening, function)
-        return MapResults(
-            engine, stream, calls, singles=singles, timeout=timeout, progress=progress, total=total
-        )
+        return MapResults(engine, stream, inputs, timeout=timeout, progress=progress)
 
     def as_completed(
         self, futures: Iterable[concurrent.futures.Future[T]], timeout: float | None = None
@@ -640,10 +644,10 @@ class Client(concurrent.futures.Executor):
         view = self.options(name=name) if name is not None else self
         engine = self._engine
         function = view._options.seal(fn)
-        tasks = len(iterable) if isinstance(iterable, Sequence) else None
-        opening = view._opening(function, detached=True, tasks=tasks)
+        inputs = Inputs(iterable, iterable, singles=not star)
+        opening = view._opening(function, detached=True, tasks=inputs.total)
         stream = engine.open_stream(opening, function)
-        MapResults.feed_all(engine, stream, iterable, singles=not star)
+        feed_all(engine, stream, inputs)
         engine.close_stream(stream)
         engine.wait_kept(stream)
         self._remember_home(stream)
@@ -719,9 +723,10 @@ class Client(concurrent.futures.Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work; with `wait`, return when what was submitted is done.
 
-        With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
-        still get their results while this process lives; a gateway that does not answer holds
-        nobody up for more than two seconds. In a forked child it does nothing.
+        With `cancel_futures` what has not started is taken back, and its number logged. Without
+        `wait`, pending futures still get their results: the interpreter's exit waits for them.
+        A gateway that does not answer delays the call by two seconds at most. In a forked child
+        it does nothing.
         """
         for beside in list(self._shared.beside.values()):
             beside.close()
@@ -730,18 +735,15 @@ class Client(concurrent.futures.Executor):
             return
         engine.shut = True
         if wait:
-            engine.wind_up(cancel=cancel_futures)
+            wind_up(engine, cancel=cancel_futures)
         else:
-            engine.wind_up_later(cancel=cancel_futures)
+            wind_up_later(engine, cancel=cancel_futures)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Wait for what was submitted; after a Ctrl-C drop it instead."""
+        """Wait for what was submitted; after a Ctrl-C drop it, and log how much that was."""
         engine = self._shared.engine
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
-            try:
-                engine.close()
-            except KeyboardInterrupt:
-                engine.let_go()  # the first one is on its way already
+            drop(engine, "interrupted")
         else:
             self.shutdown()
 
@@ -795,11 +797,29 @@ def _is_plain(text: str) -> bool:
     return text.isprintable()  # which lone surrogates are not
 
 
-@atexit.register
-def _close_engines() -> None:
-    """Say goodbye at exit, so that the gateway stops what nobody will read."""
+def _wind_up_engines() -> None:
+    """Wait for what was submitted, as executors do, and say goodbye; at once after a Ctrl-C."""
+    ended_by = getattr(sys, "last_type", None)
+    is_script = not (sys.flags.interactive or hasattr(sys, "ps1"))
+    waits = not (is_script and ended_by is not None and issubclass(ended_by, KeyboardInterrupt))
     for engine in list(_engines):
-        engine.close()
+        if waits:
+            waits = wind_up_at_exit(engine)
+        elif not (engine.closed or engine.is_foreign):
+            drop(engine, "interrupted")
+
+
+def _register_at_exit() -> None:
+    # As concurrent.futures does: when functions of `atexit` run, threads can't be started any
+    # more. Those are for what is connected after that.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with contextlib.suppress(RuntimeError):  # imported while the interpreter ends
+            register(_wind_up_engines)
+    atexit.register(_wind_up_engines)
+
+
+_register_at_exit()
 
 
 __all__ = ["Client", "GridError", "JobRefused", "Options", "TaskFuture"]

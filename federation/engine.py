@@ -25,7 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from federation.connection import Connection
 from federation.errors import (
@@ -66,6 +66,9 @@ from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
 from federation.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
+
+if TYPE_CHECKING:
+    from federation.mapping import Feeder
 
 PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
 POLL_MAX_S: Final = 0.5
@@ -149,7 +152,9 @@ class Engine:
         self._over = threading.Event()  # the same, for the daemon when it rests
         self.shut = False  # takes no new work
         self.error: GridError | None = None
+        self.failed = 0  # calls that ended with `error`
         self._streams: dict[str, Stream] = {}
+        self._feeders: dict[str, Feeder] = {}
         self._sending: dict[str, Stream] = {}
         self._filling = StreamShelf()
         self._sweep_s = 0.0
@@ -280,8 +285,17 @@ class Engine:
                     except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
                         if not self.closed:
                             _log.warning("what a result set off has failed", exc_info=True)
-                    continue
-            self._over.wait(PARK_S)
+                    pause_s = 0.0
+                else:
+                    pause_s = PARK_S
+            self._feed_unattended()
+            self._over.wait(pause_s)
+
+    def _feed_unattended(self) -> None:
+        """Feed the maps that were dropped unread, outside the lock."""
+        for feeder in self.feeders if self._feeders else ():
+            while feeder.is_unattended and feeder.feed_on():
+                pass
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -297,7 +311,8 @@ class Engine:
         self.error = error
         self._line.stop()
         kind = "refused" if isinstance(error, SessionRefused) else "unreachable"
-        for stream in list(self._streams.values()):
+        for stream in self.streams:
+            self.failed += stream.unfinished
             self._take(stream, stream.end_all(Ended(kind, str(error))))
 
     def _drain(self) -> bool:
@@ -683,11 +698,11 @@ class Engine:
                 self.transmit()
         return True
 
-    def extend(self, stream: Stream, arguments: list[bytes]) -> Chunk:
-        """Add many calls to a job."""
+    def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> Chunk:
+        """Add many calls to a job; `late` ones also when no new work is taken any more."""
         self._check_process()
         with self._lock:
-            self._check_usable()
+            self._check_usable(late=late)
             chunk = stream.extend(arguments)
             self._sending[stream.id] = stream
             self.transmit()
@@ -735,6 +750,13 @@ class Engine:
                 taken += asked.within(first, stop)
         self._take(stream, stream.end(taken, _CANCELLED))
         return taken
+
+    def cancel_unstarted(self, stream: Stream) -> int:
+        """Take back what has not begun of a job; how many calls that was."""
+        if not stream.unfinished:
+            return 0
+        taken = self.cancel(stream, [(0, stream.total)], stop=False)
+        return sum(stop - first for first, stop in taken)
 
     def _attached(self, job: str) -> Stream | None:
         """The job of this id, if it is one of ours that is not over and not detached."""
@@ -882,6 +904,24 @@ class Engine:
         stream = self._streams.get(job)
         return stream is not None and not stream.opening.detached
 
+    def attend(self, feeder: "Feeder") -> None:
+        """Keep what feeds a map until all of it was fed, or is not wanted."""
+        self._feeders[feeder.stream.id] = feeder
+
+    def dismiss(self, feeder: "Feeder") -> None:
+        """Keep it no longer. Safe in a finaliser."""
+        self._feeders.pop(feeder.stream.id, None)
+
+    @property
+    def feeders(self) -> "list[Feeder]":
+        """What feeds the maps that are not over."""
+        return list(self._feeders.values())
+
+    def hurry(self) -> None:
+        """From now on wait for a lost gateway no longer than for one before going to another."""
+        with self._lock:
+            self._line.itinerary.hurry(time.monotonic())
+
     @property
     def streams(self) -> list[Stream]:
         """The jobs that are not over."""
@@ -904,33 +944,12 @@ class Engine:
                 'Client in a child started by multiprocessing.get_context("spawn").'
             )
 
-    def _check_usable(self) -> None:
+    def _check_usable(self, *, late: bool = False) -> None:
         self._check_process()
-        if self.closed or self.shut:
+        if self.closed or (self.shut and not late):
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self.error is not None:
             raise self.error
-
-    def wind_up(self, *, cancel: bool, on_cancelled: Callable[[], object] = lambda: None) -> None:
-        """Take back what has not started, if asked to, wait for the rest, and close."""
-        for stream in self.streams:
-            if cancel:
-                self.cancel(stream, [(0, stream.total)], stop=False)
-            self.close_stream(stream)
-        on_cancelled()
-        self.drive(lambda: self.unfinished == 0)
-        self.close()
-
-    def wind_up_later(self, *, cancel: bool) -> None:
-        """As `wind_up`, but return once what can be is cancelled, or after LEAVE_S."""
-        cancelled = threading.Event()
-        threading.Thread(
-            target=self.wind_up,
-            kwargs={"cancel": cancel, "on_cancelled": cancelled.set},
-            name="gridfed-close",
-            daemon=True,
-        ).start()
-        cancelled.wait(LEAVE_S)
 
     def close(self) -> None:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""

@@ -115,6 +115,19 @@ class Itinerary:
         self._round.clear()
         self._barred.clear()
 
+    def hurry(self, now_s: float) -> None:
+        """Give up when no gateway could be reached for `failover_s` from now on, or from its loss.
+
+        For a process that ends: it would wait for ever else.
+        """
+        patience_s = max(self._failover_s, ATTEMPT_MIN_S)
+        if self._give_up_s is None or self._give_up_s > patience_s:
+            self._give_up_s = patience_s
+        if self._away_s is not None:
+            self._away_s = now_s
+            over_s = now_s + self._give_up_s
+            self._deadline_s = over_s if self._deadline_s is None else min(self._deadline_s, over_s)
+
     def is_overdue(self, now_s: float) -> bool:
         """Whether the gateway that is dialled had its time: call `lost`."""
         return self._deadline_s is not None and now_s >= self._deadline_s

@@ -1,8 +1,16 @@
-"""The results of a map: an iterator that feeds the grid as it is consumed."""
+"""The results of a map: an iterator that feeds the grid as it is consumed.
 
+A map starts at once. While its client is open it runs ahead of its reader by a buffer; when the
+client closes, the rest runs and its results are dropped (Feeder.run_out).
+"""
+
+import logging
+import math
+import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -15,6 +23,8 @@ from federation.streams import CHUNK_BYTES_MAX, CHUNK_TASKS_MAX, PENDING, Chunk,
 
 T = TypeVar("T")
 
+_log = logging.getLogger("gridfed")
+
 # Calls that a map may have unfinished: enough for a large grid, and a bound on our memory.
 AHEAD_CALLS: Final = 64_000
 AHEAD_BYTES: Final = 64 << 20
@@ -23,39 +33,68 @@ AHEAD_BYTES: Final = 64 << 20
 BATCH_S: Final = 0.002
 LOOK_S: Final = 0.01  # a slow input is waited for so long before a look at what has arrived
 GLANCE_S: Final = 0.001  # how long that look may take
-# Inputs that are there already: no clock is read between their items.
+# Inputs that are there already: no clock is read between their items, and any thread may take them.
 _AT_HAND: Final = frozenset({list, tuple, range, dict, set, frozenset, str, bytes, deque})
+
+
+class Inputs:
+    """The calls of a map: an iterable of arguments, and what is known of the iterables behind it.
+
+    Args:
+        calls: one argument each if `singles`, else a tuple of them.
+        sources: the iterables that `calls` is made of.
+
+    Attributes:
+        at_hand: all sources are of built-in types that hold their items.
+        is_finite: some source has a length, so the calls end.
+        total: how many calls there are at most; None where that is not known.
+    """
+
+    def __init__(self, calls: Iterable[Any], *sources: Iterable[Any], singles: bool) -> None:
+        self.calls = calls
+        self.singles = singles
+        self.at_hand = all(type(each) in _AT_HAND for each in sources)
+        self.is_finite = any(isinstance(each, Sized) for each in sources)
+        lengths = [
+            len(each)
+            for each in sources
+            if isinstance(each, Sequence) or (isinstance(each, Sized) and type(each) in _AT_HAND)
+        ]
+        self.total = min(lengths, default=None)
 
 
 class MapResults(Generic[T]):
     """An iterator over the results of a map, in the order of its inputs.
 
-    `job` is the id of the job. Closing it (or dropping it half way) cancels the rest.
+    `job` is the id of the job. Closing it, or dropping it half way, cancels what has not begun. One
+    that is dropped unread runs on, and its results are dropped.
     """
 
     def __init__(
         self,
         engine: Engine,
         stream: Stream,
-        calls: Iterable[Any],
+        inputs: Inputs,
         *,
-        singles: bool,
         timeout: float | None,
         progress: bool,
-        total: int | None,
     ) -> None:
         self._engine = engine
         self._stream = stream
-        self._feeder = _Feeder(engine, stream, calls, singles)
+        self._feeder = Feeder(engine, stream, inputs)
         self._until_s = None if timeout is None else time.monotonic() + timeout
         self._chunks: deque[Chunk] = deque()
         self._ahead = 0
         self._ahead_bytes = 0
         self._lead = 0  # the most calls that were ahead
+        self._given = 0  # the number after the last call of the chunks that were read
         self._fed_s = time.monotonic()
-        self._ready: Iterator[T] = iter(())
-        self._bar = bar(total, stream.opening.name) if progress else None
+        self._ready: list[T] = []  # opened, the next one last
+        self._bar = bar(inputs.total, stream.opening.name) if progress else None
+        self._is_read = False
+        self._is_interrupted = False
         self._over = False
+        engine.attend(self._feeder)
         self._feed()
 
     @property
@@ -68,16 +107,25 @@ class MapResults(Generic[T]):
 
     def __next__(self) -> T:
         # The common case first: a whole chunk was opened at once.
-        for value in self._ready:
+        if self._ready:
             if self._bar is not None:
                 self._bar.update()
-            return value
-        return self._next()
+            return self._ready.pop()
+        try:
+            return self._next()
+        except KeyboardInterrupt as interrupt:
+            self._is_interrupted = True
+            traceback.clear_frames(interrupt.__traceback__)
+            raise
+        finally:
+            del self  # a traceback that leads through here must not keep the map
 
     def _next(self) -> T:
+        self._is_read, self._is_interrupted = True, False
         while not self._over:
             self._feed()
-            # Once the client takes no new work this raises, after what was taken has come.
+            if not self._chunks:
+                self._check_closing()
             if not self._chunks and not self._feed_more():
                 self._finish()
                 break
@@ -87,7 +135,8 @@ class MapResults(Generic[T]):
                 if values is not None:
                     self._chunks.popleft()
                     self._forget(chunk)
-                    self._ready = iter(values)
+                    values.reverse()
+                    self._ready = values
                     return self.__next__()
             if chunk.taken == len(chunk.outcomes):
                 self._chunks.popleft()
@@ -95,6 +144,16 @@ class MapResults(Generic[T]):
                 continue
             return self._take_one(chunk)
         raise StopIteration
+
+    def _check_closing(self) -> None:
+        """Say so when the rest of the results was dropped, or will not come."""
+        feeder = self._feeder
+        if feeder.is_closing and (feeder.has_more or self._given < self._stream.total):
+            self._over = True
+            raise RuntimeError(
+                "no more results of this map after shutdown: its client was shut down before they "
+                "were read"
+            )
 
     def _take_one(self, chunk: Chunk) -> T:
         """One outcome of a chunk that is not whole yet, or that holds something bad."""
@@ -107,6 +166,8 @@ class MapResults(Generic[T]):
         error: BaseException | None = None
         value: Any = None
         if type(outcome) is Ended:
+            if outcome.kind == "cancelled":
+                self._check_closing()
             error = exception_of(outcome)
         else:
             try:
@@ -160,7 +221,8 @@ class MapResults(Generic[T]):
 
     def _may_feed(self) -> bool:
         has_room = self._ahead < AHEAD_CALLS and self._ahead_bytes < AHEAD_BYTES
-        return has_room and self._feeder.has_more and self._engine.takes_work
+        feeder = self._feeder
+        return has_room and feeder.has_more and not feeder.is_closing and self._engine.takes_work
 
     def _has_result(self) -> bool:
         """Whether the next result is there."""
@@ -180,63 +242,80 @@ class MapResults(Generic[T]):
         return True
 
     def _forget(self, chunk: Chunk) -> None:
+        self._given = chunk.stop
         self._ahead -= len(chunk.outcomes)
         self._ahead_bytes -= chunk.size
 
     def _finish(self) -> None:
         self._over = True
+        self._engine.dismiss(self._feeder)
         self._engine.close_stream(self._stream)
         if self._bar is not None:
             self._bar.close()
 
     def close(self) -> None:
-        """Cancel what has not been consumed."""
+        """Cancel what has not begun, and drop all results that were not read."""
         if self._over:
             return
         self._over = True
-        self._ready = iter(())
+        self._ready = []
         if self._bar is not None:
             self._bar.close()
+        self._engine.dismiss(self._feeder)
         if not self._engine.closed and self._stream.unfinished:
             self._engine.abandon(self._stream)
         elif not self._engine.closed:
             self._engine.close_stream(self._stream)
 
     def __del__(self) -> None:
-        if not getattr(self, "_over", True) and not self._engine.closed:
-            self._engine.abandon(self._stream)
-
-    @staticmethod
-    def feed_all(engine: Engine, stream: Stream, calls: Iterable[Any], *, singles: bool) -> None:
-        """Send every call of a job, waiting where the gateway must catch up.
-
-        What it has not acknowledged as kept is bounded in calls and in bytes of arguments.
-        """
-
-        def has_room() -> bool:
-            few = stream.unfinished < AHEAD_CALLS and stream.held_bytes < AHEAD_BYTES
-            return few or stream.rejected
-
-        feeder = _Feeder(engine, stream, calls, singles)
-        while not stream.rejected and feeder.next_chunk() is not None:
-            if not has_room():
-                engine.drive(has_room)
-            if engine.error is not None:
-                raise engine.error
+        if getattr(self, "_over", True) or self._engine.closed:
+            return
+        if not self._is_read:
+            self._feeder.is_unattended = True
+            return
+        self._engine.dismiss(self._feeder)
+        # Whoever interrupts a wait for results wants an end of what runs, too.
+        self._engine.abandon(self._stream, stop=self._is_interrupted)
 
 
-class _Feeder:
-    """Turns an iterable into chunks of sealed calls, as fast as it gives items."""
+def feed_all(engine: Engine, stream: Stream, inputs: Inputs) -> None:
+    """Send every call of a detached job, waiting where the gateway must catch up.
 
-    def __init__(self, engine: Engine, stream: Stream, calls: Iterable[Any], singles: bool) -> None:
+    What it has not acknowledged as kept is bounded in calls and in bytes of arguments.
+    """
+    feeder = Feeder(engine, stream, inputs)
+    while not stream.rejected and feeder.next_chunk() is not None:
+        if not feeder.has_room():
+            engine.drive(lambda: feeder.has_room() or stream.rejected)
+        if engine.error is not None:
+            raise engine.error
+
+
+class Feeder:
+    """Turns the inputs of a map into chunks of sealed calls, as fast as they come.
+
+    Attributes:
+        stream: the job that they go to.
+        is_unattended: its map was dropped unread: the engine feeds it.
+        is_closing: the client closes: the reader feeds no more.
+    """
+
+    def __init__(self, engine: Engine, stream: Stream, inputs: Inputs) -> None:
         self._engine = engine
-        self._stream = stream
-        self._calls = iter(calls)
-        self._at_hand = type(calls) in _AT_HAND
-        self._seal = seal_singles if singles else _seal_tuples
+        self.stream = stream
+        self._calls = iter(inputs.calls)
+        self._at_hand = inputs.at_hand
+        self._is_finite = inputs.is_finite
+        self._total = inputs.total
+        self._taken = 0
+        self._seal = seal_singles if inputs.singles else _seal_tuples
         self._batch = 1
+        self._gathers = inputs.at_hand and (inputs.total or CHUNK_TASKS_MAX) < CHUNK_TASKS_MAX
         self._sealed: deque[list[bytes]] = deque()  # made, but not sent: large arguments
         self._ended = False
+        self._lock = threading.RLock()  # the thread that closes the client feeds as well
+        self.is_unattended = False
+        self.is_closing = False
         self.pull_s = 0.0  # how long the last batch of inputs took to come
         self.waited_s = 0.0  # and all of them
 
@@ -245,30 +324,104 @@ class _Feeder:
         """Whether there may be more calls."""
         return bool(self._sealed) or not self._ended
 
+    @property
+    def runs_out(self) -> bool:
+        """Whether all calls run though nobody reads their results: they end, or have all come."""
+        return self._is_finite or self._ended
+
+    @property
+    def not_taken(self) -> int:
+        """Calls that were not given to the job; of inputs without a length only those at hand."""
+        sealed = sum(map(len, self._sealed))
+        if self._ended or self._total is None:
+            return sealed
+        return self._total - self._taken + sealed
+
+    def has_room(self) -> bool:
+        """Whether the job may be given more calls: what it has is bounded in calls and bytes."""
+        stream = self.stream
+        return stream.unfinished < AHEAD_CALLS and stream.held_bytes < AHEAD_BYTES
+
+    def run_out(self, until_s: float = math.inf) -> None:
+        """Feed all calls that are left, and drop their results; wait where there is no room.
+
+        Returns early when the job or the connection ends, or at a moment of the monotonic clock.
+        """
+        engine, stream = self._engine, self.stream
+        while stream.is_open and engine.error is None and not engine.closed:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            if not self.has_room():
+                at_most_s = None if left_s == math.inf else left_s
+                engine.drive(lambda: self.has_room() or not stream.is_open, at_most_s)
+            elif not self._feed_late():
+                break
+
+    def feed_on(self) -> bool:
+        """Feed one chunk of an unattended map; False when there is nothing to do for now.
+
+        Only of inputs that any thread may take; others wait until the client closes.
+        """
+        engine, stream = self._engine, self.stream
+        if not (stream.is_open and self.has_more):
+            engine.dismiss(self)
+            engine.close_stream(stream)
+            return False
+        if not (self._at_hand and self.has_room() and engine.takes_work):
+            return False
+        return self._feed_late()
+
+    def _feed_late(self) -> bool:
+        """Feed a chunk that nobody asks for; False when there is none, or it can't be sent."""
+        try:
+            return self.next_chunk() is not None
+        except Exception as error:  # noqa: BLE001 - inputs raise what they like
+            if self._engine.shut and not self.is_closing:
+                return False  # just now: whoever closes the client goes on
+            self._ended = True
+            text = f"{type(error).__name__}: {error}"
+            _log.warning("the rest of an unread map is dropped, its inputs failed: %.300s", text)
+            return False
+
     def next_chunk(self) -> Chunk | None:
         """Seal and send the next batch of inputs; None when there are no more."""
-        if self._sealed:
-            return self._engine.extend(self._stream, self._sealed.popleft())
-        if self._ended:
-            return None
-        started_s = time.perf_counter()
-        calls = self._pull()
-        self.pull_s = time.perf_counter() - started_s
+        with self._lock:
+            if not self._sealed and not self._ended:
+                self._gather()
+            if not self._sealed:
+                return None
+            chunk = self._engine.extend(self.stream, self._sealed[0], late=self.is_closing)
+            self._sealed.popleft()
+            return chunk
+
+    def _gather(self) -> None:
+        """Take and seal the next inputs: a batch, or several if all of them are few."""
+        payloads: list[bytes] = []
+        size, started_s = 0, time.perf_counter()
+        while True:
+            calls = self._pull()
+            self.pull_s = time.perf_counter() - started_s
+            if not calls:
+                self._ended = True
+                break
+            self._taken += len(calls)
+            sealed = self._seal(calls)
+            size += sum(map(len, sealed))
+            payloads += sealed
+            is_quick = time.perf_counter() - started_s < BATCH_S and size < CHUNK_BYTES_MAX // 2
+            if is_quick:
+                self._batch = min(2 * self._batch, CHUNK_TASKS_MAX)
+            else:
+                self._batch = max(1, self._batch // 2)
+            if not (is_quick and self._gathers):
+                break
         self.waited_s += self.pull_s
-        if not calls:
-            self._ended = True
-            return None
-        payloads = self._seal(calls)
-        size = sum(map(len, payloads))
         if size > CHUNK_BYTES_MAX:
             for payload in payloads:
                 self._engine.check_size(payload)
-        if time.perf_counter() - started_s < BATCH_S and size < CHUNK_BYTES_MAX // 2:
-            self._batch = min(2 * self._batch, CHUNK_TASKS_MAX)
-        else:
-            self._batch = max(1, self._batch // 2)
-        self._sealed.extend(_in_messages(payloads, size))
-        return self._engine.extend(self._stream, self._sealed.popleft())
+        if payloads:
+            self._sealed.extend(_in_messages(payloads, size))
 
     def _pull(self) -> list[Any]:
         """The next inputs: a batch, or what came before one of them kept us waiting."""

@@ -8,6 +8,7 @@ A link uses a socket for one pipe only and then throws it away, so nothing queue
 can ever be sent on its successor ahead of the handshake.
 """
 
+import atexit
 import os
 import select
 import socket
@@ -36,6 +37,7 @@ ANSWERS_NOT: Final = "something listens there, but does not answer as a gateway"
 _TASK_THREADS: Final = 2
 # Who is at the other end of an ipc pipe: options of nng's that pynng does not name.
 _CALLER: Final = (b"ipc:peer-uid", b"ipc:peer-pid")
+_NNG_END: Final[Any] = getattr(pynng.nng, "_pynng_atexit", None)
 _process_with_nng: int | None = None
 
 
@@ -96,6 +98,9 @@ def _claim_process() -> None:
     if _process_with_nng is None:
         _process_with_nng = pid
         limit_threads()
+        # pynng has nng tidy up at exit. In a forked child that waits for ever for nng's threads,
+        # which are in the parent.
+        os.register_at_fork(after_in_child=lambda: atexit.unregister(_NNG_END))
     elif _process_with_nng != pid:
         raise ForkedProcessError(
             "this process was forked from one that already talks to a gateway, and nng does not "
