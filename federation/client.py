@@ -297,11 +297,18 @@ class TaskFuture(concurrent.futures.Future[T]):
             if not self.done() and not self._engine.closed:
                 self._engine.drive(self.done, timeout)
         except KeyboardInterrupt as interrupt:
-            self._engine.loosen(self._stream, self.task)
-            traceback.clear_frames(interrupt.__traceback__)
+            self.let_go(interrupt)
             raise
         finally:
             del self  # as above
+
+    def let_go(self, interrupt: KeyboardInterrupt) -> None:
+        """Have the task cancelled once nobody refers to the future; the traceback does not count.
+
+        For an interrupt while somebody submits it, or waits for it.
+        """
+        self._engine.loosen(self._stream, self.task)
+        traceback.clear_frames(interrupt.__traceback__)
 
 
 class Client(concurrent.futures.Executor):
@@ -522,8 +529,13 @@ class Client(concurrent.futures.Executor):
         else:
             stream = self._stream(engine, function)
         future: TaskFuture[T] = TaskFuture(engine, stream)
-        while not engine.submit(stream, payload, future):
-            stream = self._stream(engine, function)  # the job was closed meanwhile: to another
+        try:
+            while not engine.submit(stream, payload, future):
+                stream = self._stream(engine, function)  # the job was closed meanwhile: to another
+        except KeyboardInterrupt as interrupt:
+            future.let_go(interrupt)  # nobody will have it
+            del future
+            raise
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:

@@ -95,7 +95,15 @@ class MapResults(Generic[T]):
         self._is_interrupted = False
         self._over = False
         engine.attend(self._feeder)
-        self._feed()
+        try:
+            self._feed()
+        except BaseException as error:
+            # Nobody will read it, and it was not left unread on purpose.
+            self._is_read, self._is_interrupted = True, isinstance(error, KeyboardInterrupt)
+            traceback.clear_frames(error.__traceback__)
+            raise
+        finally:
+            del self  # a traceback that leads through here must not keep the map
 
     @property
     def job(self) -> str:

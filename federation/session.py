@@ -49,7 +49,7 @@ class Session:
         self._message_bytes_max = message_bytes_max
         self._urgent: deque[bytes] = deque()
         self._waiting: deque[bytes] = deque()
-        self._pieces: deque[list[Any]] = deque()  # of the message that is being sent in pieces
+        self._pieces = memoryview(b"")  # what is left of the message that is sent in pieces
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._resend: deque[bytes] = deque()
         self._sent = 0
@@ -133,14 +133,15 @@ class Session:
         room = FRAME_BYTES_MAX
         while room > 0 and len(items) < ITEMS_MAX:
             if self._pieces:
-                piece = self._pieces.popleft()
-                items.append(piece)
-                room -= len(piece[0])
-                self.backlog_bytes -= len(piece[0])
+                piece = bytes(self._pieces[:PIECE_BYTES])
+                self._pieces = self._pieces[PIECE_BYTES:]
+                items.append([piece, not self._pieces])
+                room -= len(piece)
+                self.backlog_bytes -= len(piece)
             elif lane := self._urgent or self._waiting:
                 size = len(lane[0])
                 if size > FRAME_BYTES_MAX:
-                    self._cut(lane.popleft())
+                    self._pieces = memoryview(lane.popleft())
                     continue
                 if size > room and items:
                     break
@@ -150,12 +151,6 @@ class Session:
             else:
                 break
         return items
-
-    def _cut(self, message: bytes) -> None:
-        view = memoryview(message)
-        for start in range(0, len(message), PIECE_BYTES):
-            piece = bytes(view[start : start + PIECE_BYTES])
-            self._pieces.append([piece, start + PIECE_BYTES >= len(message)])
 
     def accept(self, data: bytes) -> list[bytes]:
         """Take a frame from the other side; return the messages it completes, in order.

@@ -21,6 +21,8 @@ TEXT_CHARS_MAX = 1 << 17
 ITEMS_MAX = 1 << 20
 DEPTH_MAX = 32  # levels of lists and maps in one field, with that of what they hold
 
+_FEW = 100
+
 _pack = msgpack.Packer(autoreset=True, use_bin_type=True).pack
 T = TypeVar("T")
 
@@ -89,8 +91,10 @@ def _is_texts(value: object) -> bool:
 def _is_payloads(value: object) -> bool:
     if type(value) is not list:
         return False
+    if len(value) < _FEW:  # they may be large, and joining copies them
+        return all(type(each) is bytes for each in value)
     try:
-        b"".join(value)  # the quickest way to see that all of them are bytes
+        b"".join(value)  # the quickest way to see that all of many are bytes
     except TypeError:
         return False
     return True

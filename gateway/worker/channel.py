@@ -23,13 +23,16 @@ reach the slot's end: the agent checks what it reads, and gives up on a slot tha
 import itertools
 import socket
 import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgpack
 
 from federation.wire import CHECKS, pack
 
+LARGE_BYTES: Final = 1 << 16  # a byte string of this size is sent from where it is
+_BIN32: Final = struct.Struct("!BI")
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
 READ_BYTES: Final = 1 << 16
@@ -53,6 +56,69 @@ def encode(message: list[Any]) -> bytes:
     """A message as it travels."""
     body = pack(message)
     return HEADER.pack(len(body)) + body
+
+
+def encode_parts(message: list[Any]) -> list[bytes]:
+    """As `encode`, in parts to be sent one after the other: large byte strings are not copied."""
+    if not any(_is_large(field) for field in message):
+        return [encode(message)]
+    parts: list[bytes] = [_pack_array_header(len(message))]
+    for field in message:
+        is_list = type(field) is list and _is_large(field)
+        if is_list:
+            parts.append(_pack_array_header(len(field)))
+        for item in field if is_list else (field,):
+            if type(item) is bytes and len(item) >= LARGE_BYTES:
+                parts += [_BIN32.pack(0xC6, len(item)), item]
+            else:
+                parts.append(pack(item))
+    parts.insert(0, HEADER.pack(sum(map(len, parts))))
+    return parts
+
+
+def _is_large(field: Any) -> bool:
+    items = field if type(field) is list else (field,)
+    return any(type(item) is bytes and len(item) >= LARGE_BYTES for item in items)
+
+
+def _pack_array_header(items: int) -> bytes:
+    header: bytes = msgpack.Packer().pack_array_header(items)
+    return header
+
+
+class Outgoing:
+    """What waits to be sent over a socket that does not block: each byte is sent from its place.
+
+    What is left after a partial send is not copied: the kernel takes some 200 kB at a time, and a
+    message may be a hundred megabytes.
+    """
+
+    def __init__(self) -> None:
+        self._views: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._views)
+
+    def add(self, parts: Iterable[bytes]) -> None:
+        """Queue the parts of a message."""
+        self._views.extend(memoryview(part) for part in parts)
+
+    def send(self, connection: socket.socket) -> None:
+        """Send what the socket takes at once. Raises OSError when the other end is gone."""
+        while self._views:
+            view = self._views[0]
+            try:
+                sent = connection.send(view)
+            except BlockingIOError:
+                return
+            if sent < len(view):
+                self._views[0] = view[sent:]
+                return
+            self._views.popleft()
+
+    def clear(self) -> None:
+        """Send nothing of it."""
+        self._views.clear()
 
 
 class Decoder:
@@ -108,7 +174,8 @@ class BlockingChannel:
 
     def send(self, message: list[Any]) -> None:
         """Send a message whole."""
-        self._socket.sendall(encode(message))
+        for part in encode_parts(message):
+            self._socket.sendall(part)
 
     def receive(self) -> list[Any]:
         """Wait for a message. Raises ChannelClosedError."""

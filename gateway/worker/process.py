@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +22,7 @@ from gateway.worker.cells import (
     STOPS_WHICH,
     create_cells,
 )
-from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, encode
+from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, Outgoing, encode_parts
 from gateway.worker.container_init import OUT_OF_MEMORY
 from gateway.worker.functions import Lent
 from gateway.worker.handover import Handover
@@ -100,7 +99,7 @@ class SlotProcess:
         self.quiet_since_ns = self.born_ns = time.monotonic_ns()
         self._tail = bytearray()
         self._decoder = Decoder()
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing = Outgoing()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
         self._family = 0  # below it, when it came up
@@ -152,20 +151,18 @@ class SlotProcess:
 
     def send(self, message: list[Any]) -> None:
         """Send it a message, now if its channel takes it."""
-        data = encode(message)
-        if not self._outgoing:
-            data = data[self._push(data) :]
-        if data:
-            self._outgoing.append(data)
+        was_empty = not self._outgoing
+        self._outgoing.add(encode_parts(message))
+        if was_empty:
+            self._push()
+        if self._outgoing:
             self._has_outgoing.set()
 
-    def _push(self, data: bytes) -> int:
+    def _push(self) -> None:
         try:
-            return self._socket.send(data)
-        except BlockingIOError:
-            return 0
+            self._outgoing.send(self._socket)
         except OSError:
-            return len(data)  # it is ending: nobody will read it
+            self._outgoing.clear()  # it is ending: nobody will read it
 
     def kill(self, doom: Doom | None = None) -> None:
         """End it and all it has started, at once."""
@@ -274,12 +271,7 @@ class SlotProcess:
             await self._has_outgoing.wait()
             while self._outgoing:
                 await trio.lowlevel.wait_writable(self._socket)
-                data = self._outgoing[0]
-                rest = data[self._push(data) :]
-                if rest:
-                    self._outgoing[0] = rest
-                else:
-                    self._outgoing.popleft()
+                self._push()
             self._has_outgoing = trio.Event()
 
     async def _drain(self) -> None:
