@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
-from benchmarks import ours, peers, plots
+from benchmarks import bulk, ours, peers, plots
 from benchmarks.books import books, books_audit, books_map, books_size
 from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
@@ -143,6 +143,9 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "hops": hops,
     "jobs": jobs,
     "ten_million": ten_million,
+    "large": bulk.large,
+    "unread": bulk.unread,
+    "short_jobs": bulk.short_jobs,
     "work": work,
     "placement": placement,
     "sharing": sharing,

@@ -1,0 +1,98 @@
+"""Large arguments and results, maps that nobody reads, and jobs of 200 tasks."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from benchmarks import ours
+from benchmarks.floor import empty
+from benchmarks.harness import Series, alternate, machine, save
+from federation import Client
+
+MEGABYTES = (1, 10, 30, 60)
+MB = 1_000_000
+
+
+def large(repeats: int, quick: bool) -> None:
+    """One argument, and one result, of up to 60 MB: seconds, beside ProcessPoolExecutor."""
+    facts = machine()
+    sizes = MEGABYTES[:3] if quick else MEGABYTES
+
+    with ours.Site() as site, Client(site.address) as client, ProcessPoolExecutor(2) as pool:
+
+        def rows(who: str, submit: Callable[..., Any]) -> list[ours.Row]:
+            submit(empty, 0).result()
+            return [row for size in sizes for row in _times(who, submit, size)]
+
+        runs = [lambda: rows("floor", pool.submit), lambda: rows("gridfed", client.submit)]
+        series = alternate(runs, repeats)
+    notes = ["The floor is ProcessPoolExecutor in the same run, in turn with gridfed."]
+    save("large", facts, series, notes)
+
+
+def _times(who: str, submit: Callable[..., Any], size: int) -> list[ours.Row]:
+    data = os.urandom(MB) * size
+    started_s = time.perf_counter()
+    assert submit(len, data).result() == len(data)
+    middle_s = time.perf_counter()
+    assert len(submit(bytes, len(data)).result()) == len(data)
+    ended_s = time.perf_counter()
+    return [
+        (who, f"argument of {size} MB", "s", middle_s - started_s),
+        (who, f"result of {size} MB", "s", ended_s - middle_s),
+    ]
+
+
+def unread(repeats: int, quick: bool) -> None:
+    """A map over a range of ten million that nobody reads: what it keeps until the client closes.
+
+    The peak is that of the client's process, whose memory without any map is beside it.
+    """
+    facts = machine()
+    tasks = 1_000_000 if quick else 10_000_000
+    with ours.Site() as site:
+        client = Client(site.address)
+        sum(1 for _ in client.map(empty, range(100_000)))
+        before = ours.peak_bytes(os.getpid())
+        results = client.map(empty, range(tasks))
+        started_s = time.perf_counter()
+        client.shutdown()
+        taken_s = time.perf_counter() - started_s
+        after = ours.peak_bytes(os.getpid())
+        gateway = ours.peak_bytes(site.gateway.pid)
+        del results
+    series = [
+        Series("gridfed", f"closing with {tasks:,} tasks unread", "s", [taken_s]),
+        Series(
+            "gridfed", "client's peak after a map of 100,000 that was read", "MB", [before / MB]
+        ),
+        Series("gridfed", "client's peak after the unread map", "MB", [after / MB]),
+        Series("gridfed", "gateway's peak", "MB", [gateway / MB]),
+    ]
+    save("unread", facts, series, ())
+
+
+def short_jobs(repeats: int, quick: bool) -> None:
+    """Jobs of 200 empty tasks, one after the other: gateway's CPU and assignments a job."""
+    facts = machine()
+    count = 50 if quick else 400
+    series = {
+        measure: Series("gridfed", measure, unit)
+        for measure, unit in (("job of 200", "µs"), ("gateway's CPU a job of 200", "µs"))
+    }
+    with ours.Site() as site, Client(site.address) as client:
+        for _ in range(repeats):
+            cpu_s = _cpu_s(site.gateway.pid)
+            taken = ours.job_times(client, 200, count)
+            used_s = _cpu_s(site.gateway.pid) - cpu_s
+            series["job of 200"].values.append(sum(taken) / count * 1e6)
+            series["gateway's CPU a job of 200"].values.append(used_s / count * 1e6)
+    save("short_jobs", facts, list(series.values()), ())
+
+
+def _cpu_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
