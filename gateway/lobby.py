@@ -236,8 +236,10 @@ class Lobby:
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
         if pipe not in self._strangers:
             yield from self._expect(pipe, now_s)
+        greeting = self._strangers.get(pipe)
+        if greeting is None:
+            return  # it was closed, or gave way, while others had their turn
         self._half_open.heard(pipe)
-        greeting = self._strangers[pipe]
         answer = greeting.receive(frame)
         if isinstance(answer, bytes):
             self._port.send(pipe, answer)

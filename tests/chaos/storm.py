@@ -11,6 +11,8 @@ from .faults import Act, Fault, Stage, draw
 from .sites import BUYERS
 
 LOOK_S = 0.1
+WATCH_S = 1.0
+TOLD_CHARS = 600
 RECOVER_LEASES = 20.0  # after so long without an answered probe a site has not recovered
 RECOVER_MIN_S = 60.0
 
@@ -72,12 +74,29 @@ class Storm:
         ]
         for each in threads:
             each.start()
+        until_s = time.monotonic() + seconds
         try:
-            self._over.wait(seconds)
+            while time.monotonic() < until_s:
+                self._over.wait(WATCH_S)
+                self._watch()
         finally:
             self._over.set()
             for each in threads:
                 each.join()
+
+    def _watch(self) -> None:
+        """Complain of gateways that have ended though no fault was at them, and start them."""
+        for name, site in self._stage.federation.sites.items():
+            with self._lock:
+                if name in self._acting or site.gateway.process.poll() is None:
+                    continue
+                self._acting.add(name)
+            code = site.gateway.process.returncode
+            said = site.gateway.text().strip()[-TOLD_CHARS:]
+            self._stage.complain(f"the gateway of {name} ended by itself, {code}: {said}")
+            site.start()
+            with self._lock:
+                self._acting.discard(name)
 
     def _lane(self, lane: str) -> None:
         kinds = list(self._kinds.values())
@@ -95,8 +114,7 @@ class Storm:
     def _one(self, act: Act) -> None:
         kind = self._kinds[act.kind]
         found = Happened(act, time.monotonic())
-        with self._lock:
-            self._acting.add(act.lane)
+        self._occupy(act.lane)
         try:
             kind.do(self._stage, act)
             self._over.wait(act.hold_s)
@@ -114,6 +132,15 @@ class Storm:
         elif abroad is not None:
             found.abroad_s = self._recovery(found, abroad)
         self._say(_told(found))
+
+    def _occupy(self, lane: str) -> None:
+        """Have a lane for a fault: a gateway that has ended by itself is started first."""
+        while True:
+            with self._lock:
+                if lane not in self._acting:
+                    self._acting.add(lane)
+                    return
+            time.sleep(LOOK_S)
 
     def _recovery(self, found: Happened, way: tuple[str, str]) -> float | None:
         """Wait until work goes on; from when on no other fault is in its way, only so long."""

@@ -120,6 +120,21 @@ def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_house)
     assert not house.of(TurnedAway)
 
 
+def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_house):
+    house = make_house(strangers_max=1)
+    house.port.dial(EVIL)
+    house.step()
+    caller = Caller(house.port, origin=HONEST)
+    caller.step()
+    ((pipe, frame),) = house.port.receive()
+    news = house.lobby.receive(pipe, frame, 0.0)
+    assert next(news).code == "busy"  # the other; the rest waits for its turn
+    house.lobby.pipes_gone([pipe], 0.0)
+    assert not list(news)
+    meet(house, Caller(house.port, origin=HONEST))
+    assert len(house.of(CameIn)) == 1
+
+
 def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_house):
     house = make_house(strangers_max=2)
     links = [house.port.dial(EVIL) for _ in range(50)]
