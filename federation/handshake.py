@@ -28,6 +28,7 @@ from federation.messages import (
 )
 from federation.patience import Patience
 from federation.session import DIALLER_WINDOW, Session
+from federation.users import check_user
 from federation.wire import VERSION, UnknownMessage
 
 NONCE_BYTES: Final = 16
@@ -89,7 +90,12 @@ class SharedSecret:
         self._secret = secret.encode()
 
     def hear(self, hello: Hello) -> Hello:
-        """Any name will do."""
+        """Any name that a user of ours can have will do; workers need none."""
+        if hello.role == "client" or hello.user:
+            try:
+                check_user(hello.user)
+            except ValueError as error:
+                raise SessionRefused(f"{error}; Client(user=...) gives one", "name") from None
         return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:

@@ -24,7 +24,7 @@ from federation.hearing import Hearing
 from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
 from federation.task_passes import ABOUT
-from federation.transport import Port
+from federation.transport import Origin, Port
 from federation.wire import UnknownMessage
 from gateway.half_open import GREETING_MAX_S, HalfOpen
 from gateway.pace import HostPaces, Pace
@@ -141,6 +141,7 @@ class Lobby:
         handles: where the guests' numbers come from, for lobbies that share them.
         at_home: who may come in by a socket of this host as our own user; as elsewhere, if None.
         nearby: who may by such a socket as somebody else, or from a slot; as elsewhere, if None.
+        in_the_clear: who may by plain tcp from another host; as elsewhere, if None.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Lobby:
         handles: Iterator[int] | None = None,
         at_home: Credentials | None = None,
         nearby: Credentials | None = None,
+        in_the_clear: Callable[[Origin], Credentials] | None = None,
     ) -> None:
         self._port = port
         self._random_bytes = random_bytes
@@ -159,6 +161,7 @@ class Lobby:
         self._credentials = credentials or SharedSecret(rules.secret)
         self._at_home = at_home or self._credentials
         self._nearby = nearby or self._credentials
+        self._in_the_clear = in_the_clear or (lambda _origin: self._credentials)
         self._handles = handles or itertools.count(1)
         self._handshakes = HostPaces(rules.handshakes_per_s)
         self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
@@ -231,7 +234,10 @@ class Lobby:
     def _credentials_for(self, pipe: int) -> Credentials:
         if self._port.is_local(pipe):
             return self._at_home
-        return self._nearby if self._port.is_near(pipe) else self._credentials
+        if self._port.is_near(pipe):
+            return self._nearby
+        origin = self._port.origin(pipe)
+        return self._credentials if origin.is_private else self._in_the_clear(origin)
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
         if pipe not in self._strangers:

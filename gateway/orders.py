@@ -5,6 +5,7 @@ the folder (gateway.registry). Details are plain data and checked here; an answe
 """
 
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
@@ -12,8 +13,9 @@ from typing import Any, Final
 from federation import strict
 from federation.errors import GridError
 from federation.identity import site_id
-from federation.statements import REASON_CHARS_MAX
+from federation.statements import REASON_CHARS_MAX, TOKEN_PATTERN
 from federation.tokens import Scope, UserToken, check_token, write_token
+from federation.users import check_user
 from gateway import permissions
 from gateway.entrance import join
 from gateway.invitations import SECRET_BYTES, VALID_S, write_invitation
@@ -190,11 +192,15 @@ async def _token(registry: Registry, details: Details) -> Any:
     unknown = set(scopes) - set(Scope)
     if unknown:
         raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")
+    try:
+        user = check_user(_text(details, "user"))
+    except ValueError as error:
+        raise BadOrder(str(error)) from None
     token = UserToken(
         federation=registry.federation,
         issuer=registry.site,
         id=secrets.token_hex(8),
-        user=_text(details, "user"),
+        user=user,
         projects=None if projects is None else frozenset(_names(details, "projects")),
         scopes=frozenset(map(str, scopes)),
         sites=frozenset(_names(details, "sites") or [registry.site]),
@@ -217,9 +223,14 @@ async def _token(registry: Registry, details: Details) -> Any:
 
 
 async def _revoke(registry: Registry, details: Details) -> Any:
-    """Revoke a token of ours: {token} → {id, user}."""
+    """Revoke a token of ours: {token} → {id, user}; by its id alone, {id, user: ""}."""
     now_s = registry.clock()
-    token = check_token(_text(details, "token"), registry.book, now_s)
+    if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
+        until_s = now_s + VALID_MAX_S  # what it says itself is not known
+        said = registry.book.revoke(text, until_s, registry.signing_key, now_s)
+        registry.save(("revocations", said.raw))
+        return {"id": text, "user": ""}
+    token = check_token(text, registry.book, now_s)
     if token.issuer != registry.site:
         raise BadOrder(f"site {token.issuer!r} has issued it: only there it can be revoked")
     said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, now_s)

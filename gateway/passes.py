@@ -5,12 +5,13 @@ token says goes before what the hello says: the user is the token's. Who comes b
 has no pass, and may do all that clients and workers may, unless the site demands tokens.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Prover, SharedSecret
+from federation.handshake import Credentials, Prover, SharedSecret
 from federation.identity import Refusal, Trust, Untrusted
 from federation.messages import (
     Ask,
@@ -24,10 +25,13 @@ from federation.messages import (
 )
 from federation.reasons import Reason
 from federation.tokens import Scope, UserToken, check_token
+from federation.transport import Origin
+from federation.users import check_user
 from gateway.rights import Denied
 
 NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal
 NO_SCOPE: Final = "scope"
+EXPOSED: Final = "exposed"
 # Any of these makes a client: what it may say is looked at one by one.
 _CLIENT: Final = (Scope.SUBMIT, Scope.CANCEL, Scope.REPORT, Scope.AUDIT, Scope.ADMIN)
 _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
@@ -88,7 +92,11 @@ class Passes:
     def read(self, text: str) -> Pass:
         """Read a token and believe it; SessionRefused names the reason."""
         try:
-            return Pass(text, check_token(text, self._trust(), self._utc_s()))
+            token = check_token(text, self._trust(), self._utc_s())
+            check_user(token.user)
+            return Pass(text, token)
+        except ValueError as error:
+            raise SessionRefused(f"the token is refused: {error}", "name") from None
         except Untrusted as error:
             raise SessionRefused(f"the token is refused: {error.details}", error.refusal) from None
         except ProtocolError as error:
@@ -159,3 +167,55 @@ class TokenCredentials:
         """Check the secret of who has no token."""
         if "token" not in hello.about:
             self._secret.check(prover, hello, challenge, proof)
+
+
+class InTheClear:
+    """Credentials for connections that anybody on the way can read: tokens are refused there.
+
+    What was shown has been exposed, so `exposed` is told of each token that we would have believed.
+
+    Args:
+        others: what counts otherwise.
+        passes: ours.
+        exposed: takes the token, and the host from which it came.
+        origin: of the connection.
+    """
+
+    roles: Final = SharedSecret.roles
+
+    def __init__(
+        self,
+        others: Credentials,
+        passes: Passes,
+        exposed: Callable[[UserToken, str], None],
+        origin: Origin,
+    ) -> None:
+        self._others = others
+        self._passes = passes
+        self._exposed = exposed
+        self._origin = origin
+
+    def hear(self, hello: Hello) -> Hello:
+        """Refuse who shows a token."""
+        text = hello.about.get("token")
+        if text is None:
+            return self._others.hear(hello)
+        name = ""
+        if type(text) is str:
+            with contextlib.suppress(SessionRefused):  # then it is worth nothing, here and there
+                token = self._passes.read(text).token
+                self._exposed(token, self._origin.host)
+                name = f" {token.id}"
+        raise SessionRefused(
+            f"the token{name} came over plain tcp:// from another host, where others can read it: "
+            "have it revoked, and come by tls+tcp:// with a new one",
+            EXPOSED,
+        )
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """As the others."""
+        return self._others.prove(prover, hello, challenge)
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """As the others."""
+        self._others.check(prover, hello, challenge, proof)

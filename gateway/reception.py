@@ -31,7 +31,8 @@ from federation.messages import (
 from federation.reasons import Reason
 from federation.reserving import Reserve, Reserved
 from federation.task_passes import ABOUT, WORKER
-from federation.transport import Port
+from federation.tokens import UserToken
+from federation.transport import Origin, Port
 from federation.wire import Maps
 from federation.words import count
 from gateway import events
@@ -63,7 +64,7 @@ from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
 from gateway.pace import PacedLines
-from gateway.passes import Pass, Passes, TokenCredentials
+from gateway.passes import InTheClear, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
@@ -78,6 +79,7 @@ from policies.parties import Whose
 from policies.placement import Offer
 from policies.reservations import OPEN
 
+EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
 LINES_PER_S: Final = 5.0  # about workers that join and leave
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
@@ -157,6 +159,7 @@ class Reception:
         self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
+        self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
         self._tokens: dict[int, Pass] = {}  # by guest, of those who came by one
         self.task_passes = TaskPasses(
             config.name,
@@ -174,6 +177,7 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(self._known(required=False)),
             nearby=self._credentials(self._nearby),
+            in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         self.outbox.pass_key = self.task_passes.sealed_for
@@ -204,6 +208,21 @@ class Reception:
         self._is_behind = False  # the store is, and everybody has to wait
         self._started_s = surroundings.utc_s()
         self._ticks = 0
+
+    def _in_the_clear(self, origin: Origin) -> Credentials:
+        assert self._passes is not None
+        known = self._credentials(self._known(required=self.config.token_required))
+        return InTheClear(known, self._passes, self._note_exposed, origin)
+
+    def _note_exposed(self, token: UserToken, host: str) -> None:
+        """Name a token that others may have read, once, so that it can be revoked."""
+        if token.id in self._exposed or len(self._exposed) >= EXPOSED_MAX:
+            return
+        self._exposed.add(token.id)
+        self._say(
+            f"token {token.id} of {token.user} came over plain tcp:// from {host} and was refused, "
+            f"but others may have read it: gridfed token --revoke {token.id}"
+        )
 
     def _credentials(self, others: Credentials | None) -> Credentials:
         return PassCredentials(self.task_passes, others)

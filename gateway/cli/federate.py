@@ -336,7 +336,11 @@ def _yes(value: bool) -> str:
     ),
     click.option("--sites", help="Where it is good. [default: here]"),
     _expiry("12h", "it"),
-    click.option("--revoke", metavar="TOKEN", help="Make a token of ours worthless instead."),
+    click.option(
+        "--revoke",
+        metavar="TOKEN",
+        help="Make a token of ours worthless instead: itself, or its id.",
+    ),
 )
 def token(
     user: str | None,
@@ -351,7 +355,8 @@ def token(
     """Print a signed token: who its holder is and what he may ask of a gateway."""
     if revoke:
         found = order(config_dir, "revoke", token=revoke)
-        _tell(found, as_json, f"token {found['id']} of {found['user']} is worthless now")
+        whose = f" of {found['user']}" if found["user"] else ""
+        _tell(found, as_json, f"token {found['id']}{whose} is worthless now")
         return
     if not user:
         raise click.UsageError("--user is missing")

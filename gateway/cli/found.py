@@ -5,8 +5,10 @@ import json
 import os
 import re
 import secrets
+import shlex
 import socket
 import time
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +16,20 @@ import click
 
 from federation.address import default_address
 from federation.identity import FEDERATION_PATTERN, SITE_PATTERN
-from federation.statements import sign
+from federation.statements import CONTACT_CHARS_MAX, sign
+from federation.words import clean
 from gateway import trust_file
 from gateway.cli import show
 from gateway.cli.common import CONFIG_DIR_VARIABLE, CONFIG_FILE, errors_to_exit_codes, json_option
 from gateway.cli.template import TEMPLATE
 from gateway.invitations import Invitations
-from gateway.keys import KeyRing, create_keys, hold, make_generation
+from gateway.keys import KeyRing, create_keys, hold, make_generation, write_private
 from gateway.registry import TRUST_FILE
 from gateway.trust import TrustBook
 
 PORT: Final = 7462
+HOST_CHARS_MAX: Final = 253
+_HOST: Final = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?"
 
 config_dir_option = click.option(
     "--config-dir",
@@ -73,7 +78,13 @@ def init(
         if not re.fullmatch(pattern, text, re.ASCII):
             raise click.BadParameter(f"{text!r} must match {pattern}", param_hint=name)
     host = host or socket.getfqdn()
+    _check_host(host)
+    _check_contact(contact)
     folder = config_folder(config_dir)
+    if not str(folder).isprintable():  # as the configuration wants its folders
+        raise click.BadParameter(
+            f"{str(folder)!r} has characters that can't be printed", param_hint="--config-dir"
+        )
     path, trust = folder / CONFIG_FILE, folder / "federation"
     for each in (path, trust / "current.pem"):
         if each.exists():
@@ -87,7 +98,7 @@ def init(
         book = TrustBook(sign(card, generation.key))
         trust_file.save(trust / TRUST_FILE, book, Invitations())
         create_keys(trust, generation)  # last: with them the site is there
-    path.write_text(config)
+    write_private(path, config.encode())  # it may hold addresses of webhooks, and a database's
     fingerprint = book.own.fingerprint
     if as_json:
         show.as_json(
@@ -103,6 +114,26 @@ def init(
     show.say(f"fingerprint  {fingerprint}")
     show.say(f"edit         {path}")
     show.say(f"run          gridfed gateway --config {path}")
+
+
+def _check_host(host: str) -> None:
+    """Refuse what is neither the name of a host nor its address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if len(host) > HOST_CHARS_MAX or not re.fullmatch(_HOST, host, re.ASCII):
+            raise click.BadParameter(
+                f"{host!r} is neither a host's name (letters, digits, - and .) nor an address",
+                param_hint="--host",
+            ) from None
+
+
+def _check_contact(contact: str) -> None:
+    if len(contact) > CONTACT_CHARS_MAX or not contact.isprintable():
+        raise click.BadParameter(
+            f"{contact[:60]!r} must be a line of at most {CONTACT_CHARS_MAX} printable characters",
+            param_hint="--contact",
+        )
 
 
 def _address(host: str, port: int) -> str:
@@ -121,7 +152,7 @@ def _config(
     return TEMPLATE.format(
         site=site,
         federation=federation,
-        path=folder / CONFIG_FILE,
+        path=shlex.quote(str(folder / CONFIG_FILE)),
         site_text=_text(site),
         listen=_text(own),
         state=_text(str(folder / "state")),
@@ -130,10 +161,10 @@ def _config(
         join_listen=_text(_address(bound, join_port)),
         advertise="# advertise = []" if is_here else advertise,
         join_advertise='# join_advertise = ""' if is_here else join_advertise,
-        contact=_text(contact or f"{getpass.getuser()}@{host}"[:200]),
+        contact=_text(contact or clean(f"{getpass.getuser()}@{host}")[:CONTACT_CHARS_MAX]),
     )
 
 
 def _text(value: str) -> str:
-    """A string as TOML writes it; JSON's strings are some of TOML's."""
+    """A printable string as TOML writes it; JSON's strings are some of TOML's."""
     return json.dumps(value)

@@ -2,7 +2,9 @@
 
 import select
 import socket
+import ssl
 import time
+from dataclasses import replace
 
 import pytest
 from tests_support import Relay, make_certificate, wait_until
@@ -11,7 +13,7 @@ from federation.address import AddressError
 from federation.memory import MemoryPort
 from federation.nng import NngLink, NngPort
 from federation.session import RECEIVE_BYTES_MAX
-from federation.transport import TlsSettings
+from federation.transport import GONE, Origin, TlsSettings
 
 pytestmark = pytest.mark.real
 
@@ -251,3 +253,40 @@ def test_a_pipe_that_says_nothing_is_known_and_can_be_dropped(ends):
     wait_until(lambda: gone.extend(ends.port.gone()) or gone, "the news of it")
     assert gone == came[:1]
     assert not all(link.is_lost for link in links)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_1_3_alone_is_spoken_whose_ciphers_all_authenticate(version, tmp_path):
+    both, alone = make_certificate(tmp_path)
+    port = NngPort(["tls+tcp://127.0.0.1:0"], nothing, TlsSettings(both))
+    where = "127.0.0.1", int(port.addresses[0].rpartition(":")[2])
+    context = ssl.create_default_context(cafile=alone)
+    context.minimum_version = context.maximum_version = version
+    try:
+        with socket.create_connection(where, timeout=DEADLINE_S) as plain:
+            if version is ssl.TLSVersion.TLSv1_2:
+                with pytest.raises(ssl.SSLError):
+                    context.wrap_socket(plain, server_hostname="localhost")
+            else:
+                with context.wrap_socket(plain, server_hostname="localhost") as made:
+                    assert made.cipher()[0].startswith("TLS_")
+    finally:
+        port.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "origin"),
+    [("ipc", Origin()), ("tcp", Origin("127.0.0.1")), ("tls+tcp", Origin("127.0.0.1"))],
+)
+def test_a_pipe_knows_where_it_comes_from(scheme, origin, tmp_path):
+    both, alone = make_certificate(tmp_path)
+    where = str(tmp_path / "s") if scheme == "ipc" else "127.0.0.1:0"
+    port = NngPort([f"{scheme}://{where}"], nothing, TlsSettings(both))
+    link = NngLink(port.addresses[0], nothing, TlsSettings(None, alone, "localhost"))
+    found = []
+    wait_until(lambda: found.extend(port.came()) or found)
+    assert replace(port.origin(found[0]), port=0) == origin
+    link.close()
+    wait_until(port.gone)
+    assert port.origin(found[0]) == GONE
+    port.close()

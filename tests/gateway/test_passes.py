@@ -11,8 +11,10 @@ from federation.memory import MemoryPort
 from federation.messages import Ask, Cancel, CloseJob, Hello, OpenJob, PutFunction, Tasks
 from federation.reasons import Reason
 from federation.tokens import UserToken, write_token
+from federation.transport import Origin
 from gateway.lobby import CameIn, HouseRules, Lobby
-from gateway.passes import Denied, Passes, TokenCredentials
+from gateway.passes import InTheClear, Passes, TokenCredentials
+from gateway.rights import Denied
 
 
 def token(signer="london", **changes):
@@ -30,6 +32,11 @@ def token(signer="london", **changes):
     return write_token(UserToken(**(terms | changes)), key(signer))
 
 
+ON_THIS_HOST = Origin()
+IN_THE_CLEAR = Origin("203.0.113.9", 4711, is_private=False)
+BY_TLS = Origin("203.0.113.9", 4711, is_private=True)
+
+
 class Door:
     """A lobby of site london that takes tokens, and a clock."""
 
@@ -38,19 +45,31 @@ class Door:
         self.trust = Circle("london", "paris")
         self.passes = Passes(lambda: self.trust, lambda: self.now_s)
         self.port = MemoryPort()
+        self.exposed = []
+        credentials = TokenCredentials(self.passes, secret, required=required)
+
+        def in_the_clear(origin):
+            return InTheClear(
+                credentials,
+                self.passes,
+                lambda token, host: self.exposed.append((token.id, host)),
+                origin,
+            )
+
         self.lobby = Lobby(
             self.port,
             HouseRules(),
-            credentials=TokenCredentials(self.passes, secret, required=required),
+            credentials=credentials,
+            in_the_clear=in_the_clear,
             at_home=at_home and TokenCredentials(self.passes, secret, required=False),
         )
         self.news = []
 
-    def call(self, text=None, role="client", secret="", resume=None):
+    def call(self, text=None, role="client", secret="", resume=None, origin=ON_THIS_HOST):
         """Come in; the dialogue, or SessionRefused."""
         numbers = itertools.count(1)
         about = {} if text is None else {"token": text}
-        link = self.port.dial()
+        link = self.port.dial(origin)
         dialogue = resume or Dialogue(
             hello=Hello([], role, "caller", "mallory", b"", "", 0, about),
             credentials=SharedSecret(secret),
@@ -177,6 +196,34 @@ def test_a_session_is_not_resumed_by_another_token_of_the_same_user(door):
     second.session, second._session_id = first.session, first._session_id
     door.call(resume=second)
     assert len(door.guests()) == 2
+
+
+def test_a_token_in_the_clear_is_refused_and_named(door):
+    with pytest.raises(
+        SessionRefused, match=r"token 00112233aabbccdd came over plain tcp"
+    ) as caught:
+        door.call(token(), origin=IN_THE_CLEAR)
+    assert caught.value.code == "exposed"
+    assert door.exposed == [("00112233aabbccdd", "203.0.113.9")]
+    door.call(token(), origin=BY_TLS)
+    assert len(door.exposed) == 1
+
+
+@pytest.mark.parametrize("text", ["gft1_abc", "", 5, ["gft1"]])
+def test_what_is_no_token_is_refused_in_the_clear_and_named_nowhere(door, text):
+    with pytest.raises(SessionRefused):
+        door.call(text, origin=IN_THE_CLEAR)
+    assert not door.exposed
+
+
+def test_the_secret_may_come_in_the_clear_for_it_does_not_travel(door):
+    door.call(secret="a secret", origin=IN_THE_CLEAR)
+    assert [each.user for each in door.guests()] == ["mallory"]
+
+
+@pytest.mark.parametrize("user", ["eve@paris", "group:quants"])
+def test_a_token_of_a_user_who_poses_as_another_is_refused(door, user):
+    assert door.refusal(token(user=user)) == "name"
 
 
 # --- what it is good for -------------------------------------------------------------------------

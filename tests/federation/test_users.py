@@ -1,0 +1,48 @@
+"""Names of users, and those that would be taken for somebody else's."""
+
+import pytest
+
+from federation.errors import SessionRefused
+from federation.handshake import SharedSecret
+from federation.messages import Hello
+from federation.users import check_user
+
+GOOD = ["ada", "Ada Lovelace", "ada@bank.example", "BANK\\\\ada", "größe", "svc-eod", "x" * 200]
+BAD = {
+    "": "it is empty",
+    "eve@paris": "users of other sites",
+    "eve@bank.example@paris": "users of other sites",
+    "group:quants": "a party of a rule",
+    "user:ada": "a party of a rule",
+    "project:": "a party of a rule",
+    "site:paris": "a party of a rule",
+    "ada\x1b[2J": "not seen",
+    "ada\n": "not seen",
+    "a\u202eda": "not seen",
+    " ada": "not seen",
+    "ada ": "not seen",
+    "x" * 201: "200 characters",
+}
+
+
+def hello(user, role="client"):
+    return Hello([], role, "name", user, b"", "", 0, {})
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_of_users(name):
+    assert check_user(name) == name
+    assert SharedSecret("s").hear(hello(name)).user == name
+
+
+@pytest.mark.parametrize(("name", "reason"), BAD.items())
+def test_names_that_are_none(name, reason):
+    with pytest.raises(ValueError, match=reason):
+        check_user(name)
+    with pytest.raises(SessionRefused, match=reason) as caught:
+        SharedSecret("s").hear(hello(name))
+    assert caught.value.code == "name"
+
+
+def test_a_worker_needs_no_user():
+    assert SharedSecret("s").hear(hello("", "worker")).user == ""
