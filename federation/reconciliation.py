@@ -7,6 +7,7 @@
       ◄─────────────────────────────────────── Entries
       Dispute ──────────────────────────────────────►     this should not have been charged
       ◄───────────────────────────────── DisputeAnswer     so be it, or no
+      ◄────────────────────────────────── AskReconcile     compare this time with me now
 
 Counts and sums travel first, records only where those differ. What is compared is what both book
 with the same time (Deliver.at_ms): deliveries that are wanted or have no verdict yet, and what was
@@ -311,6 +312,18 @@ class DisputeAnswer:
     reason: Text
 
 
+@dataclass(frozen=True, slots=True)
+class AskReconcile:
+    """Send a Reconcile of [first_ms, stop_ms): the seller wants to compare, too.
+
+    A buyer that does not know this message answers Unknown, and the seller compares nothing.
+    """
+
+    kind: ClassVar[str] = "ask-reconcile"
+    first_ms: Count
+    stop_ms: Count
+
+
 FROM_BUYER: Final = (Reconcile, AskEntries, Dispute)
-FROM_SELLER: Final = (Reconciled, Entries, DisputeAnswer)
+FROM_SELLER: Final = (Reconciled, Entries, DisputeAnswer, AskReconcile)
 SEALED: Final = (Reconcile, Reconciled, Dispute, DisputeAnswer)

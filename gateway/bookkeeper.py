@@ -28,6 +28,7 @@ from federation.reconciliation import (
     CONTRACTS_MAX,
     ENTRIES_MAX,
     AskEntries,
+    AskReconcile,
     Dispute,
     DisputeAnswer,
     Entries,
@@ -37,6 +38,7 @@ from federation.reconciliation import (
     Tally,
     by_contract,
     compare,
+    sums_of,
     tally_of,
 )
 from federation.wire import pack
@@ -74,6 +76,7 @@ TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
 TRY_AGAIN_LOOKS: Final = 36
 WATCHED_DAYS: Final = 7  # in which a buyer's verdicts are looked at
+WANTS_MAX: Final = 20  # comparisons that a seller may ask for between two looks
 VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
 
 
@@ -88,7 +91,17 @@ class _Asked:
     envelope: bytes
     unclear: list[str] = field(default_factory=list)
     waiting: int = 0  # operators who do so
+    is_catch_up: bool = False  # people are told of it only when our books are older
     state: str = ""  # once it is answered
+    details: str = ""
+    answered: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What we want a buyer to compare with us, and what came of it."""
+
+    state: str = ""
     details: str = ""
     answered: trio.Event = field(default_factory=trio.Event)
 
@@ -139,6 +152,10 @@ class Bookkeeper:
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._questions: Counter[str] = Counter()  # for entries, of each seller since we looked
         self._day_ms = office.rules.day_ms
+        self._wanted: dict[tuple[str, Window], _Wanted] = {}  # that buyers compare with us
+        self._suspected: set[tuple[str, str, Window]] = set()  # times in which ours lack something
+        self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this life of ours
+        self._wants: Counter[str] = Counter()  # of comparisons, of each seller since we looked
         self._turn = trio.Lock()
         self.turns = Turns(WAITING_MAX)
 
@@ -190,6 +207,8 @@ class Bookkeeper:
                 later(lambda: self._compare_for(site, message, envelope))
             case Reconciled() if self._is_open(site, message):
                 later(lambda: self._compared(site, message, envelope))
+            case AskReconcile():
+                later(lambda: self._compare_as_asked(site, message))
             case AskEntries():
                 later(lambda: self._tell_entries(site, message))
             case Entries() if question_of(site, message) in self._entries_asked:
@@ -212,6 +231,7 @@ class Bookkeeper:
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
         self._questions.clear()
+        self._wants.clear()
         self._early.clear()
         again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
         if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
@@ -290,16 +310,103 @@ class Bookkeeper:
         due: Window | None = await self._office.read(find)
         return due
 
-    async def closed_until_ms(self, seller: str) -> int:
-        """Up to when what a seller delivered is closed."""
+    async def closed_until_ms(self, side: str, site: str, *, is_final: bool = True) -> int:
+        """Up to when what one side delivered to the other is closed, or else agreed on."""
         store = self._office.store
 
         def find() -> int:
-            kept = store.statements("buy", seller)
-            return owed.agreed_until_ms(store, kept, "buy", seller, is_final=True)
+            kept = store.statements(side, site)
+            return owed.agreed_until_ms(store, kept, side, site, is_final=is_final)
 
         until_ms: int = await self._office.read(find)
         return until_ms
+
+    @property
+    def older_books(self) -> list[str]:
+        """What our books lack that those of others have, by site."""
+        return list(self._office.older.behind.values())
+
+    # --- after a start: are our books older than others'? --------------------------------------
+
+    def met(self, site: str) -> None:
+        """A new session with a site is open: its books may show that ours are an older copy."""
+        self._later(site, lambda: self._catch_up(site), "catch-up")
+
+    async def _catch_up(self, site: str) -> None:
+        """Compare with a site, once in this life of ours, what is not agreed on yet."""
+        for side in ("buy", "sell"):
+            partners = await self._office.read(self._office.store.partners, side)
+            if (side, site) in self._caught_up or site not in partners:
+                continue
+            window = await self._open_window(side, site)
+            if window is None:
+                continue
+            if side == "buy":
+                await self._ask(site, window, is_catch_up=True)
+            else:
+                self._want(site, window)
+
+    async def _open_window(self, side: str, site: str) -> Window | None:
+        """What is neither agreed on nor accepted, of the last days; None if there is nothing."""
+        kept = await self._office.read(self._office.store.statements, side, site)
+        accepted_ms = max((each.stop_ms for each in kept if each.state == "accepted"), default=0)
+        stop_ms = self._office.now_ms
+        agreed_ms = await self.closed_until_ms(side, site, is_final=False)
+        first_ms = max(accepted_ms, agreed_ms, stop_ms - WATCHED_DAYS * self._day_ms)
+        return Window(first_ms, stop_ms) if first_ms < stop_ms else None
+
+    def _want(self, buyer: str, window: Window) -> _Wanted:
+        """Ask a buyer to compare with us."""
+        wanted = self._wanted.setdefault((buyer, window), _Wanted())
+        ask = AskReconcile(window.first_ms, window.stop_ms)
+        self._office.post.carry(buyer, Side.BUYER, ask)
+        return wanted
+
+    async def _compare_as_asked(self, seller: str, message: AskReconcile) -> None:
+        """A seller wants to compare; a few times between two looks are enough for anybody."""
+        if self._wants[seller] < WANTS_MAX:
+            self._wants[seller] += 1
+            await self._ask(seller, window_of(message), is_catch_up=True)
+
+    async def _judge_age(
+        self, side: str, site: str, window: Window, ours: Tally, theirs: dict[str, Any]
+    ) -> None:
+        """Note whether a comparison shows that our books are older; the log says it once.
+
+        What was delivered and paid for between our look and the other's is no sign of it, so the
+        same time is compared twice.
+        """
+        self._caught_up.add((side, site))
+        older, sums = self._office.older, sums_of(theirs)
+        if not older.lacks(ours.sums, sums):
+            self._suspected.discard((side, site, window))
+        elif (side, site, window) in self._suspected:
+            self._suspected.remove((side, site, window))
+            if older.judge(side, site, ours.sums, sums):
+                self._office.say(f"books: {older.why_not(site)}. No new contracts with it")
+        elif site not in older.behind:
+            self._suspected.add((side, site, window))
+            if side == "buy":
+                self._asked.pop((site, window), None)
+                await self._ask(site, window, is_catch_up=True)
+            else:
+                self._want(site, window)
+
+    async def accept(self, site: str) -> None:
+        """An operator goes on though our books lack what a site's have."""
+        now_ms = self._office.now_ms
+        sides: tuple[ContractSide, ...] = ("buy", "sell")
+        details = self._office.older.behind.get(site, "")
+        for side in sides:
+            first_ms = await self.closed_until_ms(side, site, is_final=False)
+            await self._office.write(
+                StatementKept(
+                    *(side, site, first_ms, max(now_ms, first_ms + 1), False, "accepted"),
+                    *(pack({}), b"", details[:DETAILS_CHARS_MAX], b"", b"", self._office.utc_s()),
+                )
+            )
+        self._office.older.forget(site)
+        self._office.say(f"books: an operator goes on with ours though {details or site}")
 
     # --- as a buyer ----------------------------------------------------------------------------
 
@@ -319,7 +426,25 @@ class Bookkeeper:
             asked.waiting -= 1
         return Comparison(asked.state, asked.details, await self.payments.matches(seller))
 
-    async def _ask(self, seller: str, window: Window, *, waiting: int = 0) -> _Asked:
+    async def compare_sold(self, buyer: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
+        """Have a buyer compare some time with us now: the state, empty without an answer; details.
+
+        What has not been yet is left out.
+        """
+        window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
+
+        async def want() -> _Wanted:
+            return self._want(buyer, window)
+
+        wanted = await self.in_turn(want)
+        with trio.move_on_after(ANSWER_S):
+            await wanted.answered.wait()
+        self._wanted.pop((buyer, window), None)
+        return wanted.state, wanted.details
+
+    async def _ask(
+        self, seller: str, window: Window, *, waiting: int = 0, is_catch_up: bool = False
+    ) -> _Asked:
         before = self._asked.get((seller, window))
         if before is not None and before.waiting and not before.answered.is_set():
             before.waiting += waiting
@@ -327,7 +452,9 @@ class Bookkeeper:
         self._tries[seller, window] += 1
         tally = await self._tally("buy", seller, window)
         envelope = self._tell_ours(seller, window, tally)
-        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
+        asked = self._asked[seller, window] = _Asked(
+            tally, envelope, waiting=waiting, is_catch_up=is_catch_up
+        )
         return asked
 
     def _tell_ours(self, seller: str, window: Window, tally: Tally) -> bytes:
@@ -342,6 +469,7 @@ class Bookkeeper:
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
+        await self._judge_age("buy", seller, window, asked.tally, message.sums)
         states = {state_of(asked.tally, message), message.state}
         is_agreed = states == {"agreed"}
         if is_agreed and window.is_kept(self._day_ms):
@@ -360,11 +488,14 @@ class Bookkeeper:
         asked.answered.set()
         if is_agreed:
             del self._asked[seller, window]
+            if asked.is_catch_up:
+                return
             told = told_sums(asked.tally)
             self._office.say(f"books: {named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
-        self._office.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
+        if not asked.is_catch_up:  # what is pending after a start is no news
+            self._office.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
         for name in [
@@ -445,6 +576,7 @@ class Bookkeeper:
             # Not even should our clock be set back while we look.
             self._office.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
+        await self._judge_age("sell", buyer, window, tally, message.sums)
         contracts: dict[str, bytes] = {}
         state = state_of(tally, message)
         if state != "agreed":
@@ -462,6 +594,10 @@ class Bookkeeper:
             found = _Found(tally, state, details, ours.envelope, envelope)
             await self._keep("sell", buyer, window, found)
         self._office.post.carry(buyer, Side.BUYER, ours)
+        wanted = self._wanted.pop((buyer, window), None)
+        if wanted is not None:
+            wanted.state, wanted.details = state, details
+            wanted.answered.set()
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms

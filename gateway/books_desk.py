@@ -252,35 +252,50 @@ def _matched_view(each: Match) -> dict[str, str]:
 
 
 async def reconcile(site: "Site", details: Details) -> Any:
-    """Compare what a site delivered to us in [start_s, end_s) with its books.
+    """Compare what a site and we delivered to each other in [start_s, end_s) with its books.
 
-    Without a start, what is not closed.
+    Without a start, what is not closed. With `accept`, nothing is compared: we go on though our
+    books lack what the site's have.
     """
     name, keeper = _text(details, "site"), _keeper(site)
     await site.read(_check_known, site.store, name)
-    if name not in await site.read(site.store.partners, "buy"):
-        raise BadBooksQuestion(
-            f"we never bought of {name}: it compares what it bought of us, by `gridfed reconcile` "
-            "there"
-        )
+    if details.get("accept"):
+        await keeper.in_turn(lambda: keeper.accept(name))
+        return {"site": name, "state": "accepted", "details": "", "payments": []}
+    states, said, payments = [], [], []
+    for side, dealt in (("buy", "bought"), ("sell", "sold")):
+        if name not in await site.read(site.store.partners, side):
+            continue
+        first_ms, stop_ms = await _compared_span(site, details, side, name)
+        if side == "buy":
+            found = await keeper.compare(name, first_ms, stop_ms)
+            state, text = found.state, found.details
+            payments = [told_of(each) for each in found.unmatched]
+        else:
+            state, text = await keeper.compare_sold(name, first_ms, stop_ms)
+        if not state:
+            raise BadBooksQuestion(
+                f"{name[:60]!r} has not answered about what we {dealt}: is it up, and known, and "
+                "is that time over by its clock?"
+            )
+        states.append(state)
+        said += [f"{dealt}: {text}"] if text else []
+    if not states:
+        raise BadBooksQuestion(f"we never bought of {name} or sold to it")
+    state = next((each for each in ("differs", "pending") if each in states), "agreed")
+    return {"site": name, "state": state, "details": "; ".join(said), "payments": payments}
+
+
+async def _compared_span(site: "Site", details: Details, side: str, name: str) -> tuple[int, int]:
+    """The time to compare, in milliseconds: [first, stop)."""
     if "start_s" not in details:
-        details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
+        closed_ms = await _keeper(site).closed_until_ms(side, name)
+        details = {**details, "start_s": closed_ms / 1000}
     now_s = site.surroundings.utc_s()
     start_s, end_s = _span(details, now_s)
     if start_s >= now_s:
         raise BadBooksQuestion("that time has not begun: there is nothing to compare")
-    found = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
-    if not found.state:
-        raise BadBooksQuestion(
-            f"{name[:60]!r} has not answered: is it up, and known, and is that time over by its "
-            "clock?"
-        )
-    return {
-        "site": name,
-        "state": found.state,
-        "details": found.details,
-        "payments": [told_of(each) for each in found.unmatched],
-    }
+    return round(start_s * 1000), round(end_s * 1000)
 
 
 async def dispute(site: "Site", details: Details) -> Any:

@@ -16,6 +16,7 @@ from federation.reconciliation import (
     DAY_MS,
     ENTRIES_MAX,
     AskEntries,
+    AskReconcile,
     Dispute,
     DisputeAnswer,
     Entries,
@@ -65,7 +66,7 @@ def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
             # Only what agrees is kept, and says no more than the question.
             if message.state == "agreed" and len(envelope) > ENVELOPE_BYTES_MAX:
                 raise ProtocolError("a comparison that is too long")
-        case AskEntries():
+        case AskEntries() | AskReconcile():
             _check_window(window_of(message), now_ms, day_ms)
         case Payments():
             payments.check(message, envelope)
@@ -97,9 +98,9 @@ def _check_rows(message: Any) -> None:
             raise AssertionError(f"{message.kind!r} is not about the books")
 
 
-def window_of(message: Reconcile | Reconciled | AskEntries) -> Window:
+def window_of(message: Reconcile | Reconciled | AskEntries | AskReconcile) -> Window:
     """The time that a message is about."""
-    is_final = not isinstance(message, AskEntries) and message.is_final
+    is_final = isinstance(message, Reconcile | Reconciled) and message.is_final
     return Window(message.first_ms, message.stop_ms, is_final)
 
 
@@ -110,7 +111,7 @@ def subject_of(message: Any) -> Hashable:
             return message.kind, message.first_ms, message.stop_ms, message.is_final
         case AskEntries() | Entries():
             return message.kind, message.contract, message.first_ms, message.stop_ms
-        case Payments():
+        case Payments() | AskReconcile():
             return message.kind
         case _:
             return None  # disputes: of other deliveries each

@@ -42,6 +42,9 @@ class Books(Protocol):
     def hear(self, site: str, message: Any, envelope: bytes) -> None:
         """Take what a site says about them; ProtocolError when it breaks the rules."""
 
+    def met(self, site: str) -> None:
+        """A new session with a site is open."""
+
 
 class Dealings:
     """A site's conversations with other sites about contracts.
@@ -153,6 +156,7 @@ class Dealings:
                 case CameIn(guest):
                     self._guests[guest.name] = guest
                     self._reception.exchange.buyer_came(guest.name)
+                    self._met(guest.name)
                     self.circle.met(guest.name)
                 case Said(guest, message) if guest.name in self._guests:
                     self._hear_guest(guest, message)
@@ -177,6 +181,7 @@ class Dealings:
                 if not resumed:
                     self._reception.outbox.forget_site(site)
                     self._reception.exchange.reached(site)
+                    self._met(site)
                     self.circle.met(site)
             case LinkSaid(site, message):
                 try:
@@ -192,6 +197,10 @@ class Dealings:
                 self._reception.exchange.unreachable(site, self._clock.utc_s(), reason)
                 if site not in self._guests:
                     self.circle.unreachable(site)
+
+    def _met(self, site: str) -> None:
+        if self.books is not None:
+            self.books.met(site)
 
     def _fault(self, message: Any, error: Exception) -> str:
         """Something of ours broke over a message: who sent it is not talked to any more."""

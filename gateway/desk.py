@@ -38,6 +38,7 @@ from gateway.ledger.page.gathering import gather
 from gateway.ledger.rows import Dimension, JobRow
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
+from gateway.older_books import OlderBooks
 from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
 from gateway.rights import ALL_USERS, Asker, Denied, asker_of, right_to
@@ -79,7 +80,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "statement": ("sites", *_SPAN),
         "deliveries": ("site", "contract", "state", *_SPAN),
         "payments": ("site",),
-        "reconcile": ("site", *_SPAN),
+        "reconcile": ("site", "accept", *_SPAN),
         "dispute": ("contract", "deliveries", "reason"),
         "answer_dispute": ("contract", "deliveries", "accept", "reason"),
         "settle": (
@@ -222,7 +223,9 @@ class Desk:
     async def _status(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
-        return views.status(site.broker, site.config.name, site.addresses, clients)
+        found = views.status(site.broker, site.config.name, site.addresses, clients)
+        older = site.peers.older_books if site.peers is not None else OlderBooks()
+        return found | {"older_books": [older.why_not(each) for each in sorted(older.behind)]}
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)

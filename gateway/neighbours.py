@@ -10,6 +10,7 @@ import trio
 
 from federation.envelopes import Sealer, Verifier
 from gateway.lobby import Guest
+from gateway.older_books import OlderBooks
 from gateway.reception import Seat
 
 
@@ -92,6 +93,10 @@ class Society(Neighbours, Protocol):
     @property
     def addresses(self) -> list[str]:
         """Where other gateways come in."""
+
+    @property
+    def older_books(self) -> OlderBooks:
+        """The sites whose books show that ours are an older copy."""
 
     @property
     def seat(self) -> Seat:

@@ -1,7 +1,7 @@
 """What those who keep the books with other sites work with."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from federation.deals import Sealed
@@ -10,6 +10,7 @@ from gateway.books_rules import BookRules
 from gateway.effects import Side
 from gateway.ledger.rows import ContractRow
 from gateway.ledger.store import Store
+from gateway.older_books import OlderBooks
 
 AHEAD_MAX_MS: Final = 3_600_000  # that another's clock may be ahead of ours in what it books
 
@@ -46,6 +47,7 @@ class Office:
         note_settled: nothing of a side and site is booked before a moment any more, in ms.
         settled_ms: that moment.
         say: tells people.
+        older: the sites whose books show that ours are an older copy.
     """
 
     rules: BookRules
@@ -59,6 +61,7 @@ class Office:
     settled_ms: Callable[[str, str], int]
     utc_s: Callable[[], float]
     say: Callable[[str], None]
+    older: OlderBooks = field(default_factory=OlderBooks)
 
     @property
     def now_ms(self) -> int:

@@ -36,6 +36,7 @@ from gateway.keys import hold
 from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkSilent, LinkUp
 from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
+from gateway.older_books import OlderBooks
 from gateway.pace import Pace
 from gateway.passes import Passes
 from gateway.permits import BookPermits
@@ -81,6 +82,7 @@ class Peers:
         self._link_news = link_news
         self._heard_all = heard_all
         self._say = say
+        self.older_books = OlderBooks()
         self._is_stale = False  # the ports show or believe what is not so any more
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
@@ -236,7 +238,7 @@ class Peers:
         registry = self.registry
         return Seat(
             registry.boot,
-            BookPermits(registry, trio.current_time),
+            BookPermits(registry, trio.current_time, self.older_books),
             self._handles,
             Passes(lambda: registry.book, time.time),
             SigningNotary(registry),

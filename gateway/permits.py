@@ -5,6 +5,7 @@ from typing import Final, Generic, TypeVar
 
 from federation.identity import Refusal
 from gateway.errands import Allowance, Errand, NotGranted
+from gateway.older_books import OlderBooks
 from gateway.permissions import ANY, Request, Verb
 from gateway.registry import Registry
 from policies.tariffs import Tariff
@@ -87,10 +88,17 @@ class BookPermits:
     Args:
         registry: whose book answers.
         now_s: monotonic.
+        older: the sites with which there are no new contracts, as our books are an older copy.
     """
 
-    def __init__(self, registry: Registry, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        now_s: Callable[[], float],
+        older: OlderBooks | None = None,
+    ) -> None:
         self._registry = registry
+        self._older = older or OlderBooks()
         self._judged = Kept(self._judge, now_s)
         self._reach = Kept(self._find_reach, now_s)
         self._readable = Kept(self._find_readable, now_s)
@@ -105,7 +113,8 @@ class BookPermits:
 
     def _judge(self, project: str) -> tuple[Set[str], Set[str]]:
         """Sites and pools that rules name: those that may run a project, and pools that may not."""
-        names = {name for site in self._registry.approved for name in self._names(site)}
+        sites = [each for each in self._registry.approved if not self._older.why_not(each)]
+        names = {name for site in sites for name in self._names(site)}
         may = frozenset(name for name in names if self._may_run(name, project))
         return may, frozenset(name for name in names - may if "/" in name)
 
@@ -141,6 +150,9 @@ class BookPermits:
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
         """See Permits. What an hour of all those slots costs counts as open."""
+        why_not = self._older.why_not(site)
+        if why_not:
+            return why_not
         request = Request(
             Verb.SEND,
             site,

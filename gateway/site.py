@@ -283,6 +283,7 @@ class Site:
                     settled_ms=self.exchange.settled_ms,
                     utc_s=under.utc_s,
                     say=self._say,
+                    older=peers.older_books,
                 )
             )
         self.watch = Watch(

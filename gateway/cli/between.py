@@ -101,17 +101,21 @@ def deliveries(
 
 @click.command()
 @click.argument("site")
+@click.option("--accept", is_flag=True, help="Go on though our books lack what those of SITE have.")
 @span_options
 @reach_options
 @json_option
 @errors_to_exit_codes
-def reconcile(site: str, span: dict[str, float], reach: Reach, as_json: bool) -> None:
-    """Compare what SITE delivered to us with its books, now. Exit code 1 when they differ.
+def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_json: bool) -> None:
+    """Compare what SITE and we delivered to each other with its books, now.
+
+    The exit code is 1 when they differ.
 
     Sites do so by themselves once a day, and close each period; a verdict that one of them lacks is
     mended on the way. Payments are compared as well, those of all time.
     """
-    found = ask(reach, "reconcile", site=site, **span)
+    accepted = {"accept": True} if accept else {}
+    found = ask(reach, "reconcile", site=site, **accepted, **span)
     if as_json:
         show.as_json(found)
     else:
@@ -119,7 +123,7 @@ def reconcile(site: str, span: dict[str, float], reach: Reach, as_json: bool) ->
         show.say(f"{found['state']} with {show.clean(found['site'])}{why}")
         for each in found["payments"]:
             show.say(f"payment {show.clean(each)}")
-    if found["state"] != "agreed" or found["payments"]:
+    if found["state"] not in ("agreed", "accepted") or found["payments"]:
         raise SystemExit(1)
 
 

@@ -469,7 +469,8 @@ class StatementKept:
     The last one stands; what was agreed only makes way for what is agreed and final.
 
     Attributes:
-        state: "agreed", "pending", "differs".
+        state: "agreed", "pending", "differs"; "accepted" by an operator who goes on though our
+            books lack what the other's have.
         sums: federation.reconciliation.Tally.plain, packed; `digest` is of the entries.
         details: what differs, for people.
         ours, theirs: the signed envelopes that said so.

@@ -77,6 +77,11 @@ class Member(Host):
         raise NotImplementedError
 
     @property
+    def older_books(self) -> list[str]:
+        """Why this gateway takes its books for an old copy, by partner."""
+        raise NotImplementedError
+
+    @property
     def circle(self) -> Circle | None:
         """The federation as this gateway sees it; None for a single site, or a dead one."""
         return None
@@ -216,6 +221,11 @@ class Gateway(Member):
     def reception(self) -> Reception | None:
         """The gateway that runs now."""
         return self._reception
+
+    @property
+    def older_books(self) -> list[str]:
+        """See Member."""
+        return self.bookkeeper.older_books if self.bookkeeper is not None else []
 
     @property
     def circle(self) -> Circle | None:

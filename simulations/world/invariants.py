@@ -339,6 +339,8 @@ class WithinLimits(Invariant):
             rules = reception.lobby.rules
             if reception.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
                 self.fail(f"{site.name}: {reception.store.backlog} records wait for the store")
+            for found in site.older_books:  # nobody restores a copy in these worlds
+                self.fail(f"{site.name}: {found}")
             for client in reception.broker.clients.values():
                 if not 0 <= client.tasks <= 2 * rules.tasks_max:
                     self.fail(f"{site.name}: client {client.handle} has {client.tasks} tasks")

@@ -101,6 +101,12 @@ class TrioGateway(Member):
         return getattr(self._site, "reception", None)
 
     @property
+    def older_books(self) -> list[str]:
+        """See Member."""
+        keeper = getattr(self._site, "bookkeeper", None)
+        return keeper.older_books if keeper is not None else []
+
+    @property
     def circle(self) -> Circle | None:
         """The federation as it is seen here."""
         return self._site.circle if self._site is not None else None

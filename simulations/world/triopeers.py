@@ -18,6 +18,7 @@ from gateway.introduction import SiteCredentials
 from gateway.links import LinkNews, Links
 from gateway.lobby import Guest, HouseRules, Lobby, News
 from gateway.notary import SigningNotary
+from gateway.older_books import OlderBooks
 from gateway.reception import Seat
 from gateway.sessions import PipeWatch, Sessions
 from simulations.world.host import Host
@@ -71,6 +72,7 @@ class TrioPeers:
     ) -> None:
         self._host = host
         self.registry = registry
+        self.older_books = OlderBooks()
         self.directory = _Directory(host, registry)
         self._rules = replace(rules, site=registry.site, boot=registry.boot, secret="")
         self._handles = handles
