@@ -107,9 +107,25 @@ async def test_what_was_never_bought_or_has_not_begun_is_not_compared():
     site = site_with(Books(), SimpleNamespace())
     with pytest.raises(BadBooksQuestion, match="has not begun"):
         await reconcile(site, {"site": "paris", "start_s": NOW_S + 5})
-    site.store.partners = lambda side=None: [] if side == "buy" else ["paris"]
-    with pytest.raises(BadBooksQuestion, match="we never bought of paris"):
+    site.store.partners = lambda side=None: ["paris"] if side is None else []
+    with pytest.raises(BadBooksQuestion, match="we never bought of paris or sold to it"):
         await reconcile(site, {"site": "paris", "start_s": 0})
+
+
+async def test_what_was_bought_and_what_was_sold_is_compared_and_told_together():
+    async def compare(*_asked):
+        return Comparison("agreed", "", [])
+
+    async def compare_sold(*_asked):
+        return "differs", "USD tasks: 1 here, 2 there"
+
+    site = site_with(Books(), SimpleNamespace(compare=compare, compare_sold=compare_sold))
+    site.store.partners = lambda side=None: ["paris"]
+    found = await reconcile(site, {"site": "paris", "start_s": 0})
+    assert found["state"] == "differs"
+    assert found["details"] == "sold: USD tasks: 1 here, 2 there"
+    site.store.partners = lambda side=None: ["paris"] if side != "sell" else []
+    assert (await reconcile(site, {"site": "paris", "start_s": 0}))["state"] == "agreed"
 
 
 async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
