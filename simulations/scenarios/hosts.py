@@ -33,6 +33,17 @@ def lost_workers(seed: int) -> Plan:
     return Plan(workers=WORKERS, clients=(ClientPlan("ann", jobs=(LONG, KEPT)),), faults=faults)
 
 
+def flapping_worker(seed: int) -> Plan:
+    """One of three workers dies again and again, a moment after it has come and has tasks."""
+    dice = Random(seed)
+    faults, at_s = [], dice.uniform(0.3, 1.0)
+    for _ in range(15):
+        faults.append(Crash(at_s, "w1", 0.2, power=dice.random() < 0.5))
+        at_s += dice.uniform(0.6, 2.0)
+    ann = ClientPlan("ann", jobs=(LONG, KEPT))
+    return Plan(workers=WORKERS, clients=(ann,), faults=tuple(faults))
+
+
 def lost_gateway(seed: int) -> Plan:
     """The gateway dies in the middle of attached and detached jobs, and comes back."""
     at_s = Random(seed).uniform(0.3, 5)

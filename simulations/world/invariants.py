@@ -14,6 +14,7 @@ from federation.hearing import SILENT_BEATS
 from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW
 from federation.streams import Ended
+from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.fair_shares import Shares
 from gateway.jobs import Job as BrokerJob
@@ -42,6 +43,7 @@ WAKING_S: Final = 0.5
 LATE_S: Final = 3.0  # that a message may be on its way in bad weather, and a look may take
 # Results that were taken in before the store's backlog was seen to be too long.
 BACKLOG_SLACK: Final = 10_000
+LOSSES_MAX: Final = Limits().losses_max
 
 
 class Invariant:
@@ -80,8 +82,14 @@ class Invariant:
 class EndsOnce(Invariant):
     """Every task ends once, its client learns how, and it learns the truth."""
 
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._starts: Counter[tuple[str, int]] = Counter()
+
     def see(self, entry: Entry) -> None:
         """A client is never told twice, nor of what it never asked for."""
+        if entry.what == "starts" and entry.job:
+            self._starts[entry.job, entry.first] += 1
         if entry.what in ("is told twice", "hears of a call never made", "got wrong arguments"):
             self.fail(f"{entry.host} {entry.what}: {entry.note}", entry.job, entry.first)
 
@@ -99,6 +107,11 @@ class EndsOnce(Invariant):
                         self.fail(f"{task} came to {outcome!r}", job.id, task.number)
                 elif isinstance(outcome, Ended) and not self._may_end(job, task.manner, outcome):
                     self.fail(f"{task} ended as {outcome}", job.id, task.number)
+                elif isinstance(outcome, Ended) and outcome.kind == "lost":
+                    # What had not begun goes back without end; what had, for so many workers.
+                    starts = self._starts[job.id, task.number]
+                    if starts < LOSSES_MAX:
+                        self.fail(f"{task} began {starts} times and was lost", job.id, task.number)
                 elif outcome is None and not job.is_cancelled:
                     self.fail(f"{task} has no outcome", job.id, task.number)
 
@@ -115,7 +128,7 @@ class EndsOnce(Invariant):
             "error": manner in ("error", "flaky"),
             "crash": manner == "poison",
             "timeout": job.plan.timeout_s is not None,
-            "lost": True,  # its worker died under it, three times
+            "lost": True,  # its workers died under it
             "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
             "queue": self._has_queue_limit(),

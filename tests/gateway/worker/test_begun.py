@@ -1,0 +1,57 @@
+"""Which tasks an agent tells to have begun."""
+
+from dataclasses import dataclass
+
+from gateway.worker.oversight import BEGUN_S, newly_begun
+from gateway.worker.pieces import Terms
+from gateway.worker.roster import Roster
+
+
+@dataclass
+class Process:
+    """What is looked at of a slot's process."""
+
+    started: int = -1
+    at_work_s: float = 0.0
+
+    def busy_s(self, _now_ns):
+        return self.at_work_s
+
+
+def roster_with(tasks, *, slots=2, wary=False):
+    roster = Roster(slots)
+    for slot in roster.slots:
+        slot.is_ready = True
+    terms = Terms(7, "j", b"f", None, False, wary=wary)
+    roster.known.add(b"f")
+    roster.assign(terms, 10, [b""] * tasks)
+    given = list(roster.feed())
+    return roster, given
+
+
+def test_a_task_that_runs_for_a_while_is_told_once():
+    roster, _ = roster_with(2)
+    processes = [Process(0, BEGUN_S / 2), Process()]
+    assert newly_begun(roster, processes, 0) == []
+    processes[0].at_work_s = 1.5
+    assert newly_begun(roster, processes, 0) == [[7, 10, 1500]]
+    assert newly_begun(roster, processes, 0) == []
+    processes[1].started, processes[1].at_work_s = 0, BEGUN_S
+    assert newly_begun(roster, processes, 0) == [[7, 11, 250]]
+
+
+def test_short_tasks_cost_no_word():
+    roster, _ = roster_with(2)
+    assert newly_begun(roster, [Process(0, 0.01), Process(0, 0.0)], 0) == []
+
+
+def test_what_a_slot_is_at_that_is_nobodys_any_more_is_not_told():
+    roster, _ = roster_with(2)
+    roster.drop_all()
+    assert newly_begun(roster, [Process(0, 9.0), Process(0, 9.0)], 0) == []
+
+
+def test_wary_tasks_go_to_slots_one_by_one():
+    roster, given = roster_with(50, wary=True)
+    assert [len(chunk.piece.arguments) for _, chunk in given] == [1, 1]
+    assert list(roster.feed()) == [], "none waits behind another"
