@@ -236,6 +236,7 @@ def usage_records(
                 tariff=tariff.version,
                 cost_nanos=cost_nanos,
                 list_cost_nanos=max(cost_nanos, list_nanos),
+                list_price_nanos=max(tariff.price_nanos, tariff.list_nanos or 0),
                 price_class=tariff.price_class,
                 window=tariff.window,
                 tags=show_tags(job.spec.tags),

@@ -155,6 +155,7 @@ class UsageRecord:
         price_class: what was bought.
         window: the part of the tariff that was in force, by its name; empty: it has none.
         list_cost_nanos: what it would have cost whoever has no contract; None: the same.
+        list_price_nanos: of a slot-hour, without a contract; None: the same.
         energy_uj: microjoules, of the pool's hardware and building.
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
         intensity_mg_per_kwh: of CO2e, by which `carbon_ng` was worked out.
@@ -190,6 +191,7 @@ class UsageRecord:
     embodied_ng: int = 0
     intensity_mg_per_kwh: int = 0
     carbon_source: str = ""
+    list_price_nanos: int | None = None
 
     def __post_init__(self) -> None:
         _check_texts(
@@ -210,9 +212,12 @@ class UsageRecord:
         )
         if self.list_cost_nanos is None:
             object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
+        if self.list_price_nanos is None:
+            object.__setattr__(self, "list_price_nanos", self.price_nanos)
         _check(self.first, self.tasks, self.attempt)
         _check(self.wall_ns, self.cpu_ns, self.peak_memory_bytes)
-        _check(self.price_nanos, self.cost_nanos, self.list_cost_nanos or 0)
+        _check(self.price_nanos, self.list_price_nanos or 0)
+        _check(self.cost_nanos, self.list_cost_nanos or 0)
         _check(self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh)
         _check_times(self.started_at_s, self.ended_at_s)
 

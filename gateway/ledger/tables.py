@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0013"
+SCHEMA_VERSION: Final = "0014"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -132,6 +132,7 @@ usage = Table(
     Column("intensity_mg_per_kwh", BigInteger, nullable=False),
     Column("carbon_source", TEXT, nullable=False),
     Column("footprint", TEXT, nullable=False, server_default=""),
+    Column("list_price_nanos", BigInteger),  # null: written before it was kept
     # One tree instead of two: rows are small, and a job's lie together.
     sqlite_with_rowid=False,
 )

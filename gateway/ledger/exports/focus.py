@@ -1,10 +1,10 @@
 """FOCUS 1.2: what usage cost, one row for each hour and key of `usage_hours`. Pure.
 
 Costs are exact: a row's are those of the books, to the nano-unit, and so are their sums. Where an
-hour has one price, that is the unit price, and the quantity is the time that was charged for: with
-the whole steps, minimum charges and roundings that the cost has in it. Where there are several,
-unit prices are what the cost comes to for a slot-hour. A price times its quantity is the cost again
-to the nano-unit.
+hour has one list price, that is the unit price, and the quantity is the time that was charged for:
+with the whole steps, minimum charges and roundings that the cost has in it. The contracted price is
+that of the tariff, too, if its cost is that times the same quantity. Else unit prices are what the
+cost comes to for a slot-hour. A price times its quantity is the cost again to the nano-unit.
 """
 
 import json
@@ -159,13 +159,14 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     if by_time:
         quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
     sign = -1 if charge.is_correction else 1
-    if by_time and hour.price_nanos and hour.cost_nanos:
+    listed = hour.list_price_nanos
+    if listed is None and hour.list_cost_nanos == hour.cost_nanos:
+        listed = hour.price_nanos
+    if by_time and listed and hour.list_cost_nanos:
         # What is left of the rounding is far below half a nano-unit of the product.
-        quantity = (hour.cost_nanos * 10**PLACES + hour.price_nanos // 2) // hour.price_nanos
-        price = decimal(hour.price_nanos, 10**9, 9)
-        list_price = price
-        if hour.list_cost_nanos != hour.cost_nanos:
-            list_price = decimal(hour.list_cost_nanos * 10 ** (PLACES - 9), quantity, PLACES)
+        quantity = (hour.list_cost_nanos * 10**PLACES + listed // 2) // listed
+        price = _tariff_price(hour.cost_nanos, hour.price_nanos or 0, quantity)
+        list_price = _tariff_price(hour.list_cost_nanos, listed, quantity)
     else:
         price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
         list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
@@ -186,6 +187,13 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "ConsumedQuantity": "0" if charge.is_correction else decimal(hour.wall_ns, 10**9, 9),
         "ConsumedUnit": "Slot-Seconds",
     }
+
+
+def _tariff_price(nanos: int, price_nanos: int, quantity: int) -> str:
+    """A tariff's price, if the cost is that times the quantity; else what the cost comes to."""
+    if 2 * abs(price_nanos * quantity - nanos * 10**PLACES) <= 10**PLACES:
+        return decimal(price_nanos, 10**9, 9)
+    return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
 
 
 def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:

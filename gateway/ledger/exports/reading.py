@@ -59,8 +59,10 @@ def priced_hours(
 ) -> Generator[Hour]:
     """Yield the same, each with the price that all of its runs had, if that is one."""
     keys = [usage.c[name] for name in SUMMED_BY]
-    least, most = func.min(usage.c.price_nanos), func.max(usage.c.price_nanos)
-    query = _within(select(*keys, least, most), usage.c.hour, start, end)
+    prices = usage.c.price_nanos, usage.c.list_price_nanos
+    # Of a price that some of them lack, being older, nothing is known.
+    bounds = [of(price) for price in prices for of in (func.min, func.max, func.count)]
+    query = _within(select(*keys, func.count(), *bounds), usage.c.hour, start, end)
     query = query.group_by(*keys).order_by(*keys)
     with (
         closing(hours(connection, start, end)) as found,
@@ -71,12 +73,19 @@ def priced_hours(
         priced = map(tuple, rows)
         row = next(priced, None)
         for hour in found:
-            if row is None or row[:-2] != tuple(getattr(hour, name) for name in SUMMED_BY):
+            key = tuple(getattr(hour, name) for name in SUMMED_BY)
+            if row is None or row[: len(key)] != key:
                 yield hour
                 continue
-            lowest, highest = row[-2:]
-            yield replace(hour, price_nanos=lowest if lowest == highest else None)
+            count, *paid_and_list = row[len(key) :]
+            price, list_price = _only(count, *paid_and_list[:3]), _only(count, *paid_and_list[3:])
+            yield replace(hour, price_nanos=price, list_price_nanos=list_price)
             row = next(priced, None)
+
+
+def _only(count: int, lowest: int | None, highest: int | None, known: int) -> int | None:
+    """The one price that so many rows have, if it is one, and known of all of them."""
+    return lowest if lowest == highest and known == count else None
 
 
 def runs(

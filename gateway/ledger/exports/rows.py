@@ -15,7 +15,8 @@ class Hour:
         origin: the site that sent it; empty: its user is ours.
         footprint: what is known of its emissions: "carbon", "energy" alone, or nothing.
         records: how many runs.
-        price_nanos: of a slot-hour, where all of them had one price; None: several, or unknown.
+        price_nanos, list_price_nanos: of a slot-hour, where all of them had one price; None:
+            several, or unknown.
     """
 
     hour: int
@@ -44,6 +45,7 @@ class Hour:
     carbon_ng: int
     embodied_ng: int
     price_nanos: int | None = None
+    list_price_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,12 +179,17 @@ def test_the_price_of_an_hour_is_that_of_the_tariff(wall_ns, cost_nanos, quantit
     assert problems(exported(found)) == []
 
 
-def test_who_has_a_contract_has_its_price_as_it_is():
-    found = hour(cost_nanos=26_667, list_cost_nanos=33_333, price_nanos=32_000_000)
+def test_who_has_a_contract_is_told_the_list_price_as_it_is():
+    """Two rounded costs have no quantity in common: what was paid is what it comes to for that."""
+    prices = {"price_nanos": 32_000_000, "list_price_nanos": 40_000_000}
+    found = hour(cost_nanos=26_667, list_cost_nanos=33_333, **prices)
     [row] = rows(found)
-    assert row["ContractedUnitPrice"] == "0.032"
-    assert abs(Decimal(row["ListUnitPrice"]) - Decimal("0.04")) < Decimal("0.000001")
+    assert row["ListUnitPrice"] == "0.04"
+    assert abs(Decimal(row["ContractedUnitPrice"]) - Decimal("0.032")) < Decimal("0.000001")
     assert problems(exported(found)) == []
+    even = hour(cost_nanos=32_000, list_cost_nanos=40_000, **prices)
+    assert [row["ContractedUnitPrice"] for row in rows(even)] == ["0.032"]
+    assert problems(exported(even)) == []
 
 
 def test_what_cost_nothing_has_the_price_of_nothing():

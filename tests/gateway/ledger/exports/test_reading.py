@@ -130,13 +130,16 @@ def test_an_hour_has_its_price_where_all_its_runs_had_one(url, commit, usage):
         usage(job="a", price_nanos=40_000_000),
         usage(job="b", price_nanos=40_000_000),
         usage(job="c", name="other", price_nanos=40_000_000),
-        usage(job="d", name="other", price_nanos=50_000_000),
+        usage(job="d", name="other", price_nanos=50_000_000, list_price_nanos=40_000_000),
     )
     store.close()
     with reader(url) as connection:
-        found = {each.name: each.price_nanos for each in reading.priced_hours(connection)}
+        found = {
+            each.name: (each.price_nanos, each.list_price_nanos)
+            for each in reading.priced_hours(connection)
+        }
         [other] = [each for each in reading.hours(connection) if each.name == "other"]
-    assert found == {usage().name: 40_000_000, "other": None}
+    assert found == {usage().name: (40_000_000, 40_000_000), "other": (None, 40_000_000)}
     assert other.records == 2
 
 
