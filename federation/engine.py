@@ -270,6 +270,11 @@ class Engine:
             resolve_all(self._resolved)
         finally:
             self._lock.acquire()
+            # Other threads that looked meanwhile have not seen these futures done, and may wait
+            # for the socket by now, or for the one that does.
+            self._turn.notify_all()
+            if self._leader is not None:
+                self._line.wake()
 
     def _serve(self) -> None:
         """The daemon thread: lead when nobody else does."""
