@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -13,6 +13,7 @@ from federation import Client
 
 MEGABYTES = (1, 10, 30, 60)
 MB = 1_000_000
+JOB_TASKS = 200
 
 
 def large(repeats: int, quick: bool) -> None:
@@ -75,21 +76,30 @@ def unread(repeats: int, quick: bool) -> None:
 
 
 def short_jobs(repeats: int, quick: bool) -> None:
-    """Jobs of 200 empty tasks, one after the other: gateway's CPU and assignments a job."""
+    """Jobs of 200 empty tasks, one after the other: from a range, which goes whole, and not."""
     facts = machine()
     count = 50 if quick else 400
-    series = {
-        measure: Series("gridfed", measure, unit)
-        for measure, unit in (("job of 200", "µs"), ("gateway's CPU a job of 200", "µs"))
-    }
     with ours.Site() as site, Client(site.address) as client:
-        for _ in range(repeats):
-            cpu_s = _cpu_s(site.gateway.pid)
-            taken = ours.job_times(client, 200, count)
+
+        def run(who: str, inputs: Callable[[], Iterable[int]]) -> list[ours.Row]:
+            cpu_s, started_s = _cpu_s(site.gateway.pid), time.perf_counter()
+            for _ in range(count):
+                assert sum(1 for _ in client.map(empty, inputs())) == JOB_TASKS
+            taken_s = time.perf_counter() - started_s
             used_s = _cpu_s(site.gateway.pid) - cpu_s
-            series["job of 200"].values.append(sum(taken) / count * 1e6)
-            series["gateway's CPU a job of 200"].values.append(used_s / count * 1e6)
-    save("short_jobs", facts, list(series.values()), ())
+            return [
+                (who, "job of 200", "µs", taken_s / count * 1e6),
+                (who, "gateway's CPU for a job of 200", "µs", used_s / count * 1e6),
+            ]
+
+        whole = range(JOB_TASKS)
+        runs = [lambda: run("whole", lambda: whole), lambda: run("batches", lambda: iter(whole))]
+        series = alternate(runs, repeats)
+    notes = [
+        "`batches` has the same inputs from an iterator without a length: 1, 2, 4, … calls at a "
+        "time, as all inputs went before."
+    ]
+    save("short_jobs", facts, series, notes)
 
 
 def _cpu_s(pid: int) -> float:
