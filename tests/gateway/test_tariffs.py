@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from broker_support import after_its_time
 from hypothesis import given
 from hypothesis import strategies as st
 from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap, spec
@@ -179,7 +180,8 @@ def preempted(site, wall_ns):
     site.at_work[1].clear()
     stopped = [[0, "preempted", "to make room", b""]]
     used = ([b""], stopped, [], wall_ns, wall_ns)
-    site.do(events.Reported(1, order.assignment, order.first, *used))
+    report = events.Reported(1, order.assignment, order.first, *used)
+    site.do(after_its_time(site.broker, report))
 
 
 @pytest.mark.parametrize(
