@@ -318,7 +318,7 @@ class Peers:
             case LinkUp(site, resumed):
                 if not resumed:
                     self.links.post(site, pack_words(self.registry.words()))
-                    self._say(f"link to {site} is up")
+                    self._say_often(f"link to {site} is up")
             case LinkDown(site, reason):
                 self._say_often(f"link to {site} is down: {reason}")
             case LinkSilent(site):
@@ -348,7 +348,7 @@ class Peers:
 
     def _meet(self, guest: Guest) -> None:
         self.lobby.post(guest, pack_words(self.registry.words()))
-        self._say(f"{guest.name} has come in")
+        self._say_often(f"{guest.name} has come in")
 
     def _learn(self, source: str, said: Statements) -> None:
         """Take what a site passes on: a little of it at once, in turn the rest (`_read`)."""

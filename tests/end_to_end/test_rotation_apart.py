@@ -1,4 +1,4 @@
-"""Keys that are rotated while sites are parted: they meet again by themselves, whatever was killed."""
+"""Keys that are rotated while sites are parted: they meet again by themselves."""
 
 import pytest
 from members_support import Member, federate, run
