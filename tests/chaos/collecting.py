@@ -22,6 +22,7 @@ from .sites import NAMES, Site
 from .storm import Say
 
 LOOK_S = 1.0
+TOLD_CHARS = 600
 
 
 class Quiet:
@@ -76,6 +77,7 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
     for name in NAMES:
         site = stage.site(name)
         facts.killed_slots |= site.killed_slots
+        facts.problems += _tracebacks(site)
         site.command("db", "upgrade", "--config", str(site.config))
         facts.answers[name, "audit"] = _wrong(site, "audit", "--config", str(site.config))
         facts.books[name] = read_books(name, site.books_url)
@@ -83,6 +85,17 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
     facts.runs = read_evidence(stage.folder)
     facts.leftovers = _leftovers(stage)
     return facts
+
+
+def _tracebacks(site: Site) -> list[str]:
+    """What gateways have logged that nobody foresaw, but for those that ran under a limit."""
+    return [
+        f"{path} has a traceback: {text[text.index('Traceback') :][-TOLD_CHARS:]}"
+        for path in sorted(site.folder.glob("gateway*.log"))
+        if path not in site.limited
+        and "Traceback" in (text := path.read_text(errors="replace"))
+        and "KeyboardInterrupt" not in text  # stopped while it began
+    ]
 
 
 def _fetch_detached(stage: Stage, facts: Facts, quiet: Quiet, say: Say) -> None:

@@ -123,6 +123,7 @@ class _Limit(Fault):
         try:
             # It may end at once: then it says why, and there is no gateway until it is undone.
             site.gateway = site.launch_gateway()
+            site.limited.add(site.gateway.log)
         finally:
             site.around.gateway_prefix = usual
 

@@ -98,6 +98,7 @@ class Site(Member):
         self.worker: Process | None = None
         self._lives = 0
         self.killed_slots: set[int] = set()
+        self.limited: set[Path] = set()  # logs of gateways that ran under a limit
         self._set("heartbeat_s", times.heartbeat_s)
         self._set("grace_s", times.grace_s)
         self._set("lease_s", times.lease_s)
