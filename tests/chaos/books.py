@@ -53,6 +53,11 @@ class Delivery:
         """What it has in common with the other side's."""
         return self.contract, self.epoch, self.first
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether its buyer has taken it."""
+        return self.state == "post"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

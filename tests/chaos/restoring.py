@@ -2,18 +2,22 @@
 
 The copy is made in the middle of the storm, beside all that goes on. When everything has been
 reconciled, the books of Paris are replaced by it, and the sites start again. What is new since then
-only the others have: comparing books must say so, for what Paris sold and for what it bought; the
-books of the others stay as they are; each site's own books are right.
+only the others have: Paris must notice it, and comparing books must say so from either side, for what
+Paris sold and for what it bought; the books of the others stay as they are; each site's own books are
+right.
 """
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
 from .books import Books, read_books
 from .collecting import compared
 from .faults import Act, Fault, Stage
+from .processes import START_S
 from .reconciliation import Facts
+from .sites import Site
 
 SITE, BUYER, SELLER = "paris", "london", "tokyo"
 
@@ -73,8 +77,8 @@ def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
         each.start()
     wrong = []
     try:
-        for buyer, seller in ((BUYER, SITE), (SITE, SELLER)):
-            wrong += _compared(stage, facts, old, buyer, seller)
+        for other in (BUYER, SELLER):
+            wrong += _compared(stage, facts, old, other)
     finally:
         for each in stage.federation.sites.values():
             each.gateway.stop()
@@ -87,20 +91,35 @@ def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
     return wrong
 
 
-def _compared(stage: Stage, facts: Facts, old: Books, buyer: str, seller: str) -> list[str]:
-    """Whether comparing says what there is: that something is missing, if it is."""
-    other, side = (buyer, "sell") if seller == SITE else (seller, "buy")
+def _compared(stage: Stage, facts: Facts, old: Books, other: str) -> list[str]:
+    """Whether what is missing is noticed, and said by comparing from either side, if it is."""
     has, had = (
-        {row.key for row in books.deliveries if (row.side, row.site) == (side, other)}
+        {(row.side, row.key) for row in books.deliveries if row.site == other and row.is_paid}
         for books in (facts.books[SITE], old)
     )
-    code, text = compared(stage.site(buyer), seller)
-    if "has not answered" not in text and bool(has - had) == bool(code):
+    if not has:
         return []
-    return [
-        f"{SITE} lacks {len(has - had)} deliveries, and `reconcile {seller}` at {buyer} "
-        f"ends {code}: {text}"
-    ]
+    missing, wrong = len(has - had), []
+    if missing and not _is_noticed(stage.site(SITE), other):
+        wrong.append(f"{SITE} lacks {missing} deliveries, and `status` does not name {other}")
+    for asked, here in ((SITE, other), (other, SITE)):
+        code, text = compared(stage.site(here), asked)
+        if "has not answered" in text or bool(missing) != bool(code):
+            wrong.append(
+                f"{SITE} lacks {missing} deliveries, and `reconcile {asked}` at {here} ends "
+                f"{code}: {text}"
+            )
+    return wrong
+
+
+def _is_noticed(site: Site, other: str) -> bool:
+    """Whether a gateway says within some time that its books are older than another's."""
+    until_s = time.monotonic() + START_S
+    while not any(other in each for each in site.ask("status")["older_books"]):
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(1.0)
+    return True
 
 
 def _changed(before: Books, now: Books) -> list[str]:
