@@ -2,9 +2,9 @@
 
 The copy is made in the middle of the storm, beside all that goes on. When everything has been
 reconciled, the books of Paris are replaced by it, and the sites start again. What is new since then
-only the others have: Paris must notice it, and comparing books must say so from either side, for what
-Paris sold and for what it bought; the books of the others stay as they are; each site's own books are
-right.
+only the others have: Paris must notice it, and comparing books must say so from either side, for
+what Paris sold and for what it bought; the books of the others stay as they are; each site's own
+books are right.
 """
 
 import shutil
