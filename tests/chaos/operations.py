@@ -9,6 +9,7 @@ from .faults import Act, Fault, Stage
 from .sites import NAMES, PRICES
 
 SECOND_S = 90.0
+CROWD_S = 300.0
 
 
 class Reload(Fault):
@@ -111,8 +112,14 @@ class Crowd(Fault):
         site = stage.site(act.target)
         log = stage.folder / f"crowd-{act.target}.log"
         crowd = processes.Script("crowd", [site.socket, str(stage.crowd)], log)
-        if crowd.process.wait():
-            stage.complain(f"a crowd at {act.target}: {log.read_text(errors='replace')[-600:]}")
+        try:
+            code: int | None = crowd.process.wait(CROWD_S)
+        except subprocess.TimeoutExpired:
+            code = None
+            crowd.kill()
+        if code != 0:
+            said = log.read_text(errors="replace")[-600:]
+            stage.complain(f"a crowd at {act.target} ended {code} within {CROWD_S:.0f} s: {said}")
 
 
 KINDS: list[Fault] = [
