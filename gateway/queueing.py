@@ -47,13 +47,15 @@ class TermsBook:
 
     def __init__(self) -> None:
         self._terms: WeakValueDictionary[Hashable, Terms] = WeakValueDictionary()
-        self._needs: WeakValueDictionary[Need, Need] = WeakValueDictionary()
+        self._needs: WeakValueDictionary[Hashable, Need] = WeakValueDictionary()
 
     def of(self, job: Job) -> Terms:
         """The terms of a job."""
         if job.terms is None:
             spec = job.spec
-            job.need = self._needs.setdefault(job.need, job.need)
+            need = job.need  # by its parts, as a key that holds it would keep it for good
+            parts = (need.tags, need.python, need.currency, need.environment)
+            job.need = self._needs.setdefault(parts, need)
             key = (
                 *(job.need, spec.pool, spec.function, job.work, spec.price),
                 *(spec.timeout_s, spec.task_s, tuple(map(id, job.purses))),

@@ -1,5 +1,6 @@
 """Jobs that wait, in order: the same are chosen as by a look at every one of them."""
 
+import gc
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -18,6 +19,8 @@ from gateway.budgets.purses import Purses
 from gateway.effects import Order
 from gateway.events import Drainer, JobSpec
 from gateway.handout import Handout
+from gateway.jobs import Job, Run
+from gateway.queueing import Queue, TermsBook
 from policies.asks import Wishes
 from policies.budgets import Budget
 from policies.claims import Amount, Claim, Claims
@@ -25,7 +28,7 @@ from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
 from policies.parties import Kind, read_party
 from policies.periods import Span
-from policies.placement import Offer
+from policies.placement import Offer, counted
 from policies.shares import FairShare, Share
 from policies.tariffs import Tariff
 from policies.windows import Plan, Window, rules_at
@@ -35,6 +38,72 @@ UNIT = 10**9
 PRICE = Tariff(3_600 * UNIT, "USD", "test")
 POOLS = ("fast", "slow")
 USERS = ("ann", "bob", "eve")
+SPEC = JobSpec("f", b"f", False, "ann", "p", 0.0, {}, None, 0, 10, "USD", "3.11", False)
+
+
+def job_of(number=1, **changes):
+    fields = {"client": 7, "purses": (), "unfit": set(), "places": None, "alone": False, "cost": 0}
+    own = {name: changes.pop(name, value) for name, value in fields.items()}
+    spec = replace(SPEC, **changes)
+    made = Job(f"j{number}", spec, own["client"], number, 0.0, spec.need, counted(spec.tags))
+    made.purses, made.unfit, made.places = own["purses"], own["unfit"], own["places"]
+    made.costs_nanos["USD"] = own["cost"]
+    made.enqueue(Run(0, [b"x"] * 10, 10, alone=own["alone"]))
+    return made
+
+
+def queue_of(*jobs):
+    queue = Queue(dispatch.order, lambda _: None, TermsBook())
+    for job in jobs:
+        queue.file(job)
+    return queue
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"function": b"g"}, {"user": "bob"}, {"project": "q"}, {"priority": 1.0},
+        {"python": "3.12"},
+        {"tags": {"gpu": 1}}, {"timeout_s": 5.0}, {"price": PRICE}, {"pool": "fast"},
+        {"price_class": "preemptible"}, {"task_s": 5.0}, {"group": "g"}, {"path": ("paris",)},
+        {"client": 8}, {"purses": (object(),)}, {"unfit": {"w"}}, {"places": {}},
+        {"places": {"fast": 1.0}}, {"alone": True}, {"cost": 11},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_jobs_that_a_worker_may_treat_differently_are_in_groups_of_their_own(other):
+    assert len(list(queue_of(job_of(1), job_of(2), job_of(3, **other)).groups())) == 2
+
+
+def test_one_job_of_each_group_is_looked_at_the_best_placed_first():
+    many = [job_of(number) for number in range(2, 1000)]
+    for job in many:
+        job.served = job.number
+    urgent = job_of(1000, priority=1.0)
+    queue = queue_of(*many, urgent, job_of(1001, pool="fast"))
+    assert [job.number for job in queue.walk(lambda _: False)] == [1000, 1001, 2]
+    assert [job.number for job in queue.walk(lambda job: not job.spec.pool)] == [1001]
+    many[0].served = 2000
+    queue.file(many[0])
+    queue.drop(urgent)
+    assert [job.number for job in queue.walk(lambda _: False)] == [1001, 3]
+    assert queue.tasks_beside(many[5]) == 998 * 10
+
+
+def test_a_queue_keeps_nothing_of_what_has_gone():
+    queue, job = queue_of(), job_of()
+    for served in range(10_000):
+        job.served = served
+        queue.file(job)
+    (group,) = queue._groups.values()
+    assert len(group.heap) < 100
+    queue.drop(job)
+    queue.drop(job)
+    kept = [queue._groups, queue._fits, queue._ranked, queue]
+    terms = queue._book
+    del job, group
+    gc.collect()
+    assert [len(each) for each in (*kept, terms._terms, terms._needs)] == [0] * 6
 
 
 def choice_of_all(handout, worker, now_s):
@@ -149,6 +218,19 @@ class World:
                     self.held[worker, each.assignment] = RangeSet([(each.first, stop)])
                 case Order(worker, messages.Recall() as recall):
                     self.hand_back(worker, recall)
+
+        self.check_files()
+
+    def check_files(self):
+        """Each job is filed by what it is now."""
+        handout = self.broker._handout
+        for job in handout.ready.values():
+            queue = handout._queues[handout._leaf_of(job)]
+            filed = queue._filed[job.id]
+            assert filed.group.key == queue._keys(job)[1]
+            assert filed.entry == (job.in_flight, job.served, job.number)
+            assert filed.tasks == job.waiting
+        assert sum(map(len, handout._queues.values())) == len(handout.ready)
 
     def hand_back(self, worker, recall):
         left = self.held.get((worker, recall.assignment))
