@@ -1,0 +1,237 @@
+"""What a gateway does with 1, 128, 1,024 and 10,000 open jobs: tasks, its CPU, its silences."""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.harness import RESULTS, machine, quantile
+
+AGENTS, SLOTS, CLIENTS = 375, 32, 16
+START_MAX_S, STOP_MAX_S = 60.0, 20.0
+TICKS_A_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One load: how many jobs of how many tasks of which length are open."""
+
+    jobs: int
+    tasks: int
+    task_s: float = 0.0
+    agents: int = AGENTS
+    slots: int = SLOTS
+
+    @property
+    def title(self) -> str:
+        """It in words."""
+        kind = f"{self.task_s:g} s" if self.task_s else "empty"
+        return f"{self.jobs:,} x {self.tasks:,} {kind}"
+
+
+CASES = (
+    *(Case(jobs, 200) for jobs in (1, 16, 128, 1_024, 10_000)),
+    Case(50_000, 20),
+    *(Case(jobs, 200, 2.0) for jobs in (64, 256, 1_024, 10_000)),
+)
+QUICK = (Case(16, 200), Case(1_024, 200), Case(256, 200, 2.0))
+
+
+class Process:
+    """A part of the load generator: a process that answers a line with its figures."""
+
+    def __init__(self, *command: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """What it has done so far."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        found["cpu_s"] = cpu_s(self._process.pid)
+        return found
+
+    def close(self) -> None:
+        """Stop it."""
+        stop(self._process)
+
+
+def stop(process: "subprocess.Popen[Any]") -> None:
+    """Terminate a process of ours, and wait for it."""
+    process.terminate()
+    try:
+        process.wait(STOP_MAX_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has had, user and system."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_A_S
+
+
+def resident_mb(pid: int) -> float:
+    """What a process has in memory now."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@contextlib.contextmanager
+def gateway_of(checkout: str) -> Iterator[tuple[int, str]]:
+    """A gateway with store, accounting and limits on, and its address; of another checkout's code
+    if one is named."""
+    with tempfile.TemporaryDirectory(prefix="gridfed-load-") as state:
+        command = [sys.executable, "-m", "gateway", "gateway", "--json", "--state", state]
+        process = subprocess.Popen(
+            [*command, "--listen", "tcp://127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=checkout or None,
+        )
+        try:
+            assert process.stdout is not None
+            said = "".join(iter(process.stdout.readline, "}\n")) + "}"
+            yield process.pid, json.loads(said)["addresses"][0]
+        finally:
+            stop(process)
+
+
+def measure(case: Case, checkout: str, warm_s: float, measured_s: float) -> dict[str, Any]:
+    """Put one load on a gateway of its own, and count."""
+    with gateway_of(checkout) as (pid, address), contextlib.ExitStack() as stack:
+        agents = Process("benchmarks.load.agents", address, case.agents, case.slots, case.task_s)
+        stack.callback(agents.close)
+        until_s = time.monotonic() + START_MAX_S
+        while agents.figures()["open"] < case.agents:
+            assert time.monotonic() < until_s, "the agents did not come in"
+            time.sleep(0.1)
+        clients = Process("benchmarks.load.clients", address, CLIENTS, case.jobs, case.tasks)
+        stack.callback(clients.close)
+        time.sleep(warm_s)
+        before, begun_s, begun_cpu_s = (
+            (agents.figures(), clients.figures()),
+            time.monotonic(),
+            cpu_s(pid),
+        )
+        time.sleep(measured_s)
+        after, wall_s = (agents.figures(), clients.figures()), time.monotonic() - begun_s
+        gateway_s, memory_mb = cpu_s(pid) - begun_cpu_s, resident_mb(pid)
+    done = [
+        {key: new[key] - old[key] for key in new if key != "answers_s"}
+        for old, new in zip(before, after, strict=True)
+    ]
+    played, asked = done
+    tasks, bundles = played["reported"], played["assignments"]
+    answers_s = [*before[1]["answers_s"], *after[1]["answers_s"]]  # the start is hardest
+    return {
+        "case": case.title,
+        "open_jobs": case.jobs,
+        "tasks_per_s": tasks / wall_s,
+        "bundles_per_s": bundles / wall_s,
+        "gateway_cores": gateway_s / wall_s,
+        "gateway_us_per_task": gateway_s / tasks * 1e6 if tasks else None,
+        "gateway_us_per_bundle": gateway_s / bundles * 1e6 if bundles else None,
+        "slots_fed": played["slot_s"] / wall_s / case.agents / case.slots,
+        "silence_max_s": max(answers_s, default=measured_s),
+        "silence_p50_s": quantile(answers_s, 0.5) if answers_s else measured_s,
+        "lapses": after[0]["lapses"],
+        "failed": after[1]["failed"],
+        "rejected": after[1]["rejected"],
+        "client_sessions": after[1]["sessions"],
+        "generator_cores": played["cpu_s"] / wall_s,
+        "clients_cores": asked["cpu_s"] / wall_s,
+        "memory_mb": memory_mb,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The figures for people; ratios are to the first row of the same length of task."""
+    lines = [
+        "| open jobs x tasks | gateway | tasks/s | cores | µs a task | µs a bundle | ratio "
+        "| slots fed | longest silence, s | median, s | leases lost | MB |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        kind = row["case"].rpartition(" x ")[2].partition(" ")[2]
+        alike = [each for each in rows if each["case"].endswith(kind) and each["tasks_per_s"]]
+        first = next((each for each in alike if each["of"] == row["of"]), row)
+        base, own = first["gateway_us_per_bundle"], row["gateway_us_per_bundle"]
+        lines.append(
+            f"| {row['case']} | {row['of']} | {row['tasks_per_s']:,.0f} "
+            f"| {row['gateway_cores']:.2f} | {_us(row['gateway_us_per_task'])} | {_us(own)} "
+            f"| {own / base if own and base else float('nan'):.2f} "
+            f"| {row['slots_fed']:.1%} | {row['silence_max_s']:.3f} | {row['silence_p50_s']:.3f} "
+            f"| {row['lapses']} | {row['memory_mb']:,.0f} |"
+        )
+    return lines
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def load(repeats: int, quick: bool) -> None:
+    """Agents and clients by a load generator, against one gateway."""
+    run([], QUICK if quick else CASES, repeats)
+
+
+def run(checkouts: list[str], cases: tuple[Case, ...], repeats: int = 1) -> None:
+    """Measure each case, with this code and that of other checkouts in turn, and write it down."""
+    facts, rows = machine(), []
+    for _ in range(repeats):
+        for case in cases:
+            for checkout in (*checkouts, ""):
+                row = measure(case, checkout, warm_s=6.0, measured_s=8.0)
+                row["of"] = os.path.basename(checkout.rstrip("/")) or "this"
+                rows.append(row)
+                print(json.dumps(row), file=sys.stderr, flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    command = f"python -m {__spec__.name if __name__ == '__main__' else 'benchmarks'} "
+    command += " ".join(sys.argv[1:])
+    body = {"command": command, "machine": facts, "rows": rows}
+    (RESULTS / "load.json").write_text(json.dumps(body, indent=1) + "\n")
+    lines = [
+        "# load",
+        "",
+        f"`{command}`, {facts['date']}, {facts['cores']} cores, Python {facts['python']}, load "
+        f"{facts['load_average_before']:.2f} before, commit {facts['commit']}.",
+        f"One gateway (store, accounting and limits on), {AGENTS} agents of {SLOTS} slots in one "
+        f"process, {CLIENTS} clients in another, tcp on the loopback. Empty tasks are reported at "
+        "once; the ratio is of the gateway's CPU a bundle to the first row of its kind. The "
+        "longest silence is the longest answer to `status`, which begins with the load.",
+        "",
+        *table(rows),
+    ]
+    text = "\n".join(lines) + "\n"
+    (RESULTS / "load.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkout", action="append", default=[], help="another version's folder")
+    parser.add_argument("--jobs", type=int, help="open jobs: one case instead of all")
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--task-s", type=float, default=0.0)
+    parser.add_argument("--agents", type=int, default=AGENTS)
+    parser.add_argument("--slots", type=int, default=SLOTS)
+    given = parser.parse_args()
+    one = Case(given.jobs or 0, given.tasks, given.task_s, given.agents, given.slots)
+    run(given.checkout, (one,) if given.jobs else CASES)

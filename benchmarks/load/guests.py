@@ -1,0 +1,80 @@
+"""A guest of a gateway over the real session and transport, in a process that plays many."""
+
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from federation.handshake import SharedSecret
+from federation.messages import Hello
+from federation.transport import TlsSettings
+from gateway.worker.conversation import WorkerConversation
+
+TICK_S = 0.25
+
+
+class Guest:
+    """One session with a gateway. Only what is in the hello makes it a worker's or a client's.
+
+    Args:
+        address: the gateway's.
+        role: "worker" or "client".
+        name: no other guest of the role has it.
+        about: what a worker says of itself.
+        hear: takes messages, Opened and Lapsed among them.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        role: str,
+        name: str,
+        about: dict[str, Any],
+        hear: Callable[[list[Any]], None],
+    ) -> None:
+        self._conversation = WorkerConversation(
+            address=address,
+            tls=TlsSettings(None, None),
+            credentials=SharedSecret(""),
+            hello=Hello([], role, name, f"user of {name}", b"", "", 0, about),
+            give_up_s=0.0,
+            hear=hear,
+            say=lambda line: print(name, line, file=sys.stderr),
+        )
+        self.post = self._conversation.post
+        self.post_report = self._conversation.post_report
+        self.flush = self._conversation.flush
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session on a pipe now."""
+        return self._conversation.is_open
+
+    async def run(self) -> None:
+        """Keep the session, for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._conversation.run)
+            while True:
+                await trio.sleep(TICK_S)
+                self._conversation.tick()
+
+
+def play(run: Callable[[], Awaitable[None]], figures: Callable[[], dict[str, Any]]) -> None:
+    """Run until the process is told to stop; each line on its input is answered by its figures."""
+
+    async def answer(scope: trio.CancelScope) -> None:
+        stdin = trio.lowlevel.FdStream(0)
+        async for _ in stdin:
+            print(json.dumps(figures()), flush=True)
+        scope.cancel()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, nursery.cancel_scope)
+            nursery.start_soon(run)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trio.run(main)
