@@ -54,7 +54,8 @@ from policies.tariffs import Tariff
 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
-# Jobs of a client that has left, and jobs whose deadline has passed, that are ended in one call.
+# Jobs that one call goes on with, of each kind: their client has left, their deadline has passed,
+# their function has arrived.
 LEFT_TURN_MAX: Final = 200
 
 
@@ -134,6 +135,7 @@ class Broker:
             lambda spec: self.elsewhere.tariffs(spec),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
+        self._arrived: dict[bytes, None] = {}  # of these functions, those that are here by now
         self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
         self._numbers = 0
 
@@ -142,6 +144,7 @@ class Broker:
     def handle(self, event: Event, now_s: float) -> list[Effect]:  # noqa: C901 - one match
         """Take an event; return what is to be done about it, in order."""
         self._now_s = now_s
+        self._handout.changes += 1
         match event:
             case events.Reported():
                 self._reported(event, now_s)
@@ -249,6 +252,7 @@ class Broker:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
         self._now_s = now_s
         self._end_left(now_s)
+        self._end_lacking()
         self._keep_deadlines(now_s)
         woken = self._probation.wake(now_s)
         for handle in woken:
@@ -262,7 +266,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether `settle` did all that there was; else it is to be called again, soon."""
-        return self._handout.is_settled and not self._left
+        return self._handout.is_settled and not self._left and not self._arrived
 
     @property
     def tasks_done(self) -> int:
@@ -409,10 +413,24 @@ class Broker:
         )
 
     def _function_arrived(self, function: bytes) -> None:
-        for name in self._lacking.pop(function, ()):
-            job = self.jobs[name]
-            job.lacks_function_since_s = None
-            self._handout.mark_ready(job)
+        if function in self._lacking:
+            self._arrived[function] = None
+            self._end_lacking()
+
+    def _end_lacking(self) -> None:
+        """Go on with some of the jobs whose function has arrived."""
+        left = LEFT_TURN_MAX
+        while self._arrived and left > 0:
+            function = next(iter(self._arrived))
+            names = self._lacking.get(function, set())
+            while names and left > 0:
+                left -= 1
+                job = self.jobs[names.pop()]
+                job.lacks_function_since_s = None
+                self._handout.mark_ready(job)
+            if not names:
+                self._lacking.pop(function, None)
+                del self._arrived[function]
 
     def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
         """End a job of which nothing has run."""

@@ -7,6 +7,8 @@ placed, because durations are uneven, is recalled while it has not started (`tai
 
 import math
 from collections.abc import Callable, Container, Iterable
+from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 from federation.ranges import Range
@@ -28,6 +30,14 @@ BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
 VERDICTS_MAX: Final = 10_000  # that are kept of a worker
+# Bundles of very small jobs that a worker holds at most, but for those that fill its slots: should
+# it be lost each of them is taken back in one turn of the loop.
+BUNDLES_MAX: Final = 256
+# Workers with tasks to spare that are looked at for one that has run dry, and the richest of them,
+# which are asked.
+DONORS_LOOKED_AT: Final = 256
+DONORS_MAX: Final = 16
+TAILS_MAX: Final = 16  # of the assignments of one of them, the last
 HELD_BYTES_MAX: Final = 64 << 20  # over it a worker, or another site, gets no task ahead
 
 
@@ -122,6 +132,8 @@ def is_full(worker: Worker) -> bool:
         return True
     short = worker.slots - worker.long
     refill_s = short * (_horizon_s(worker) - TOP_UP_S)
+    if len(worker.assignments) >= BUNDLES_MAX and worker.in_flight >= worker.slots:
+        return True
     return worker.ahead_s > refill_s and worker.in_flight >= 2 * worker.slots
 
 
@@ -270,30 +282,31 @@ def _is_rich(worker: Worker, now_s: float) -> bool:
     return is_late(worker, now_s) or worker.load_s > HORIZON_S * worker.slots
 
 
+def donors(workers: Iterable[Worker], now_s: float) -> list[Worker]:
+    """Those of some workers that tasks may be taken back from, the richest first.
+
+    Each holds more tasks than it has slots, and more time than it takes to move them: by the
+    estimate, or because it is late.
+    """
+    rich = (each for each in islice(workers, DONORS_LOOKED_AT) if _is_rich(each, now_s))
+    return nlargest(DONORS_MAX, rich, key=lambda worker: worker.load_s / worker.slots)
+
+
 def tail_to_recall(
-    workers: Iterable[Worker],
-    starving: Worker,
-    now_s: float,
-    may_move: Callable[[Assignment], bool],
+    donors: Iterable[Worker], starving: Worker, may_move: Callable[[Assignment], bool]
 ) -> tuple[Assignment, Range] | None:
     """What to take back from a worker with work to spare, for one that has run dry.
 
-    Only from a worker that holds more tasks than it has slots, and more time than it takes to
-    move them: by the estimate, or because it is late. Half of what it has not started, from the
-    end. What is being recalled from it already counts as gone, so that its slots keep a task each:
-    else several that have run dry could take its last ones back and forth for ever.
+    Half of what it has not started, from the end. What is being recalled from it already counts as
+    gone, so that its slots keep a task each: else several that have run dry could take its last
+    ones back and forth for ever.
     """
-    donors = [
-        worker
-        for worker in workers
-        if worker is not starving and has_spare(worker) and _is_rich(worker, now_s)
-    ]
-    for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
-        held = sum(len(each.left) for each in donor.assignments.values() if not each.recalls)
-        spare = held - donor.slots
-        if spare <= 0:
+    for donor in donors:
+        recalled = [each for each in donor.assignments.values() if each.recalls]
+        spare = donor.in_flight - sum(len(each.left) for each in recalled) - donor.slots
+        if spare <= 0 or donor is starving:
             continue
-        for assignment in reversed(donor.assignments.values()):
+        for assignment in islice(reversed(donor.assignments.values()), TAILS_MAX):
             if assignment.recalled or not assignment.left:
                 continue
             if refusal(assignment.job, starving) is not None or not may_move(assignment):

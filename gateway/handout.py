@@ -39,7 +39,7 @@ EPOCH_BITS: Final = 30
 # What a settling may do before it returns: each look at a worker is a step, each bundle this many.
 # A step takes some 5 µs, so that the loop turns within about 20 ms.
 STEPS_MAX: Final = 2_048
-BUNDLE_STEPS: Final = 24
+BUNDLE_STEPS: Final = 32
 # Of more functions than this nobody asks which is the shortest.
 FUNCTIONS_LOOKED_AT: Final = 64
 
@@ -87,6 +87,9 @@ class Handout:
         self._alone: set[str] = set()  # jobs among them whose next task goes alone
         self._dated: Ranked[Job] = Ranked()  # those among them with a deadline
         self._agenda: deque[int] = deque()  # workers that the settling has still to look at
+        self._steps = 0  # that this call of it may still take
+        self.changes = 0  # events so far
+        self._begun_at = 0  # of those, when the agenda was made
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry.
@@ -97,28 +100,30 @@ class Handout:
         self.entitling.look(now_s)
         if self._shares is not None:
             self._shares.begin(map(_leaf, self._queues), now_s)
-        is_new = not self._agenda
         if not self.ready:
             self._agenda.clear()
-        elif is_new:
+        elif not self._agenda:
+            self._begun_at = self.changes
             self._agenda.extend(each.handle for each in self._hungry(now_s))
         self._hand_out(now_s)
-        # What came while others had their turn is looked at in a round of its own.
-        self.is_settled = not self._agenda and (is_new or not self.ready)
+        # What happened while others had their turn is looked at in a round of its own.
+        is_round_over = not self._agenda and self._begun_at == self.changes
+        self.is_settled = is_round_over or not self.ready
         if not self._agenda and self.crew.spare:
-            starving = (each for each in self.crew.dry() if dispatch.has_room(each))
-            for worker in [*islice(starving, RECALLS_MAX)]:
-                self._recall_for(worker, now_s)
+            starving = [*islice(self.crew.dry(), RECALLS_MAX)]
+            donors = dispatch.donors(self.crew.spare.values(), now_s) if starving else []
+            for worker in starving if donors else ():
+                self._recall_for(worker, donors, now_s)
 
     def _hand_out(self, now_s: float) -> None:
         """Feed the workers of the agenda, as many as one call may."""
-        steps = STEPS_MAX
-        while self._agenda and steps > 0:
+        self._steps = STEPS_MAX
+        while self._agenda and self._steps > 0:
             worker = self.workers.get(self._agenda[0])
             if worker is not None:
-                steps -= 1
+                self._steps -= 1
                 if self._feed(worker, now_s):
-                    steps -= BUNDLE_STEPS
+                    self._steps -= BUNDLE_STEPS
                     continue
             self._agenda.popleft()
             if not self.ready:
@@ -409,6 +414,7 @@ class Handout:
 
     def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
         """Take back what a job of that rank would have to wait for longer than was meant."""
+        self._steps -= len(worker.assignments)
         for assignment in worker.assignments.values():
             if not assignment.recalled and self._is_behind(assignment, rank, first):
                 assignment.recalled = True
@@ -510,6 +516,7 @@ class Handout:
             del job.assignments[assignment.id]
             job.hold_bytes(-assignment.run.size)
             assignment.worker.held_bytes -= assignment.run.size
+            self.crew.moved(assignment.worker)
 
     def recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
         """Ask for tasks back that have not started; with `kill`, have the others stopped."""
@@ -528,7 +535,7 @@ class Handout:
             assignment.recalled = True
             self.recall_all(assignment, kill=False)
 
-    def _recall_for(self, worker: Worker, now_s: float) -> None:
+    def _recall_for(self, worker: Worker, donors: list[Worker], now_s: float) -> None:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
             task_s = self.durations.pace(job.spec.function)
@@ -538,7 +545,7 @@ class Handout:
                 return True
             return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
-        found = dispatch.tail_to_recall(self.crew.spare.values(), worker, now_s, may_move)
+        found = dispatch.tail_to_recall(donors, worker, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True

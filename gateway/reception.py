@@ -87,9 +87,11 @@ BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
 # What one turn takes of what guests have said, and of one guest before the next has its turn.
 # A message counts once, and once more for so many tasks in it.
-TURN_MAX: Final = 128
-GUEST_TURN_MAX: Final = 32
+TURN_MAX: Final = 64
+GUEST_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
+BUNDLES_COUNTED: Final = 4  # a worker that leaves counts once more for so many bundles that it has
+NO_PIPE: Final = -1  # the lane of what came by no pipe
 HELD_TURN_MAX: Final = 32  # guests that were held, and are heard again
 
 # What the store knows of a job from before, and what it was charged.
@@ -296,9 +298,24 @@ class Reception:
         """Do the next part of what there is to do."""
         happened: list[Event] = []
         self._look_behind()
-        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX, _weight):
-            self._take((news,), happened)
+        self._take_turn(happened)
         self.act(happened)
+
+    def _take_turn(self, happened: list[Event]) -> None:
+        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX, self._weight):
+            self._take((news,), happened)
+
+    def _weight(self, news: News) -> int:
+        """What a piece of news counts of a turn."""
+        match news:
+            case Said(_, message):
+                payloads = getattr(message, "values", None) or getattr(message, "arguments", None)
+                return 1 + len(payloads or ()) // TASKS_COUNTED
+            case Left(guest) if guest.handle in self.broker.workers:
+                bundles = len(self.broker.workers[guest.handle].assignments)
+                return 1 + bundles // BUNDLES_COUNTED
+            case _:
+                return 1
 
     def pipes_came(self, pipes: list[int]) -> None:
         """These pipes were made."""
@@ -329,7 +346,10 @@ class Reception:
         self._ticks += 1
         self.catch_up()
         happened: list[Event] = []
-        self._take(self.lobby.tick(self._clock.now_s()), happened)
+        ended = list(self.lobby.tick(self._clock.now_s()))
+        if ended:
+            self._lanes.add(NO_PIPE, None, iter(ended))
+        self._take_turn(happened)
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
@@ -726,13 +746,6 @@ class Reception:
                 self.outbox.need_function(client, digest)
             elif job.client < 0:
                 self.exchange.need_function(job.client, digest)
-
-
-def _weight(news: News) -> int:
-    """What a piece of news counts of a turn."""
-    message = news.message if isinstance(news, Said) else None
-    tasks = getattr(message, "values", None) or getattr(message, "arguments", None) or ()
-    return 1 + len(tasks) // TASKS_COUNTED
 
 
 def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:

@@ -66,7 +66,7 @@ def queue_of(*jobs):
         {"python": "3.12"},
         {"tags": {"gpu": 1}}, {"timeout_s": 5.0}, {"price": PRICE}, {"pool": "fast"},
         {"price_class": "preemptible"}, {"task_s": 5.0}, {"group": "g"}, {"path": ("paris",)},
-        {"client": 8}, {"purses": (object(),)}, {"unfit": {"w"}}, {"places": {}},
+        {"client": 8}, {"purses": ("purse",)}, {"unfit": {"w"}}, {"places": {}},
         {"places": {"fast": 1.0}}, {"alone": True}, {"cost": 11},
     ],
     ids=str,

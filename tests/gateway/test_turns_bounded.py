@@ -1,0 +1,147 @@
+"""No turn of the loop grows with what waits: 50,000 jobs, 4,000 workers, counted in calls."""
+
+import sys
+
+import pytest
+
+from federation import messages
+from gateway import events
+from gateway.accounts import Limits
+from gateway.broker import Broker
+from gateway.effects import Expel, Order
+from gateway.events import JobSpec
+from gateway.exchange import Exchange
+from gateway.permits import Nobody
+from gateway.reception import TURN_MAX
+from gateway.showing import PoolFacts
+from policies.asks import House
+from policies.tariffs import Tariff
+from tests.town import RULES
+
+WORKERS, SLOTS = 4_000, 3
+JOBS, FEW_JOBS = 50_000, 1_000
+TASKS = 4
+CLIENTS = 5
+# Python calls in a turn: some 20 ms of a core.
+CALLS_MAX = 50_000
+TURNS_MAX = 100  # that are counted
+
+
+class Counter:
+    """Counts the Python functions that are called."""
+
+    def __enter__(self):
+        self.calls = 0
+        sys.setprofile(self._count)
+        return self
+
+    def _count(self, frame, event, argument):
+        self.calls += event == "call"
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+
+class Gateway:
+    """Broker and exchange, driven turn by turn as the reception does it."""
+
+    def __init__(self, jobs):
+        self.now_s, self.most = 1000.0, 0
+        self.broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 40))
+        facts, nobody = {"p": PoolFacts()}, Nobody()
+        self.exchange = Exchange(
+            "local", 0, self.broker, RULES, House(), nobody, facts, nobody  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.out = []
+        self.clients = range(1, CLIENTS + 1)
+        self.act(*(events.ClientJoined(each, f"user{each}") for each in self.clients))
+        self.jobs = [f"j{number}" for number in range(jobs)]
+        for number, job in enumerate(self.jobs):
+            for event in self.opened(job, self.clients[number % CLIENTS]):
+                self.broker.handle(event, self.now_s)
+        self.broker.take_fresh()
+
+    def opened(self, job, client):
+        spec = JobSpec(
+            "f", b"f" * 32, False, f"user{client}", "p", 0.0, {}, None, 0, None, None, "3.11", False
+        )
+        return (
+            events.JobOpened(client, job, spec),
+            events.TasksArrived(client, job, 0, [b"x"] * TASKS),
+            events.JobClosed(client, job, TASKS),
+        )
+
+    def act(self, *happened):
+        self.now_s += 0.001
+        for effect in self.exchange.act(happened, self.now_s, self.now_s):
+            assert not isinstance(effect, Expel)
+            if isinstance(effect, Order) and isinstance(effect.message, messages.Assign):
+                self.out.append((effect.worker, effect.message))
+
+    def turns(self, *happened):
+        """Handle what happened, and go on until nothing is left; the calls of the longest turn."""
+        most = turns = 0
+        while happened or (turns < TURNS_MAX and not self.broker.is_settled) or not turns:
+            part, happened = happened[:TURN_MAX], happened[TURN_MAX:]
+            turns += 1
+            with Counter() as counter:
+                self.act(*part)
+            most = max(most, counter.calls)
+        self.now_s += 1.0
+        return most
+
+    def join(self, number):
+        return events.WorkerJoined(100 + number, f"w{number}", "p", SLOTS, {}, "3.11")
+
+    def reports(self, most, wall_ns):
+        parts, self.out = self.out[:most], self.out[most:]
+        return [
+            events.Reported(
+                worker, each.assignment, each.first, [b""] * len(each.arguments), wall_ns=wall_ns
+            )
+            for worker, each in parts
+        ]
+
+
+def longest_turns(jobs):
+    """The calls of the longest turn of each kind of thing that happens, with so many jobs open."""
+    gateway = Gateway(jobs)
+    found = {}
+    for number in range(WORKERS):
+        gateway.broker.handle(gateway.join(number), gateway.now_s)
+    found["hand out to all"] = gateway.turns()
+    assert sum(each.in_flight for each in gateway.broker.workers.values()) == min(
+        WORKERS * SLOTS, jobs * TASKS
+    )
+    for wall_s in (1e-5, 5.0):  # first they are short, then long
+        reports = gateway.reports(1_000, round(wall_s * 1e9))
+        found[f"reports of {wall_s:g} s"] = gateway.turns(*reports)
+    found["a job"] = gateway.turns(
+        events.JobOpened(1, "new", next(iter(gateway.broker.jobs.values())).spec),
+        events.TasksArrived(1, "new", 0, [b"x"]),
+    )
+    lost = list(gateway.broker.workers)[:2]
+    gone = [gateway.turns(events.WorkerGone(each, "lost")) for each in lost]  # see Lanes' weights
+    found["a worker lost"] = max(gone)
+    open_jobs = [each for each in gateway.broker.jobs.values() if each.client == 2][:200]
+    cancels = [events.CancelAsked(2, 0, each.id, (), True) for each in open_jobs]
+    found["cancels"] = gateway.turns(*cancels)
+    with Counter() as counter:
+        gateway.exchange.tick(gateway.now_s, gateway.now_s)
+    found["a tick"] = counter.calls
+    found["a client leaves"] = gateway.turns(events.ClientGone(1))
+    assert all(each.leaving for each in gateway.broker.jobs.values() if each.client == 1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def turns():
+    """With few jobs and with many."""
+    return longest_turns(FEW_JOBS), longest_turns(JOBS)
+
+
+def test_the_longest_turn_is_bounded_and_does_not_grow_with_the_jobs_that_are_open(turns):
+    few, many = turns
+    assert max(many.values()) < CALLS_MAX, many
+    grown = {what: (few[what], many[what]) for what in few if many[what] > 2 * few[what] + 5_000}
+    assert not grown
