@@ -31,6 +31,11 @@ READY_S = 60.0
 # Short, so that a site that is killed holds its tasks for seconds: on a real network 2, 10, 30.
 TIMES = {"heartbeat_s": 0.3, "grace_s": 1.5}
 LEASE_S = 4.0
+# All sites are yours here, so nobody's work is shut in. A real site leaves this out: its slots keep
+# other sites' work in bubblewrap then, or as another user, or take none (docs/environments.md).
+ACCEPTED = """user = "none"
+environments = { sandbox = "none", accept_risk = "tasks of others can act as this site" }
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class LocalSite:
         text = text.replace("[limits]\n", f"[limits]\n{times}")
         text = text.replace("[contracts]\n", f"[contracts]\nlease_s = {LEASE_S}\n")
         if self.plan.slots:
-            pool = f'name = "local"\nkind = "local"\nslots = {self.plan.slots}\n'
+            pool = f'name = "local"\nkind = "local"\nslots = {self.plan.slots}\n{ACCEPTED}'
             text += f'\n[[pool]]\n{pool}price = "{self.plan.price}"\n'
         path.write_text(text + self.plan.pools)
 

@@ -36,11 +36,13 @@ TASKS = 160
 TASK_S = 0.1  # of a processor's time, each: the job outlasts the start of pilots on a fast host too
 CHECKED = 8  # tasks that are run here as well
 GONE_S = 60.0
+# The sites are all yours: see ACCEPTED in local_federation.py.
 SLURM = """
 [[pool]]
 name = "hpc"
 kind = "slurm"
 price = "0.05 USD"
+environments = {{ sandbox = "none", accept_risk = "tasks of others can act as this site" }}
 [pool.slurm]
 conf = "{conf}"
 partition = "main"
@@ -58,6 +60,7 @@ EC2 = """
 name = "rented"
 kind = "ec2"
 price = "0.12 USD"
+environments = {{ sandbox = "none", accept_risk = "tasks of others can act as this site" }}
 [pool.ec2]
 region = "eu-central-1"
 endpoint_url = "{url}"

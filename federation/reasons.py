@@ -16,6 +16,7 @@ class Reason(StrEnum):
     ENVIRONMENT_MISSING = "environment-missing"
     ENVIRONMENT_FAILED = "environment-failed"
     ENVIRONMENT_PREPARING = "environment-preparing"
+    NO_SANDBOX = "no-sandbox"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     DRAINING = "draining"
@@ -59,6 +60,7 @@ NEVER = frozenset(
         Reason.PYTHON_DIFFERS,
         Reason.CURRENCY_DIFFERS,
         Reason.ENVIRONMENT_MISSING,
+        Reason.NO_SANDBOX,
         Reason.SITE_NOT_TRUSTED,
         Reason.SITE_FORBIDDEN,
         Reason.OUTSIDE_JURISDICTION,

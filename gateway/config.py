@@ -314,6 +314,7 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
     """
     pools = config.pools or (PoolConfig(USUAL_POOL),)
     _check_pools(pools)
+    pools = tuple(each.settled(is_federated=config.federation is not None) for each in pools)
     try:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)

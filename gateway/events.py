@@ -63,7 +63,7 @@ class JobSpec:
     def need(self) -> Need:
         """What it asks of whoever runs it."""
         kind = kind_of(self.wishes.environment)
-        return Need(FrozenTags(self.tags), self.python, self.currency, kind)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.path))
 
     @property
     def whose(self) -> Whose:
@@ -126,6 +126,7 @@ class WorkerJoined:
     is_funded: bool = False
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host, as far as it says
     tells_begun: bool = False  # whether it says which tasks have begun
+    takes_others: bool = True  # may have work of other sites: policies.placement.Offer
 
 
 @dataclass(frozen=True, slots=True)

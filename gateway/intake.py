@@ -20,6 +20,7 @@ from gateway import events
 from gateway.events import MEMORY_BYTES_MAX, Event, JobSpec
 from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
+from policies.environments import is_sandbox
 from policies.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
@@ -315,6 +316,7 @@ def worker_joined(
         round_trip_s=float(trip_s),
         memory_bytes=min(memory_bytes, MEMORY_BYTES_MAX),
         tells_begun=about.get("begun") is True,
+        takes_others=about.get("others") is True or any(map(is_sandbox, own)),
     )
 
 

@@ -15,14 +15,17 @@ from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
 from gateway.toml_places import Passage
 from gateway.window_config import read_plan
+from gateway.worker.rules import AUTO as SHUT
 from gateway.worker.rules import (
     Confines,
     Rules,
     check_confines,
+    check_user,
     gpus_tagged,
     read_gpus,
     read_rules,
 )
+from gateway.worker.users import AUTO, NONE
 from policies.calendars import Calendar
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.placement import TagValue
@@ -32,7 +35,17 @@ from policies.windows import NO_WINDOWS, Plan
 DEFAULT_PRICE: Final = "0.04 USD"
 # What a worker that dials in says of itself.
 OF_WORKERS: Final = (
-    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
+    *(
+        "slots",
+        "memory_bytes",
+        "cpus",
+        "pids_max",
+        "cgroups",
+        "pin",
+        "gpus",
+        "environments",
+        "user",
+    ),
 )
 
 
@@ -57,6 +70,7 @@ class PoolConfig:
     cgroups: str = "auto"
     pin: bool = False
     gpus: tuple[str, ...] = ()
+    user: str = AUTO  # that its slots run as
     environments: Rules | None = None  # what jobs may run in, beside bare slots
     plan: Plan = NO_WINDOWS
     scale: Scale | None = None  # of a pool whose workers a grid starts for us
@@ -77,6 +91,12 @@ class PoolConfig:
         """A key that is set and is a worker's own to say; empty when there is none."""
         usual = PoolConfig("")
         return next((key for key in OF_WORKERS if getattr(self, key) != getattr(usual, key)), "")
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether its workers will take work of other sites, as far as its owner is concerned."""
+        rules = self.environments
+        return self.is_delegated or (rules is not None and rules.takes_others)
 
     @property
     def facts(self) -> PoolFacts:
@@ -131,6 +151,16 @@ class PoolConfig:
         """The GPUs that are given out: as many as its tag says, by name or number."""
         return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
 
+    def settled(self, *, is_federated: bool) -> "PoolConfig":
+        """With what is chosen for it: other sites' work is shut in, where there are other sites."""
+        if self.kind == "remote" or self.is_delegated:
+            return self
+        rules = self.environments or (Rules(sandbox=SHUT) if is_federated else None)
+        if rules is not None and rules.sandbox == SHUT and not is_federated:
+            rules = replace(rules, sandbox="none")
+        is_free = self.user == AUTO and not is_federated
+        return replace(self, environments=rules, user=NONE if is_free else self.user)
+
     @property
     def slots_wanted(self) -> int:
         """Slots of a local pool: as configured, or one per core that we may use."""
@@ -170,6 +200,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
     _check_facts(pool, given)
     with given.about():
         check_confines(pool.confines)
+        check_user(pool.user)
         pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise given.error(f"memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")

@@ -760,6 +760,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
                 pool.promised,
                 (pool.scale and pool.scale.python) or python_minor(),
                 tariffs[pool.name].currency,
+                pool.takes_others,
             )
             for pool in config.pools
             if pool.kind != "remote"  # whose workers bring all that there is

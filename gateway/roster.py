@@ -48,7 +48,7 @@ class Roster:
         name = f"worker {event.name}"
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
             name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
-        offer = Offer(name, event.pool, event.tags, event.python, currency)
+        offer = Offer(name, event.pool, event.tags, event.python, currency, event.takes_others)
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them

@@ -20,6 +20,7 @@ between any two awaits. The store's writer thread comes back in through `_stored
 """
 
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,12 +71,15 @@ from gateway.recalling import T
 from gateway.reception import SLOW_TICKS, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
+from gateway.worker.rules import TAKES_NONE
+from gateway.worker.users import NONE
 from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
 ROLL_UP_S: Final = 3_600.0  # what has become old is looked for so often
 ROLL_UP_PAUSE_S: Final = 0.1
+SOCKET: Final = "gateway.sock"  # in the folder for local pools
 DOOR_LOOK_S: Final = 1.0
 DOOR_LINE_S: Final = 60.0  # strangers can't make the log longer than by a line in so long
 
@@ -158,15 +162,14 @@ class Site:
         )
         folder = self._folder_for_pools()
         try:
-            listen = self._listen_addresses() + (
-                (f"ipc://{folder}/gateway.sock",) if folder else ()
-            )
+            listen = self._listen_addresses() + ((f"ipc://{folder}/{SOCKET}",) if folder else ())
             port = under.open_port(listen, self._pipe_watch.note, self._tls())
+            self._open_door(folder)
         except GridError:
             self.store.close()
             _remove(folder)
             raise
-        self._port = port
+        self._port, self._folder = port, folder
         self.desk = Desk(self)
         self.census = Census(self)
         try:
@@ -223,8 +226,11 @@ class Site:
         for pool in self.config.pools:
             if pool.kind == "local":
                 address = nearest(port.addresses)
+                if self.config.federation is not None and not pool.takes_others:
+                    self._say(f"pool {pool.name}: {TAKES_NONE}")
                 credential = str(self.reception.task_passes.give(WORKER))
-                grid = LocalGrid(pool, address, credential, self._say)
+                door = f"ipc://{self._folder}/{SOCKET}" if self._has_slot_users else ""
+                grid = LocalGrid(pool, address, credential, self._say, door)
                 nursery.start_soon(grid.run)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)
@@ -239,16 +245,29 @@ class Site:
             nursery.start_soon(keeper.run)
 
     def _folder_for_pools(self) -> str | None:
-        """A folder, ours alone, for a socket that local pools can dial.
+        """A folder for a socket that local pools can dial; ours alone, unless slots are not.
 
         None where they can dial another: one that asks for neither TLS nor a token.
         """
         has_pools = any(pool.kind == "local" or pool.is_delegated for pool in self.config.pools)
         near = nearest(self.config.addresses)
         needs_token = self.config.token_required and not is_home(near)
-        if has_pools and (needs_token or near.startswith("tls+tcp://")):
+        is_needed = has_pools and (needs_token or near.startswith("tls+tcp://"))
+        if is_needed or self._has_slot_users:
             return tempfile.mkdtemp(prefix="gridfed-")
         return None
+
+    @property
+    def _has_slot_users(self) -> bool:
+        """Whether slots may run as other users, who can't reach a socket in our folders."""
+        users = {pool.user for pool in self.config.pools if pool.kind == "local"}
+        return os.geteuid() == 0 and bool(users - {NONE})
+
+    def _open_door(self, folder: str | None) -> None:
+        """Let slots of other users reach the socket of local pools: each must prove who it is."""
+        if folder is not None and self._has_slot_users:
+            Path(folder, SOCKET).chmod(0o666)
+            Path(folder).chmod(0o711)
 
     def _open(self, port: Port) -> None:
         """Put together what decides, and take up what the last gateway left."""

@@ -4,7 +4,7 @@ The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.money import format_money
@@ -18,6 +18,7 @@ from gateway.jobs import Job, Worker
 from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.rows import JobRow
 from policies.carbon import Emissions
+from policies.environments import SANDBOX_TAG, is_sandbox
 from policies.fairness import Node, Standing
 from policies.parties import Party
 from policies.placement import show_tag
@@ -250,6 +251,19 @@ def _carbon(emissions: Emissions) -> dict[str, Any]:
     }
 
 
+def _others_work(members: Iterable[Worker]) -> list[str]:
+    """How a pool's workers keep other sites' work, as policies.environments has it; sorted.
+
+    "none": shut in by nothing, and the owner has accepted that; "refused": it is not taken.
+    """
+    found = set()
+    for each in members:
+        tags = filter(is_sandbox, each.offer.tags)
+        levels = [tag.removeprefix(SANDBOX_TAG) for tag in tags] or ["its grid's"]
+        found.add(levels[0] if each.offer.takes_others else "refused")
+    return sorted(found)
+
+
 def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dict[str, Any]:
     """The site at a glance."""
     workers = broker.workers.values()
@@ -265,6 +279,7 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
             **_carbon(broker.emissions.get(name, Emissions())),
             "tariff": tariff.version,
             "window": tariff.window,
+            "others_work": _others_work(members),
         }
     return {
         "site": site,

@@ -68,6 +68,11 @@ def tag_of(environment: str) -> dict[str, bool]:
     return {f"{TAG}{kind_of(environment)}": True} if environment else {}
 
 
+def is_sandbox(tag: str) -> bool:
+    """Whether it is the tag of who takes other sites' work."""
+    return tag.startswith(SANDBOX_TAG)
+
+
 def offers(environment: str, tags: Tags) -> bool:
     """Whether a worker with these tags offers it."""
     if not environment.startswith(IMAGE):

@@ -38,6 +38,7 @@ class Need:
     python: str
     currency: str | None  # of its cost limit; None when it has none
     environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
+    is_others: bool = False  # another site has sent it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Offer:
     tags: Tags
     python: str
     currency: str
+    takes_others: bool = True  # work of other sites is shut in there, or its owner takes the risk
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,13 @@ def check_python(need: Need, offer: Offer) -> Refusal | None:
         Reason.PYTHON_DIFFERS,
         f"runs Python {offer.python or 'unknown'}, the job was made with {need.python}",
     )
+
+
+def check_others(need: Need, offer: Offer) -> Refusal | None:
+    """Other sites' work runs where it is shut in, or where the owner has accepted the risk."""
+    if offer.takes_others or not need.is_others:
+        return None
+    return Refusal(Reason.NO_SANDBOX, "has no sandbox for work of other sites")
 
 
 def check_tags(need: Need, offer: Offer) -> Refusal | None:
@@ -120,6 +129,7 @@ def check_currency(need: Need, offer: Offer) -> Refusal | None:
 FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
     check_python,
     check_currency,
+    check_others,
     check_environment,
     check_tags,
 )

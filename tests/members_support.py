@@ -12,11 +12,14 @@ from tests_support import Process, wait_until
 
 from federation import Client
 from gateway.cli.main import cli
+from gateway.worker.rules import RISK
 
 # Leases as short as they may be: the tests wait for some of them to end.
 TIMES = {"heartbeat_s": 0.3, "grace_s": 2.0}
 LEASE_S = 5.0
 HERE = "127.0.0.1"
+# Slots as quick as can be: all sites of a test are the test's own.
+ACCEPTED = f'user = "none"\nenvironments = {{ sandbox = "none", accept_risk = "{RISK}" }}\n'
 DISTRUST = {"site-not-trusted", "results-not-trusted"}
 
 
@@ -66,6 +69,8 @@ class Member:
         contracts = f"[contracts]\nlease_s = {LEASE_S}\nquote_wait_s = 20\n"
         text = text.replace("[contracts]\n", contracts)
         pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
+        if "pool.environments" not in extra:
+            pool += ACCEPTED
         self.config.write_text(f"{text}\n{pools or f'[[pool]]{chr(10)}{pool}{extra}'}")
         self.starts = 0
         if start:

@@ -26,6 +26,7 @@ from gateway.knobs import ConfigError, KnobError, read_length
 from gateway.orders import BadOrder
 from gateway.permissions import Rule, Verb
 from gateway.registry import Registry
+from gateway.worker.rules import TAKES_NONE
 
 _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
@@ -303,6 +304,8 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         pickles=pickles,
         users=users,
     )
+    if any(each.strip() != "none" for each in may_send):
+        _warn_of_pools(config_dir)
     if as_json:
         show.as_json(found)
         return
@@ -317,6 +320,19 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         show.say(f'{_rule_text(rule)}  (of every approved site: "*")')
     if not found["rules"] and not shared:
         show.say("no rules: nothing is allowed")
+
+
+def _warn_of_pools(config_dir: str | None) -> None:
+    """Say which local pools will take nothing of what a rule permits, or shut nothing in."""
+    for pool in _config(config_dir).pools:
+        settled = pool.settled(is_federated=True)
+        rules = settled.environments
+        if rules is None or pool.kind == "remote":
+            continue
+        if not rules.takes_others:
+            click.echo(f"warning: pool {pool.name}: {TAKES_NONE}", err=True)
+        elif rules.accept_risk:
+            click.echo(f"warning: pool {pool.name}: {rules.accept_risk}", err=True)
 
 
 def _rule_text(rule: dict[str, Any]) -> str:

@@ -41,8 +41,11 @@ def status(reach: Reach, as_json: bool) -> None:
     )
     keys = ("pool", "workers", "slots", "busy", "price")
     show.table(
-        (*keys, "carbon"),
-        [[*(pool[key] for key in keys), _carbon(pool)] for pool in found["pools"]],
+        (*keys, "carbon", "others' work"),
+        [
+            [*(pool[key] for key in keys), _carbon(pool), ", ".join(pool.get("others_work", ()))]
+            for pool in found["pools"]
+        ],
         "no pools",
     )
 

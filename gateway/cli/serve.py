@@ -38,6 +38,7 @@ from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure, take_secret
 from gateway.worker.agent import AgentSettings, run_agent
+from gateway.worker.rules import AUTO, Rules
 from gateway.worker.secrecy import hide_memory, take_variable
 from gateway.worker.settings import read_rules_file
 
@@ -224,7 +225,7 @@ def worker(
     except AddressError as error:
         raise click.ClickException(str(error)) from None
     try:
-        rules = read_rules_file(environments) if environments else None
+        rules = read_rules_file(environments) if environments else Rules(sandbox=AUTO)
     except KnobError as error:
         raise click.UsageError(str(error)) from None
     settings = AgentSettings(

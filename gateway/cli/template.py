@@ -213,6 +213,7 @@ contact = {contact}             # on our card, for people
 # pids_max = 0                  # processes and threads of a slot; 0: no limit
 # cgroups = "auto"              # control groups: "auto", where there are any; "off"; "required"
 # pin = false                   # each slot to cores of its own
+# user = "auto"                 # local only: whom slots run as, of root's gateway; "none"; a name
 # gpus = []                     # names of what the tag gpu counts; empty: 0, 1, ...
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
@@ -224,7 +225,8 @@ contact = {contact}             # on our card, for people
 # [pool.environments]           # what jobs may run in: docs/environments.md
 # images = ["localhost/quant:*"]
 # packages = false              # whether jobs may bring Python packages
-# sandbox = "none"              # for other sites' work: "bubblewrap" or "image"
+# sandbox = "auto"              # other sites' work: "bubblewrap", "user", "image", "none" (which
+# accept_risk = ""              # ... takes no such work, unless this has the words that accept it)
 # [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
 # cloud = "aws"                 # see docs/configuration.md
 # series = {{ file = "grid.csv" }}

@@ -113,6 +113,7 @@ class DelegateSettings:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "memory_bytes": 0,
+            "others": True,  # its hosts are none of the gateway's
         }
         user = os.environ.get("USER") or f"uid-{os.getuid()}"
         return Hello([], "worker", f"{self.name}-{lot}", user, b"", "", 0, about)

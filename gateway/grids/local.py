@@ -31,14 +31,21 @@ class LocalGrid:
         address: where the agent dials us.
         credential: what it comes in by: a worker's pass (federation.task_passes).
         say: takes lines for the operator.
+        tasks_dial: where its tasks dial us; empty: where the agent does.
     """
 
     def __init__(
-        self, pool: PoolConfig, address: str, credential: str, say: Callable[[str], None]
+        self,
+        pool: PoolConfig,
+        address: str,
+        credential: str,
+        say: Callable[[str], None],
+        tasks_dial: str = "",
     ) -> None:
         self._pool = pool
         self._address = address
         self._credential = credential
+        self._tasks_dial = tasks_dial
         self._say = say
 
     async def run(self) -> None:
@@ -63,6 +70,7 @@ class LocalGrid:
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
+        command += ["--slot-user", self._pool.user, "--tasks-dial", self._tasks_dial]
         command += self._pool.agent_options
         environment = dict(os.environ)
         environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token

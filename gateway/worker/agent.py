@@ -395,7 +395,8 @@ class Agent:
         environment = dict(os.environ)
         # A task may be a client of the grid itself, by its job's pass. Not by what we come in with,
         # nor by what whoever started us has: that is good for what no task should do.
-        environment["GRIDFED_GATEWAY"] = settings.address
+        dialled = settings.tasks_dial if self._host.has_user else ""
+        environment["GRIDFED_GATEWAY"] = dialled or settings.address
         for name in PRIVATE_VARIABLES:
             environment.pop(name, None)
         environment |= settings.tls.environment()

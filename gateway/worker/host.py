@@ -21,10 +21,12 @@ from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgr
 from gateway.worker.devices import show_cores
 from gateway.worker.homes import Home, key_of
 from gateway.worker.launch import SLOT, Launch, bare
-from gateway.worker.rules import FREE, Confines, Rules
+from gateway.worker.rules import AUTO, FREE, Confines, Rules
 from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.slot_code import copy_slot_code
 from gateway.worker.strays import lives, owner_of
+from gateway.worker.users import AUTO as ANY_USER
+from gateway.worker.users import SlotUser, UserUnavailable, find_user
 from policies.environments import SANDBOX_TAG, matches, tags_of
 
 PREFIX: Final = "gridfed-slots-"
@@ -59,8 +61,7 @@ class Host:
         self._confines = confines
         self._limits = Limits(memory_bytes, confines.cpus, confines.pids_max)
         self._sandbox_limits = self._limits
-        if rules is not None and rules.sandbox == "bubblewrap":
-            self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
+        self._user: SlotUser | None = None
         self._cgroups: Cgroups | None = None
         self._say = say
         self._folder: Path | None = None
@@ -74,7 +75,12 @@ class Host:
     @property
     def keeps_apart(self) -> bool:
         """Whether other sites' work gets homes of its own."""
-        return self._rules is not None and self._rules.sandbox != "none"
+        return self._rules is not None and self._rules.keeps_apart
+
+    @property
+    def has_user(self) -> bool:
+        """Whether slots run as another user than the worker."""
+        return self._user is not None
 
     def open(self) -> None:
         """Look at what there is.
@@ -83,28 +89,73 @@ class Host:
             EnvironmentUnavailable: what keeps others' work apart is not here, and it must not
                 run without.
         """
-        self._open_cgroups()
+        self._open_user()
         rules = self._rules
         if rules is None:
+            self._open_cgroups()
             return
         _remove_strays()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._owner}-"))
         self._kit = copy_slot_code(self._folder / "kit")
         images: tuple[str, ...] = ()
         try:
-            if rules.sandbox == "bubblewrap":
+            if rules.sandbox == AUTO:
+                rules = self._rules = self._choose(rules)
+            elif rules.sandbox == "bubblewrap":
                 sandbox.probe(self._kit)
+            elif rules.sandbox == "user" and self._user is None:
+                raise UserUnavailable(
+                    "its slots run as the worker's own user: set user in its [[pool]], as root"
+                )
+            if rules.sandbox == "bubblewrap":
+                self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
                 if not no_user_namespaces():
                     self._say("can't keep tasks in bubblewrap from making user namespaces here")
             if rules.has_images:
                 images = self._open_runtime(rules)
-        except (sandbox.SandboxUnavailable, containers.ContainerUnavailable) as error:
+        except (
+            sandbox.SandboxUnavailable,
+            containers.ContainerUnavailable,
+            UserUnavailable,
+        ) as error:
             raise EnvironmentUnavailable(f'sandbox is "{rules.sandbox}", and {error}') from None
+        self._open_cgroups()
         if self._usual is not None:
             self.provide(self._usual)
-        if rules.sandbox != "none":
+        if rules.takes_others:
             self.tags[f"{SANDBOX_TAG}{rules.sandbox}"] = True
+        if rules.accept_risk:
+            self._say(f"shuts no work in, and its owner has accepted that {rules.accept_risk}")
         self.tags |= tags_of(images, packages.kinds(rules))
+
+    def _choose(self, rules: Rules) -> Rules:
+        """The rules with the best sandbox for other sites' work that there is."""
+        try:
+            sandbox.probe(self._kit)
+        except sandbox.SandboxUnavailable as error:
+            if self._user is not None:
+                return replace(rules, sandbox="user")
+            self._say(
+                f"takes no work of other sites: {error}; or, as root, let its slots run as another "
+                'user; or accept the risk, with sandbox = "none" (docs/environments.md)'
+            )
+            return replace(rules, sandbox="none")
+        return replace(rules, sandbox="bubblewrap")
+
+    def _open_user(self) -> None:
+        """Find the user that slots run as. EnvironmentUnavailable where that is a must."""
+        wanted = self._confines.user
+        try:
+            self._user = find_user(wanted)
+        except UserUnavailable as error:
+            if wanted != ANY_USER:
+                raise EnvironmentUnavailable(f'user is "{wanted}", and {error}') from None
+            self._say(
+                "runs its slots as its own user, so tasks of this site's own users can act as the "
+                f"site (docs/trust.md): {error}"
+            )
+        if self._user is not None:
+            self._say(f"runs its slots as user {self._user.name}")
 
     def _open_cgroups(self) -> None:
         if self._confines.cgroups == "off" or not self._sandbox_limits:
@@ -228,23 +279,25 @@ class Host:
     def _launch(
         self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None
     ) -> Launch:
-        rules = self._rules
-        if rules is None or not (home.environment or home.site):
-            return bare(environment, self._memory_bytes)
-        if home.image:
+        rules, user = self._rules, self._user
+        if rules is not None and home.image:
             return self._container(home, rules, cores)
         place = self._made.get(home.environment)
         python = None if place is None else place / "bin" / "python"
-        if home.site and rules.sandbox == "bubblewrap":
+        if rules is not None and home.site and rules.sandbox == "bubblewrap":
             readable = () if place is None else (place,)
-            shell = sandbox.shell(
+            shut_in = sandbox.shell(
                 self._kit, readable, network=rules.network, tmp_bytes=rules.tmp_bytes
             )
             kept = sandbox.variables(environment, self._kit, rules.network)
-            return sandbox.launch(shell, kept, self._memory_bytes, python)
-        assert python is not None, "a home with packages has a place for them"
+            return sandbox.launch(shut_in, kept, self._memory_bytes, python)
+        shell = () if user is None else user.shell
+        if user is not None:
+            environment = user.variables(environment)
+        if python is None:
+            return bare(environment, self._memory_bytes, shell)
         variables = {**environment, "PYTHONPATH": str(self._kit)}
-        return Launch((str(python), "-s", "-m", SLOT), variables, self._memory_bytes)
+        return Launch((*shell, str(python), "-s", "-m", SLOT), variables, self._memory_bytes)
 
     def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
         assert self._runtime is not None, "an image was provided"

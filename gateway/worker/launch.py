@@ -68,6 +68,6 @@ class Launch:
         return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
 
 
-def bare(environment: Mapping[str, str], memory_bytes: int) -> Launch:
-    """A slot like any other process, in this Python."""
-    return Launch((sys.executable, "-m", SLOT), environment, memory_bytes)
+def bare(environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = ()) -> Launch:
+    """A slot like any other process, in this Python; behind a command that makes it another's."""
+    return Launch((*shell, sys.executable, "-m", SLOT), environment, memory_bytes)

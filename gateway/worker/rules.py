@@ -16,8 +16,11 @@ links = ""                              # a folder of wheels; with no index, the
 build_s = 600                           # how long building may take
 cache = ""                              # where environments are kept; empty: ~/.cache/gridfed
 kept_max = 20                           # that are kept
-sandbox = "none"                        # "bubblewrap", "image": what others' work runs in
+sandbox = "auto"                        # what others' work runs in: "bubblewrap", "user", "image";
+                                        # "auto": the first of the first two that can be had here
 sandbox_image = ""                      # the image for others' work that names none
+accept_risk = ""                        # with sandbox = "none": the words by which others' work is
+                                        # taken all the same; without them it is not
 [pool.environments.build]               # images that are built from a folder when they are not here
 "localhost/quant:1" = "/srv/images/quant"
 """
@@ -38,7 +41,13 @@ BUILDS_MAX: Final = 16
 PULLS: Final = ("never", "missing", "always")
 CGROUPS: Final = ("auto", "off", "required")
 NETWORKS: Final = ("none", "host")
-SANDBOXES: Final = ("none", "bubblewrap", "image")
+AUTO: Final = "auto"
+SANDBOXES: Final = (AUTO, "none", "user", "bubblewrap", "image")
+RISK: Final = "tasks of others can act as this site"
+TAKES_NONE: Final = (
+    'it takes no work of other sites, for sandbox is "none": choose a sandbox in '
+    f'[pool.environments], or accept the risk there: accept_risk = "{RISK}"'
+)
 RUNTIMES: Final = ("podman", "docker")
 TEXT_CHARS_MAX: Final = 500
 _PATTERN: Final = re.compile(r"[a-z0-9*][A-Za-z0-9._/:@*-]*")
@@ -75,6 +84,7 @@ class Confines:
     pids_max: int = 0
     cgroups: str = "auto"
     pin: bool = False  # each slot to cores of its own
+    user: str = "none"  # that slots run as: see gateway.worker.users
 
 
 FREE: Final = Confines()
@@ -101,6 +111,7 @@ class Rules:
     kept_max: int = 20
     sandbox: str = "none"
     sandbox_image: str = ""
+    accept_risk: str = ""
     build: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -109,14 +120,28 @@ class Rules:
         return bool(self.images) or self.sandbox == "image"
 
     @property
+    def keeps_apart(self) -> bool:
+        """Whether other sites' work is to be shut in."""
+        return self.sandbox != "none"
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether other sites' work may run: it is shut in, or the owner has accepted the risk."""
+        return self.keeps_apart or bool(self.accept_risk)
+
+    @property
     def promised(self) -> dict[str, bool]:
         """The tags of a worker where all is there that these rules ask for."""
         found = tags_of(self.images, (REQUIREMENTS, UV) if self.packages else ())
-        return found | ({f"{SANDBOX_TAG}{self.sandbox}": True} if self.sandbox != "none" else {})
+        is_known = self.takes_others and self.sandbox != AUTO
+        return found | ({f"{SANDBOX_TAG}{self.sandbox}": True} if is_known else {})
 
     def to_json(self) -> str:
         """As an agent is told them."""
-        return json.dumps(asdict(self))
+        plain = asdict(self)
+        if not self.accept_risk:
+            del plain["accept_risk"]  # which older workers do not know
+        return json.dumps(plain)
 
 
 def check_confines(confines: Confines) -> None:
@@ -127,6 +152,12 @@ def check_confines(confines: Confines) -> None:
         count("pids_max", confines.pids_max, PIDS_MIN, PIDS_MAX)
     choice("cgroups", confines.cgroups, CGROUPS)
     flag("pin", confines.pin)
+
+
+def check_user(user: Any) -> None:
+    """Refuse what is no name of a user: KnobError."""
+    if not isinstance(user, str) or re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user) is None:
+        raise KnobError('user must be "auto", "none", or the name of a user of this host')
 
 
 def gpus_tagged(tags: Any) -> int:
@@ -173,6 +204,9 @@ def read_rules(table: Any) -> Rules:
             values[key] = _builds(value)
         else:
             values[key] = _text(key, value)
+    # What is built before a sandbox is there would be others' code, outside of any.
+    is_building = values.get("packages") and not values.get("wheels_only", True)
+    values.setdefault("sandbox", "none" if is_building else AUTO)
     rules = Rules(**values)
     _check(rules)
     return rules
@@ -193,6 +227,10 @@ def _check(rules: Rules) -> None:
         _image("sandbox_image", rules.sandbox_image)
     elif rules.sandbox_image:
         raise KnobError('sandbox_image is of use with sandbox = "image" only')
+    if rules.accept_risk and rules.sandbox != "none":
+        raise KnobError('accept_risk is of use with sandbox = "none" only')
+    if rules.accept_risk not in ("", RISK):
+        raise KnobError(f'accept_risk must be the words "{RISK}": they say what is accepted')
     if rules.sandbox != "none" and rules.packages and not rules.wheels_only:
         raise KnobError(
             "wheels_only = false with a sandbox: what others bring would be built outside of it"

@@ -21,9 +21,9 @@ from typing import Final
 
 from gateway.worker.launch import FILTER_PLACE, SLOT, Launch
 from gateway.worker.seccomp import no_user_namespaces
+from gateway.worker.users import SETPRIV, become
 
 PROGRAM: Final = "bwrap"
-SETPRIV: Final = "/usr/bin/setpriv"
 NOBODY: Final = "65534"
 PROBE_S: Final = 10.0
 # What Python and its packages read of /etc: libraries, zones, certificates; no accounts, no keys.
@@ -85,16 +85,7 @@ def _namespaces(network: str) -> list[str]:
 
 
 def _becoming_nobody() -> list[str]:
-    if not _is_root():
-        return []
-    return [
-        SETPRIV,
-        f"--reuid={NOBODY}",
-        f"--regid={NOBODY}",
-        "--clear-groups",
-        "--inh-caps=-all",
-        "--",
-    ]
+    return [*become(int(NOBODY), int(NOBODY))] if _is_root() else []
 
 
 def _is_root() -> bool:

@@ -30,7 +30,8 @@ class AgentSettings:
     `interruptions` is the metadata service that says when the host will be taken away, asked every
     `interruptions_s`; with `heeds_rebalance` also that it may be (gateway.worker.interruption).
     `rules` say what slots may run in; `gpus` are those it gives out, as CUDA_VISIBLE_DEVICES has
-    them; without any that variable is not touched.
+    them; without any that variable is not touched. `tasks_dial` is where tasks dial the gateway, if
+    not where the agent does.
     """
 
     address: str
@@ -50,6 +51,7 @@ class AgentSettings:
     rules: Rules | None = None
     confines: Confines = FREE
     gpus: tuple[str, ...] = ()
+    tasks_dial: str = ""
 
     @property
     def credentials(self) -> SharedSecret:
@@ -107,6 +109,8 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--pids-max", type=int, default=0)
     parser.add_argument("--cgroups", default="auto")
     parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--slot-user", default="none")
+    parser.add_argument("--tasks-dial", default="")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -124,8 +128,9 @@ def read_arguments() -> AgentSettings:
         interruptions_s=given.interruptions_s,
         heeds_rebalance=given.heed_rebalance,
         rules=rules_from_json(given.environments) if given.environments else None,
-        confines=Confines(given.cpus, given.pids_max, given.cgroups, given.pin),
+        confines=Confines(given.cpus, given.pids_max, given.cgroups, given.pin, given.slot_user),
         gpus=_gpus(given.gpus),
+        tasks_dial=given.tasks_dial,
     )
 
 

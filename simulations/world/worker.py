@@ -109,6 +109,7 @@ class Worker(Caller):
             "pool": self.plan.pool,
             "python": PYTHON,
             "begun": True,
+            "others": True,
         }
         return Hello([], "worker", self.name, "ops", b"", "", 0, about)
 

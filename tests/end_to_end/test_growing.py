@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_support import quick
-from members_support import Member, federate
+from members_support import ACCEPTED, Member, federate
 from tests_support import InnerSite, wait_until
 
 from federation import Client
@@ -259,12 +259,12 @@ def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
         end(site)
 
 
-BURST = """
+BURST = f"""
 [[pool]]
 name = "burst"
 kind = "processes"
 price = "0.04 USD"
-[pool.processes]
+{ACCEPTED}[pool.processes]
 slots_max = 2
 [pool.scale]
 max = 2
@@ -294,13 +294,13 @@ def test_a_site_starts_slots_for_what_another_buys(tmp_path):
             each.gateway.stop()
 
 
-OWNED = """
+OWNED = f"""
 [[pool]]
 name = "local"
 kind = "local"
 slots = 1
 price = "0.01 USD"
-"""
+{ACCEPTED}"""
 
 
 @pytest.mark.thorough

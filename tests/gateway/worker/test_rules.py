@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.knobs import KnobError
-from gateway.worker.rules import Rules, read_rules, rules_from_json
+from gateway.worker.rules import RISK, Rules, read_rules, rules_from_json
 
 GOOD = {
     "images": ["localhost/quant:*"],
@@ -25,14 +25,33 @@ GOOD = {
     "sandbox_image": "localhost/base:1",
     "build": {"localhost/quant:1": "/srv/quant"},
 }
+ACCEPTED = {"sandbox": "none", "accept_risk": RISK}
 
 
 def test_all_that_can_be_said_is_read_and_reaches_the_agent():
     rules = read_rules(GOOD)
-    assert set(GOOD) == set(Rules.__slots__)
+    assert {*GOOD, *ACCEPTED} == set(Rules.__slots__)
     assert rules.images == ("localhost/quant:*",)
     assert rules_from_json(rules.to_json()) == rules
-    assert read_rules({}) == Rules()
+    assert read_rules({}) == Rules(sandbox="auto")
+    accepted = read_rules(ACCEPTED)
+    assert rules_from_json(accepted.to_json()) == accepted
+
+
+@pytest.mark.parametrize(
+    ("table", "sandbox", "takes_others"),
+    [
+        ({}, "auto", True),
+        ({"sandbox": "none"}, "none", False),
+        (ACCEPTED, "none", True),
+        ({"sandbox": "user"}, "user", True),
+        ({"sandbox": "bubblewrap"}, "bubblewrap", True),
+        ({"packages": True, "wheels_only": False}, "none", False),
+    ],
+)
+def test_others_work_is_shut_in_or_the_risk_is_accepted_in_words(table, sandbox, takes_others):
+    rules = read_rules(table)
+    assert (rules.sandbox, rules.takes_others) == (sandbox, takes_others)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +67,10 @@ def test_all_that_can_be_said_is_read_and_reaches_the_agent():
         ({"pull": "sometimes"}, "pull is 'sometimes': it must be one of never, missing, always"),
         ({"network": True}, "network is True"),
         ({"sandbox": "docker"}, "sandbox is 'docker'"),
+        ({"sandbox": "none", "accept_risk": "yes"}, f'must be the words "{RISK}"'),
+        ({"sandbox": "none", "accept_risk": True}, "accept_risk must be text"),
+        ({"accept_risk": RISK}, 'of use with sandbox = "none" only'),
+        ({"sandbox": "bubblewrap", "accept_risk": RISK}, 'of use with sandbox = "none" only'),
         ({"sandbox": "image"}, "needs a sandbox_image"),
         ({"sandbox": "image", "sandbox_image": "-v"}, "sandbox_image: "),
         ({"sandbox_image": "localhost/a"}, 'with sandbox = "image" only'),

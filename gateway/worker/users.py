@@ -1,0 +1,117 @@
+"""Which user slots run as, where the worker may choose: root alone may.
+
+A slot of another user than the worker's can neither read what is the worker's or the gateway's, nor
+signal them, nor look into their memory. What all users of the host may read it reads as well.
+"""
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+# The account that "auto" takes, if the host has it; else the one that every host has.
+ACCOUNT: Final = "gridfed-slots"
+NOBODY: Final = "nobody"
+SETPRIV: Final = "/usr/bin/setpriv"
+HOME: Final = "/tmp"  # noqa: S108 - where an account's own can't be used
+PROBE_S: Final = 20.0
+# Of the worker's user, and of no use to another.
+_OWN: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")
+
+
+class UserUnavailable(Exception):
+    """Slots can't run as that user; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUser:
+    """A user of this host that slots run as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """The command in front of a slot's own: it becomes that user, and never more."""
+        return become(self.uid, self.gid, "--no-new-privs")
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """A worker's variables as that user should have them."""
+        kept = {name: value for name, value in environment.items() if name not in _OWN}
+        return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+
+def become(uid: int, gid: int, *more: str) -> tuple[str, ...]:
+    """What runs the command behind it as a user, without any other group or right."""
+    who = (f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--inh-caps=-all")
+    return (SETPRIV, *who, *more, "--")
+
+
+def find_user(wanted: str) -> SlotUser | None:
+    """The user that slots are to run as: a name, AUTO or NONE; None for the worker's own.
+
+    Raises:
+        UserUnavailable: slots can't run as that user here.
+    """
+    if wanted == NONE:
+        return None
+    if os.geteuid() != 0:
+        raise UserUnavailable("only root may run slots as another user")
+    if not Path(SETPRIV).exists():
+        raise UserUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
+    user = _account(wanted)
+    if user.uid == 0:
+        raise UserUnavailable(f"user {user.name} is root, from whom nothing can be kept")
+    _probe(user)
+    return user
+
+
+def _account(wanted: str) -> SlotUser:
+    for name in (ACCOUNT, NOBODY) if wanted == AUTO else (wanted,):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        home = found.pw_dir if _is_owners(found.pw_dir, found.pw_uid) else HOME
+        return SlotUser(name, found.pw_uid, found.pw_gid, home)
+    raise UserUnavailable(f"there is no user {wanted if wanted != AUTO else NOBODY} on this host")
+
+
+def _is_owners(folder: str, uid: int) -> bool:
+    try:
+        return Path(folder).stat().st_uid == uid
+    except OSError:
+        return False
+
+
+def _probe(user: SlotUser) -> None:
+    """Make sure that such a slot could start: it must read the worker's Python and our code."""
+    # Where the libraries of a Python can't be read another's may be found: that is none of ours.
+    code = "import sys, gateway.worker.slot; print(sys.version, sys.base_prefix, sys.prefix)"
+    ours = " ".join((sys.version, sys.base_prefix, sys.prefix))
+    command = [*user.shell, sys.executable, "-c", code]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            timeout=PROBE_S,
+            stdin=subprocess.DEVNULL,
+            env=user.variables(os.environ),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserUnavailable(f"slots don't start as user {user.name}: {error}") from None
+    if done.returncode or done.stdout.decode(errors="replace").strip() != ours:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()[-200:]
+        raise UserUnavailable(
+            f"user {user.name} can't run {sys.executable} as we do ({said}): install "
+            "gridfed where all users may read it, as in /opt"
+        )
