@@ -179,7 +179,7 @@ def test_a_pool_that_shuts_nothing_in_takes_no_work_of_others(sites):
     with london.client() as client:
         assert client.submit(pow, 2, 3).result() == 8  # its own it runs
     with paris.client() as client:
-        job = client.options(sites=["london"]).submit_job(pow, [2], [3])
+        job = client.options(sites=["london"]).submit_job(abs, [-2])
         wait_until(lambda: "nothing that can run it" in str(client.explain(job)), "declined")
         job.cancel(stop=True)
     said = run("trust", "paris", "--may-send", "all", *london.where)
