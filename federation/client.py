@@ -689,9 +689,14 @@ class Client(concurrent.futures.Executor):
             gateway = self._shared.homes.get(job_id, here)
         return JobHandle(self._reach, job_id, gateway, self._where.trusted_sites)
 
-    def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
-        """The latest jobs, one map each: id, name, user, state, counts, slot time and cost."""
-        found: list[dict[str, Any]] = self.ask("jobs", limit=limit)
+    def jobs(self, limit: int = 50, *, all_users: bool = False) -> list[dict[str, Any]]:
+        """This user's latest jobs, one map each: id, name, user, state, counts, slot time and cost.
+
+        Those of all users at the gateway's own socket, by a token with the scope `audit`, and, by
+        the shared secret, with `all_users`; GridError where that is not allowed.
+        """
+        details = {"all_users": True} if all_users else {}
+        found: list[dict[str, Any]] = self.ask("jobs", limit=limit, **details)
         return found
 
     def explain(

@@ -103,7 +103,7 @@ def test_each_sees_their_own_and_the_operator_all(users):
     both = {"ann", "bob"}
 
     assert names(ann.jobs()) == {"ann"}
-    assert names(ann.ask("jobs", all_users=True)) == both
+    assert names(ann.jobs(all_users=True)) == both
     assert names(reader.jobs()) == set()
     assert names(auditor.jobs()) == names(operator.jobs()) == both
     assert names(narrow.jobs()) == set()

@@ -1,8 +1,16 @@
 """Which half-open connections give way to newcomers: of which host, and which of its."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
+from federation.memory import MemoryPort
+from federation.transport import Origin
+from gateway import entrance, pace
+from gateway.entrance import Entrance
 from gateway.half_open import SILENT_S, HalfOpen, source_of
+from gateway.pace import HostPaces
 
 EVIL, HONEST = "203.0.113.9", "198.51.100.7"
 
@@ -76,3 +84,43 @@ def test_who_is_late_is_known():
 )
 def test_what_counts_as_one_host(one, other, is_same):
     assert (source_of(one) == source_of(other)) is is_same
+
+
+def test_a_host_that_is_too_fast_holds_up_no_other():
+    paces = HostPaces(1.0)
+    taken = [paces.take(EVIL, 0.0) for _ in range(4)]
+    assert taken == [True, True, False, False]
+    assert paces.take(HONEST, 0.0)
+    assert paces.take(EVIL, 2.0)
+    assert all(HostPaces(0.0).take(EVIL, 0.0) for _ in range(99))
+
+
+def test_no_more_hosts_are_remembered_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(pace, "SOURCES_MAX", 8)
+    paces = HostPaces(1.0)
+    for at in range(100):
+        assert paces.take(f"192.0.2.{at}", 0.001 * at)
+        assert len(paces._paces) <= 8
+
+
+def test_visitors_who_say_nothing_keep_no_invited_site_out(monkeypatch):
+    port = MemoryPort()
+    monkeypatch.setattr(entrance, "NngPort", lambda *_: port)
+    registry = SimpleNamespace(
+        active=SimpleNamespace(leaf=b""), folder=Path(), book=None, invitations=None
+    )
+    door = Entrance(
+        "tls+tcp://0.0.0.0:7463",
+        registry,
+        strangers_max=4,
+        host_strangers_max=2,
+        handshakes_per_s=0.0,
+        changed=lambda: None,
+        say=lambda _: None,
+    )
+    evil = [port.dial(Origin(EVIL, at)) for at in range(1, 9)]
+    invited = port.dial(Origin(HONEST, 1))
+    door._look(0.0)
+    assert [link.is_up for link in evil] == [False] * 6 + [True] * 2
+    assert invited.is_up
+    port.close()

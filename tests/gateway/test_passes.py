@@ -1,6 +1,7 @@
 """Tokens at the door: who comes in by one, as whom, what for, and until when."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from sites_support import FEDERATION, NOW_S, Circle, key
@@ -14,6 +15,7 @@ from federation.tokens import UserToken, write_token
 from federation.transport import Origin
 from gateway.lobby import CameIn, HouseRules, Lobby
 from gateway.passes import InTheClear, Passes, TokenCredentials
+from gateway.reception import Reception
 from gateway.rights import Denied
 
 
@@ -207,6 +209,16 @@ def test_a_token_in_the_clear_is_refused_and_named(door):
     assert door.exposed == [("00112233aabbccdd", "203.0.113.9")]
     door.call(token(), origin=BY_TLS)
     assert len(door.exposed) == 1
+
+
+def test_a_token_that_came_in_the_clear_is_named_in_the_log_once(door):
+    said = []
+    gateway = SimpleNamespace(_exposed=set(), _say=said.append)
+    for _ in range(3):
+        Reception._note_exposed(gateway, door.passes.read(token()).token, "203.0.113.9")
+    (line,) = said
+    assert "token 00112233aabbccdd of ada came over plain tcp:// from 203.0.113.9" in line
+    assert line.endswith("gridfed token --revoke 00112233aabbccdd")
 
 
 @pytest.mark.parametrize("text", ["gft1_abc", "", 5, ["gft1"]])
