@@ -558,7 +558,13 @@ def test_a_result_that_exits_when_it_is_opened_fails_alone(client):
     assert good.result() == 9
 
 
-def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch):
+def square_after(go, x):
+    await_file(go)
+    return x * x
+
+
+def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch, tmp_path):
+    go = tmp_path / "go"
     with shared_site.client() as client:
         hear, left = Engine._hear_results, [3]
 
@@ -570,8 +576,10 @@ def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch):
             if not left[0] % 2:
                 hear(engine, message)
 
+        futures = [client.submit(square_after, go, at) for at in range(2000)]
+        # Only now: a call of submit hears results as well, and an interrupt there ends the test.
         monkeypatch.setattr(Engine, "_hear_results", interrupted)
-        futures = [client.submit(square, at) for at in range(2000)]
+        go.touch()
         for at, future in enumerate(futures):
             while True:
                 try:
