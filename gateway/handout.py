@@ -110,7 +110,7 @@ class Handout:
         is_round_over = not self._agenda and self._begun_at == self.changes
         self.is_settled = is_round_over or not self.ready
         if not self._agenda and self.crew.spare:
-            starving = [*islice(self.crew.dry(), RECALLS_MAX)]
+            starving = [*islice(filter(dispatch.has_room, self.crew.dry()), RECALLS_MAX)]
             donors = dispatch.donors(self.crew.spare.values(), now_s) if starving else []
             for worker in starving if donors else ():
                 self._recall_for(worker, donors, now_s)

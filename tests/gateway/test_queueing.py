@@ -121,7 +121,7 @@ def choice_of_all(handout, worker, now_s):
     best, waiting = None, []
     for job in jobs:
         rank = rank_of(handout, job)
-        task_s = handout.durations.of(job.spec.function)
+        task_s = handout.durations.pace(job.spec.function)
         tasks = dispatch.room(job, worker, task_s)
         if tasks <= 0:
             if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
