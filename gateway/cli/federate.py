@@ -330,9 +330,9 @@ def _warn_of_pools(config_dir: str | None) -> None:
         if rules is None or pool.kind == "remote":
             continue
         if not rules.takes_others:
-            click.echo(f"warning: pool {pool.name}: {TAKES_NONE}", err=True)
+            show.say(f"warning: pool {pool.name}: {TAKES_NONE}", err=True)
         elif rules.accept_risk:
-            click.echo(f"warning: pool {pool.name}: {rules.accept_risk}", err=True)
+            show.say(f"warning: pool {pool.name}: {rules.accept_risk}", err=True)
 
 
 def _rule_text(rule: dict[str, Any]) -> str:

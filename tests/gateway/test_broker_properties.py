@@ -15,6 +15,7 @@ from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records
+from gateway.losses import SHUN_S
 from policies.fairness import Node
 from policies.parties import Kind, read_party
 from policies.placement import Offer
@@ -23,6 +24,7 @@ from policies.tariffs import Tariff
 
 DETACHED = "j3"
 ORPHANED_S = 100.0
+WAITS_MAX = 20
 
 
 class Site(RuleBasedStateMachine):
@@ -258,6 +260,7 @@ class Site(RuleBasedStateMachine):
         if not self.submitted:
             return
         self.join(3, True)
+        waits = 0  # for back-offs of lost workers, and of tasks that were lost with them
         for _ in range(20_000):
             while self.recalls:
                 worker, recall = self.recalls.pop()
@@ -265,7 +268,12 @@ class Site(RuleBasedStateMachine):
                     self.do(events.HandedBack(worker, recall.assignment, ()))
             busy = [worker for worker in self.held if self.held[worker]]
             if not busy:
-                break
+                if waits == WAITS_MAX:
+                    break
+                waits += 1
+                self.now_s += SHUN_S
+                self.do(events.Ticked())
+                continue
             number, (_, left) = next(iter(self.held[busy[0]].items()))
             first, stop = next(iter(left))
             left.remove(first, stop)

@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from federation import messages
 from gateway import events
 from gateway.accounts import Limits
@@ -132,6 +134,7 @@ def longest_turns(jobs):
     return found
 
 
+@pytest.mark.thorough  # minutes long: it counts every call
 def test_the_longest_turn_is_bounded_whatever_waits():
     found = longest_turns(JOBS)
     assert max(found.values()) < CALLS_MAX, found
