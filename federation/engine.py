@@ -822,6 +822,8 @@ class Engine:
             return
 
         def to_weak(future: Any) -> Any:
+            if isinstance(future, weakref.ref):
+                return future  # its waiting was interrupted before
             return weakref.ref(future, lambda _: self.abandon(stream, (task, task + 1), stop=True))
 
         with self._lock:

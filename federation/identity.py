@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from federation import strict
 from federation.errors import ProtocolError
+from federation.users import SITE_PATTERN
 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
@@ -33,7 +34,6 @@ NONCE_BYTES: Final = 16
 # How far ahead of ours the clock of another site may be, in seconds.
 CLOCK_AHEAD_MAX_S: Final = 30.0
 
-SITE_PATTERN: Final = "[a-z0-9-]{3,40}"
 FEDERATION_PATTERN: Final = "[a-z0-9-]{3,64}"
 site_id = strict.matching(SITE_PATTERN)
 federation_id = strict.matching(FEDERATION_PATTERN)

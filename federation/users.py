@@ -7,8 +7,8 @@ user of ours can't be called so, or they would be taken for somebody else.
 import re
 from typing import Final
 
-from federation.identity import SITE_PATTERN
-
+# Of the name of a site. It is here, as a client knows users and needs no cryptography.
+SITE_PATTERN: Final = "[a-z0-9-]{3,40}"
 USER_CHARS_MAX: Final = 200
 _PARTY: Final = re.compile(r"(user|group|project|site):", re.ASCII)
 _OF_A_SITE: Final = re.compile(rf"@(?:{SITE_PATTERN})\Z", re.ASCII)

@@ -15,8 +15,9 @@ from typing import Final
 import click
 
 from federation.address import default_address
-from federation.identity import FEDERATION_PATTERN, SITE_PATTERN
+from federation.identity import FEDERATION_PATTERN
 from federation.statements import CONTACT_CHARS_MAX, sign
+from federation.users import SITE_PATTERN
 from federation.words import clean
 from gateway import trust_file
 from gateway.cli import show

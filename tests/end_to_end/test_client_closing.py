@@ -126,7 +126,8 @@ def test_futures_that_shutdown_cancels_are_counted(start, tmp_path):
 
 
 def test_a_ctrl_c_while_the_exit_waits_drops_the_rest_and_counts_it(start, tmp_path):
-    process = start("for path in paths: client.submit(begin, path)")
+    process = start("for path in paths: client.submit(begin, path)\nprint('submitted', flush=True)")
+    assert process.stdout.readline() == "submitted\n"
     wait_until(lambda: files(tmp_path), "a task that runs")
     begun_s = time.monotonic()
     process.send_signal(signal.SIGINT)

@@ -74,7 +74,7 @@ class Near:
         return site in self.fars and site not in self.forbidden
 
     def hello(self):
-        return Hello([], "client", "near", "", b"", "", 0, {})
+        return Hello([], "client", "near", "near", b"", "", 0, {})
 
     def credentials(self, site):
         return SharedSecret("")
