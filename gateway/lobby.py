@@ -376,7 +376,7 @@ class Lobby:
             hearing, beat_s = guest.hearing, rules.heartbeat_s
             silent_s = hearing.silent_s(now_s, beat_s)
             # The holder of a lease counts shorter: its work is done elsewhere from now on.
-            if guest.pipe is None and now_s > grantor_until_s(now_s - silent_s, rules.grace_s):
+            if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
             elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
