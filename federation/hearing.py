@@ -16,7 +16,8 @@ from typing import Final
 SILENT_BEATS: Final = 4  # heartbeats without a word, of an end that is on time
 USUAL_PAUSES: Final = 2.0  # and pauses, of an end that is late
 FADE: Final = 0.9  # of the longest pause, with each frame
-ABSENT_BEATS: Final = 2  # this end was not run for so long if it did not look
+ABSENT_BEATS: Final = 2  # this end was not run if it did not look for so long, …
+ABSENT_MIN_S: Final = 2.0  # … nor for so long: a client may look every half second only
 
 
 class Hearing:
@@ -39,8 +40,8 @@ class Hearing:
         self.heard_s = now_s
 
     def silent_s(self, now_s: float, beat_s: float) -> float:
-        """For how long nothing came though this end was listening; call it once a beat or more."""
-        if now_s - self._looked_s > ABSENT_BEATS * beat_s:
+        """For how long nothing came though this end was listening; call it every second or more."""
+        if now_s - self._looked_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
             self._listening_s = now_s
         self._looked_s = now_s
         return now_s - max(self.heard_s, self._listening_s)

@@ -66,3 +66,8 @@ def test_a_new_pipe_starts_anew():
     hearing.restarted(1000.0)
     hearing.heard(1000.1)
     assert silence(hearing, 1000.1) == pytest.approx(SILENT_BEATS * BEAT_S, abs=2 * LOOK_S)
+
+
+def test_an_end_that_looks_every_half_second_notices_a_short_silence():
+    hearing = Hearing(0.0)
+    assert [hearing.is_silent(at * 0.5, 0.1, 1.0) for at in range(1, 5)] == [True] * 4
