@@ -65,3 +65,14 @@ def test_what_is_written_in_the_same_turn_goes_to_the_disk_with_it(outbox, disk)
     outbox.perform([Write(POSTED), Harden(), SAY_BILL])
     [(written, durable, _)] = disk.calls
     assert (written, durable) == ([POSTED], True)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_what_has_no_record_of_its_own_does_not_overtake_earlier_records(outbox, disk, batches):
+    for _ in range(batches):
+        outbox.perform([Write(POSTED)])
+    outbox.perform([SAY_BILL])
+    for _, _, done in disk.calls:
+        assert not disk.said
+        done()
+    assert disk.said == [("london", Side.BUYER, BILL)]

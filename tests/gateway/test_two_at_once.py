@@ -1,0 +1,174 @@
+"""Decisions where two things happen at once, and the refusals of a seller. Pure objects."""
+
+from dataclasses import replace
+
+import pytest
+from broker_support import CLIENT, WORKER, World, orders, spec, written
+from town import CHEAP, RULES, UTC_S, dear_and_cheap
+
+from federation import deals
+from federation.contracts import Phase
+from federation.messages import Recall
+from federation.reasons import Reason
+from gateway import events
+from gateway.effects import Order, Side, Write
+from gateway.ledger import records
+from gateway.sale import Sale
+from policies.asks import Wishes
+from policies.tariffs import Tariff
+
+ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
+
+
+@pytest.fixture
+def town():
+    return dear_and_cheap()
+
+
+@pytest.fixture
+def london(town):
+    return town.sites["london"]
+
+
+@pytest.fixture
+def paris(town):
+    return town.sites["paris"]
+
+
+def effects_of(site):
+    """A list that every effect of a site is added to from now on."""
+    found, perform = [], site._perform
+
+    def watched(effects):
+        found.extend(effects)
+        perform(effects)
+
+    site._perform = watched
+    return found
+
+
+def ends(site, side):
+    return [
+        each.state
+        for each in site.books
+        if isinstance(each, records.ContractEnded) and each.side == side
+    ]
+
+
+@pytest.mark.parametrize("phase", [Phase.QUOTED, Phase.HELD])
+def test_a_contract_ends_beside_an_older_offer_that_stays_open(town, london, paris, phase):
+    price = Tariff(CHEAP, "USD", "test")
+    offer = Sale("lyon-1-1", "lyon", None, "local", price, 1, phase, until_s=1e9)
+    paris.exchange.sales.sales["lyon", "lyon-1-1"] = offer
+    london.submit(4, wishes=ABROAD)
+    town.run(lambda: not london.broker.jobs)
+    town.pass_time(2 * RULES.lease_s)
+    assert list(paris.exchange.sales.sales) == [("lyon", "lyon-1-1")]
+    assert ends(paris, "sell") == ["settled"]
+
+
+def test_a_buyers_verdict_is_on_its_disk_before_the_seller_hears_it(town, london):
+    effects = effects_of(london)
+    london.submit(4, wishes=ABROAD)
+    town.run(lambda: not london.broker.jobs)
+    town.pass_time(2 * RULES.lease_s)
+    verdicts = [
+        each
+        for each in effects
+        if isinstance(each, Write) and isinstance(each.record, records.PostingSettled)
+    ]
+    assert verdicts
+    assert all(each.durable for each in verdicts)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_tasks_abroad_are_stopped_there_only_when_the_client_says_so(town, london, paris, stop):
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    assert any(paris.at_work.values())
+    effects = effects_of(paris)
+    london.do(events.CancelAsked(CLIENT, 77, "j", (), stop))
+    town.deliver()
+    reclaims = [each for _, _, each in town.said if isinstance(each, deals.Reclaim)]
+    recalls = [
+        each.message
+        for each in effects
+        if isinstance(each, Order) and isinstance(each.message, Recall)
+    ]
+    assert {each.kill for each in reclaims} == {stop}
+    assert {each.kill for each in recalls} == {stop}
+
+
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.LAPSED])
+def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, phase):
+    london.submit(1, wishes=ABROAD)
+    town.deliver()
+    paris.work()
+    town.deliver(lambda: any(london.postings("buy").values()))
+    town.mail.clear()
+    [purchase] = london.exchange.purchases.purchases.values()
+    assert purchase.tab.pending
+    if phase is Phase.LAPSED:
+        purchase.phase = phase
+    closed = deals.Closed(purchase.contract)
+    london.exchange.hear("paris", Side.SELLER, closed, town.now_s, UTC_S + town.now_s)
+    london.do()
+    assert [state for _, _, state in london.postings("buy").values()] == ["void"]
+    assert ends(london, "buy") == ["lapsed" if phase is Phase.LAPSED else "settled"]
+    assert not london.exchange.purchases.purchases
+
+
+def test_a_seller_has_no_more_contracts_with_one_buyer_than_its_limit(town, london, paris):
+    sales = paris.exchange.sales
+    sales._rules = replace(sales._rules, contracts_max=1)
+    london.submit(2, "j1", wishes=ABROAD)
+    town.deliver()
+    london.submit(2, "j2", wishes=ABROAD)
+    town.pass_time(1.0)
+    assert len(sales.sales) == 1
+    codes = [each.code for _, _, each in town.said if isinstance(each, deals.Decline)]
+    assert codes
+    assert set(codes) == {Reason.BUSY}
+
+
+def test_contracts_of_other_buyers_do_not_count_against_the_limit(town, london, paris):
+    sales = paris.exchange.sales
+    sales._rules = replace(sales._rules, contracts_max=1)
+    price = Tariff(CHEAP, "USD", "test")
+    for buyer in ("lyon", "oslo"):
+        sales.sales[buyer, f"{buyer}-1-1"] = Sale(
+            f"{buyer}-1-1", buyer, None, "local", price, 1, Phase.QUOTED, until_s=1e9
+        )
+    london.submit(2, wishes=ABROAD)
+    town.run(lambda: not london.broker.jobs)
+
+
+def test_a_failed_task_counts_against_its_users_limit_no_more():
+    world = World()
+    [order] = orders(world.submit(2))
+    world.report(order, failures=[[0, "error", "no", b""]])
+    assert world.broker.clients[CLIENT].tasks == 1
+    assert world.broker.clients[CLIENT].account.tasks == 1
+
+
+def test_a_job_may_give_a_pool_only_so_many_tasks_over_all_its_bundles():
+    world = World(slots=0)
+    world.submit(10)
+    world.do(events.PlacesChosen("j", {"local": 3.0}))
+    given = orders(world.join(WORKER))
+    count = 0
+    while given:
+        [order] = given
+        count += len(order.arguments)
+        given = orders(world.report(order, wall_ns=5_000_000_000))
+    assert count == 3
+
+
+def test_the_end_of_a_recovered_job_counts_what_ended_before_the_restart():
+    world = World(slots=0)
+    opened = spec(detached=True)
+    world.do(events.JobRecovered("j", opened, 6, ((0, 5),), 1, 2, (), {}, 0, 0))
+    world.do(events.TasksArrived(0, "j", 5, [b"5"]))
+    [order] = orders(world.join(WORKER))
+    [end] = written(world.report(order), records.JobEnded)
+    assert (end.done, end.failed, end.cancelled) == (3, 1, 2)
