@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from broker_support import CLIENT, WORKER, World, orders, spec, written
-from town import CHEAP, RULES, UTC_S, dear_and_cheap
+from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap
 
 from federation import deals
 from federation.contracts import Phase
@@ -15,6 +15,8 @@ from gateway.effects import Order, Side, Write
 from gateway.ledger import records
 from gateway.sale import Sale
 from policies.asks import Wishes
+from policies.budgets import Budget
+from policies.parties import read_party
 from policies.tariffs import Tariff
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -172,3 +174,23 @@ def test_the_end_of_a_recovered_job_counts_what_ended_before_the_restart():
     [order] = orders(world.join(WORKER))
     [end] = written(world.report(order), records.JobEnded)
     assert (end.done, end.failed, end.cancelled) == (3, 1, 2)
+
+
+def test_tasks_that_are_resumed_after_a_restart_hold_money_until_they_are_reported():
+    town = Town()
+    money = Budget("b", read_party("project:risk"), "USD", 10**12, span=None)
+    london = town.build("london", CHEAP, 0, [money])
+    detached = spec(detached=True, timeout_s=1.0)
+    london.recover(
+        2,
+        events.JobRecovered("j", detached, 4, (), 0, 0, (), {}, 0, 0),
+        events.TasksArrived(0, "j", 0, [b""] * 4),
+    )
+    held = london.broker.purses.own["b"]
+    assert held.held_nanos == 0
+    broker = london.broker
+    broker.handle(events.WorkerJoined(WORKER, "w", "local", 4, {}, "3.11", job="j"), town.now_s)
+    broker.handle(events.Resumed(WORKER, 7, ((0, 4),)), town.now_s)
+    assert held.held_nanos > 0
+    broker.handle(events.Reported(WORKER, 7, 0, [b"r"] * 4), town.now_s)
+    assert held.held_nanos == 0
