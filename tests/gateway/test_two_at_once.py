@@ -69,7 +69,7 @@ def test_a_contract_ends_beside_an_older_offer_that_stays_open(town, london, par
     assert ends(paris, "sell") == ["settled"]
 
 
-def test_a_buyers_verdict_is_on_its_disk_before_the_seller_hears_it(town, london):
+def test_a_buyers_verdict_is_written_as_durable(town, london):
     effects = effects_of(london)
     london.submit(4, wishes=ABROAD)
     town.run(lambda: not london.broker.jobs)
