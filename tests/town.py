@@ -10,7 +10,7 @@ from hashlib import sha256
 from math import inf
 from typing import Any
 
-from broker_support import after_its_time
+from broker_support import after_its_time, spec
 
 from federation import deals
 from federation.errors import ProtocolError
@@ -36,7 +36,6 @@ from gateway.effects import (
     Write,
 )
 from gateway.errands import Allowance, Errand, NotGranted
-from gateway.events import JobSpec
 from gateway.exchange import Exchange
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
@@ -49,25 +48,6 @@ from policies.tariffs import Tariff
 RULES = DealRules(lease_s=8.0, grace_s=2.0, plan_s=0.25)
 UTC_S = 1_000_000.0
 CHEAP, DEAR = 10**7, 10**9  # nano-units of a slot-hour
-
-
-def spec(**changes: Any) -> JobSpec:
-    terms: dict[str, Any] = {
-        "name": "f",
-        "function": b"f" * 32,
-        "detached": False,
-        "user": "ann",
-        "project": "risk",
-        "priority": 0.0,
-        "tags": {},
-        "timeout_s": None,
-        "retries": 0,
-        "max_cost_nanos": None,
-        "currency": None,
-        "python": "3.11",
-        "prints": False,
-    }
-    return JobSpec(**(terms | changes))
 
 
 class Everybody:
