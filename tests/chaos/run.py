@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from members_support import HERE
 from namespaces_support import Network, Refused
 from postgres import Postgres
+from tests_support import unpack
 
 from . import collecting, kills, operations, outages, processes, restoring
 from .clients import Clients
@@ -280,7 +282,8 @@ def _old_source(settings: Settings, folder: Path, say: Say) -> str:
     if done.returncode:
         say(f"no source of {settings.old_version}: {done.stderr.strip()}")
         return ""
-    shutil.unpack_archive(archive, old, filter="data")
+    with tarfile.open(archive) as tar:
+        unpack(tar, old)
     archive.unlink()
     return str(old)
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_support import unpack
 
 from gateway.cli.main import cli
 from gateway.config import load
@@ -139,7 +140,7 @@ def test_the_package_is_the_same_whenever_it_is_built():
 @pytest.mark.slow
 def test_what_is_in_the_package_needs_nothing_else(tmp_path):
     with tarfile.open(fileobj=BytesIO(build_package())) as tar:
-        tar.extractall(tmp_path, filter="data")
+        unpack(tar, tmp_path)
     script = (
         "import sys, gateway.grids.symphony.invoker, gateway.worker.slot, federation\n"
         "assert federation.deadline() is None\n"

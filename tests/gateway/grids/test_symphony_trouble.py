@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 from symphony_support import WAYS, StandIn
+from tests_support import unpack
 
 from gateway.grids import engine_checks
 from gateway.grids.contract import Blame, GridFault
@@ -484,7 +485,7 @@ async def test_the_package_runs_calls_on_a_host_that_has_nothing_else_of_ours(tm
     """As Symphony does: unpacked somewhere, started by its script."""
     (tmp_path / "package").mkdir()
     with tarfile.open(fileobj=BytesIO(build_package())) as tar:
-        tar.extractall(tmp_path / "package", filter="data")
+        unpack(tar, tmp_path / "package")
     made = StandIn(tmp_path, 1, service=tmp_path / "package" / "service.py", library="")
     try:
         stage = stage_of(made.engine("soamapi"))
