@@ -21,7 +21,8 @@ class Limits:
     `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
     one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
     memory until they have run: over it no such job begins, and no more of one is acknowledged.
-    `losses_max` is how many workers may be lost under a task that had begun there.
+    `losses_max` is how many workers may be lost under a task that had begun there. Jobs are taken
+    while the store takes nothing, for `store_wait_s`: they go on when it works again.
     """
 
     tasks_max: int = 200_000
@@ -30,6 +31,7 @@ class Limits:
     jobs_max: int = 50_000
     kept_bytes_max: int = 1 << 30
     losses_max: int = 5
+    store_wait_s: float = 30.0
 
 
 @dataclass(slots=True)

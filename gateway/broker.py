@@ -87,6 +87,7 @@ class Broker:
         self.draining = False
         self.elsewhere = Elsewhere()  # whoever knows other sites answers there
         self.trouble = ""  # why the store takes nothing now; empty when all is well
+        self._trouble_since_s = 0.0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
@@ -462,9 +463,20 @@ class Broker:
             return False
         return event.again or self.admission.awaits_workers(spec)
 
+    def note_trouble(self, trouble: str, now_s: float) -> None:
+        """The store takes nothing, for this reason; or, with none, it works again."""
+        if not self.trouble:
+            self._trouble_since_s = now_s
+        self.trouble = trouble
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Whether the store has taken nothing for so long that jobs are refused."""
+        stuck_s = now_s - self._trouble_since_s
+        return bool(self.trouble) and stuck_s >= self.limits.store_wait_s
+
     def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
-        if self.trouble:
+        if self.is_stuck(self._now_s):
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"

@@ -23,6 +23,7 @@ client_function_bytes = 536870912       # functions of one client's that its job
 detached_bytes = 1073741824             # arguments of all detached jobs that have not run
 function_wait_s = 60.0                  # a job is rejected if its function is not here by then
 task_losses = 5                         # workers lost under a task until it is given up
+store_wait_s = 30.0                     # jobs are taken so long while nothing can be recorded
 sessions = 4096
 connections = 512                       # that have not come in yet; each has 10 s to do it
 questions = 256                         # of one client that are not answered yet
@@ -235,6 +236,7 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
     "function_wait_s": ("function_wait_s", 1, 86400),
     "task_losses": ("losses_max", 1, 1000),
+    "store_wait_s": ("store_wait_s", 0, 86400),
     "sessions": ("guests_max", 1, 10**6),
     "connections": ("strangers_max", 1, 10**6),
     "host_connections": ("host_strangers_max", 1, 10**6),

@@ -61,6 +61,7 @@ class HouseRules:
     function_bytes_max: int = 512 << 20
     kept_bytes_max: int = 1 << 30
     losses_max: int = 5
+    store_wait_s: float = 30.0
     guests_max: int = 4096
     questions_max: int = 256  # of one guest that are not answered yet
     strangers_max: int = 512  # pipes that have not come in yet, …

@@ -773,6 +773,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
             rules.jobs_max,
             rules.kept_bytes_max,
             rules.losses_max,
+            rules.store_wait_s,
         ),
         boot,
         purses,

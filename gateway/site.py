@@ -80,6 +80,7 @@ FORGET_JOBS: Final = 100  # in one transaction
 ROLL_UP_S: Final = 3_600.0  # what has become old is looked for so often
 ROLL_UP_PAUSE_S: Final = 0.1
 SOCKET: Final = "gateway.sock"  # in the folder for local pools
+STORE_AGAIN_S: Final = 0.5  # a store that can't be read is asked again after so long
 DOOR_LOOK_S: Final = 1.0
 DOOR_LINE_S: Final = 60.0  # strangers can't make the log longer than by a line in so long
 
@@ -368,7 +369,7 @@ class Site:
 
     def _on_trouble(self, reason: str | None) -> None:
         def note() -> None:
-            self.broker.trouble = reason or ""
+            self.broker.note_trouble(reason or "", self.surroundings.utc_s())
             self._say(f"store: {reason}" if reason else "store: works again")
 
         self._from_thread(note)
@@ -404,15 +405,39 @@ class Site:
         async def look_up() -> None:
             found: T | str
             try:
-                if not self.broker.trouble:
-                    await self.record()  # what is on its way there counts too
-                async with self._looking_up:
-                    found = await self.surroundings.read(find)
+                found = await self._look_up(find)
             except (StoreError, SQLAlchemyError) as error:
                 found = self.tell_store_trouble(error)
             then(found)
 
         self._nursery.start_soon(look_up)
+
+    async def _look_up(self, find: Callable[[], T]) -> T:
+        """Read from the store, and wait for one that takes nothing as long as jobs are taken.
+
+        Raises StoreError or SQLAlchemyError when that is over.
+        """
+        until_s = self.surroundings.now_s() + self.broker.limits.store_wait_s
+        while True:
+            await self._catch_up_store()  # what is on its way there counts too
+            try:
+                async with self._looking_up:
+                    found: T = await self.surroundings.read(find)
+                    return found
+            except (StoreError, SQLAlchemyError):
+                if self.surroundings.now_s() >= until_s:
+                    raise
+            await trio.sleep(STORE_AGAIN_S)
+
+    async def _catch_up_store(self) -> None:
+        """Return when all is in the store that was written before."""
+        done = trio.Event()
+        self.store.write((), False, lambda: self._from_thread(done.set))
+        while not done.is_set():
+            if self.broker.is_stuck(self.surroundings.utc_s()):
+                raise StoreError(self.broker.trouble)
+            with trio.move_on_after(STORE_AGAIN_S):
+                await done.wait()
 
     def _note_unfinished(self) -> None:
         self._unfinished.set()

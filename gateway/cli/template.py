@@ -56,6 +56,7 @@ contact = {contact}             # on our card, for people
 # detached_bytes = 1073741824   # arguments of all detached jobs that have not run
 # function_wait_s = 60.0        # how long a job may wait for the function that it names
 # task_losses = 5               # workers that may be lost under a task that runs there
+# store_wait_s = 30.0           # how long jobs are taken while nothing can be recorded
 # message_bytes = 67108864      # the largest argument or result
 # sessions = 4096               # clients and workers at a time
 # connections = 512             # that have not come in yet

@@ -14,6 +14,7 @@ from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Hello
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
+from gateway.lobby import HouseRules
 
 pytestmark = pytest.mark.real
 
@@ -45,13 +46,27 @@ def test_a_full_disk_holds_results_back_and_loses_none(make_inner):
         while not client.ask("status")["trouble"]:
             futures += [client.submit(square, x) for x in range(200)]
         assert "full" in client.ask("status")["trouble"]
+        another = client.options(name="another").submit(square, 1)
+        limit_disk(inner, 1 << 30)
+        assert another.result(timeout=300) == 1
+        values = [future.result(timeout=300) for future in futures]
+        assert values == [x * x for x in range(200)] * (len(futures) // 200)
+        wait_until(lambda: not client.ask("status")["trouble"], "the end of the trouble")
+        assert client.options(name="later").submit(square, 3).result(timeout=300) == 9
+
+
+def test_a_disk_that_stays_full_refuses_jobs(make_inner):
+    inner = make_inner(1, rules=HouseRules(store_wait_s=0.0))
+    with Client(inner.address) as client:
+        limit_disk(inner, 1)
+        futures = []
+        while not client.ask("status")["trouble"]:
+            futures += [client.submit(square, x) for x in range(200)]
         with pytest.raises(JobRefused, match="full"):
             client.options(name="another").submit(square, 1).result(timeout=300)
         limit_disk(inner, 1 << 30)
         values = [future.result(timeout=300) for future in futures]
         assert values == [x * x for x in range(200)] * (len(futures) // 200)
-        wait_until(lambda: not client.ask("status")["trouble"], "the end of the trouble")
-        assert client.options(name="later").submit(square, 3).result(timeout=300) == 9
 
 
 def test_a_client_that_does_not_read_holds_up_only_itself(make_site):

@@ -7,6 +7,7 @@ from broker_support import CLIENT, PRICE, WORKER, World, orders, spec, told, wri
 
 from federation import messages
 from federation.ranges import RangeSet
+from federation.reasons import Reason
 from gateway import events, views
 from gateway.accounts import Limits
 from gateway.broker import Broker
@@ -150,6 +151,19 @@ def test_another_python_is_refused() -> None:
     (reject, *_) = told(world.submit(1, python="3.12"), messages.RejectJob)
     assert reject.code == "python-differs"
     assert "3.12" in reject.reason
+
+
+def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
+    world = World()
+    world.broker.note_trouble("the disk is full", world.now_s)
+    assert orders(world.submit(1, "taken"))
+    world.now_s += world.broker.limits.store_wait_s
+    world.broker.note_trouble("the disk is still full", world.now_s)
+    rejection, *_ = told(world.submit(1, "refused"), messages.RejectJob)
+    assert rejection.code == Reason.STORE_TROUBLE
+    assert "can't record work now: the disk is still full" in rejection.reason
+    world.broker.note_trouble("", world.now_s)
+    assert not told(world.submit(1, "later"), messages.RejectJob)
 
 
 def test_without_any_worker_a_job_waits() -> None:

@@ -95,7 +95,7 @@ def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):
 def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
     make_inner, visit, closing
 ):
-    inner = make_inner(1)
+    inner = make_inner(1, rules=HouseRules(store_wait_s=0.0))
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
     whole, failing = inner.site.store, Held(inner.site.store, broken)
     inner.site.reception.store = failing
@@ -108,6 +108,19 @@ def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
     inner.site.reception.store = whole
     one.open_job(square, "another", [3])
     assert one.wait_for(messages.Results).job == "another"
+
+
+def test_a_job_waits_for_a_store_that_cannot_be_read_for_a_while(make_inner, visit):
+    inner = make_inner(1)
+    broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
+    whole = inner.site.store
+    failing = inner.site.reception.store = Held(whole, broken)
+    failing.go_on.set()
+    one = visit(inner)
+    one.open_job(square, "from-before", [3])
+    assert failing.asked.wait(DEADLINE_S)
+    inner.site.reception.store = whole
+    assert one.wait_for(messages.Results).job == "from-before"
 
 
 def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closing):
