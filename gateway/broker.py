@@ -658,7 +658,7 @@ class Broker:
         if all(kind != "lost" for _, kind, *_ in event.failures):  # which tells of its worker alone
             failed = len(event.failures)
             self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
-        event = self._losses.with_owed(assignment, event)
+        event = self._losses.with_owed(assignment, event, now_s)
         used = self.charging.used(assignment, event, now_s)
         self._book(job, assignment, used)
         cost_nanos = sum(record.cost_nanos for record in used)
@@ -737,6 +737,7 @@ class Broker:
         self._probation.left(worker, now_s, is_lost=is_lost)
         self._losses.take_back(worker, event, now_s)
         for job in held.values():
+            self._endings.check_cost(job)
             self._finish(job, now_s)
 
     def _client_gone(self, event: events.ClientGone, now_s: float) -> None:

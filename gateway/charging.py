@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.events import JobSpec, PricesChanged, Reported
 from gateway.jobs import Assignment
-from gateway.ledger.records import UsageRecord, is_for_its_user
+from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from gateway.outcomes import is_nothing, usage_records
 from policies.carbon import Emissions
 from policies.claims import Seats
@@ -70,22 +70,24 @@ class Charging:
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         if assignment.is_stopped and is_nothing(event):
             return []
-        job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
-        used = usage_records(job, assignment, event, now_s, emissions)
-        for record in used:
-            job.charge(record)
-            self._count_volume(record, now_s)
-        return used
+        return self._booked(assignment, event, now_s)
 
     def lost(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
         """What a run used that ended with its worker: for the books, at no cost to anybody."""
+        return self._booked(assignment, event, now_s, "lost")
+
+    def wasted(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
+        """The same, charged: its own task is taken to have ended its worker."""
+        return self._booked(assignment, event, now_s, "wasted")
+
+    def _booked(
+        self, assignment: Assignment, event: Reported, now_s: float, state: UsageState | None = None
+    ) -> list[UsageRecord]:
         job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
-        used = [
-            replace(each, state="lost", cost_nanos=0, list_cost_nanos=0)
-            for each in usage_records(job, assignment, event, now_s, emissions)
-        ]
+        used = usage_records(job, assignment, event, now_s, emissions, state)
         for record in used:
             job.charge(record)
+            self._count_volume(record, now_s)
         return used
 
     def _count_volume(self, record: UsageRecord, now_s: float) -> None:

@@ -189,6 +189,7 @@ class JobRecovered:
     prices_nanos: dict[str, int] = field(default_factory=dict)
     attempt_max: int = 0  # on any usage record of it
     repeat_ns: int = 0  # of its wall time, of what ran again for nothing
+    credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see gateway.credits
     function: bytes = b""
     submitted_at_s: float = 0.0  # UTC; 0: now
 

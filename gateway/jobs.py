@@ -11,6 +11,7 @@ from typing import Final
 
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
+from gateway.credits import Credits
 from gateway.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
@@ -189,14 +190,13 @@ class Loss:
 class Strikes:
     """What has gone wrong with one task so far.
 
-    `owed_ns` is the slot time of runs that ended with their workers and that the task has not run
-    again; `lost_ns` that of the last of them, and `lost_under` what it was assigned by.
+    `owed_ns` is, of work sold, the slot time of runs that ended with their workers, and that is to
+    be delivered with the next; `lost_under` is what the last of them was assigned by.
     """
 
     failures: int = 0
     crashes: int = 0
     losses: list[Loss] = field(default_factory=list)
-    lost_ns: int = 0
     owed_ns: int = 0
     lost_under: Assignment | None = None
 
@@ -242,6 +242,7 @@ class Job:
     wall_ns: int = 0
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
+    credits: Credits = field(default_factory=Credits)  # what wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
     is_struck: bool = False  # a task of it was given up for the workers that were lost under it
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
@@ -383,6 +384,7 @@ class Job:
         self.attempt_max = max(self.attempt_max, record.attempt)
         if record.state == "lost":
             return
+        self.credits.book(record)
         currency = record.currency
         self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
         self.prices_nanos[currency] = record.price_nanos
@@ -428,6 +430,7 @@ class Job:
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
         self.repeat_ns = history.repeat_ns
+        self.credits = Credits(history.credits)
         self.attempt_max = history.attempt_max
         self.attempt = history.attempt_max + 1
 
@@ -447,6 +450,7 @@ class Job:
             prices_nanos=dict(self.prices_nanos),
             attempt_max=self.attempt_max,
             repeat_ns=self.repeat_ns,
+            credits=self.credits.left(),
             function=self.spec.function,
         )
 

@@ -6,12 +6,13 @@ workers were lost it is given up. Which tasks had begun the worker has said (Beg
 does not say so, every task that it held may have.
 
 Nobody can see who ended a worker. If nothing but one user's tasks had begun there, the loss is
-taken for the doing of that user's task. The time that it ran there is then owed, until the task has
-run as long again: what has to be done again is free, what a task has kept for itself is not. A
-loss where others' tasks had begun as well owes nothing.
+taken for the doing of that user's task: the run is charged at once, as `wasted`, and the next runs
+of the task are free for as long as that (gateway.credits). So what has to be done again is paid
+once, and what a task has kept for itself is paid. A loss where others' tasks had begun as well is
+booked as `lost`, at no cost.
 
-Every run that a loss ended is in the books, as `lost` and at no cost; what comes to be owed is
-charged with the next run of the task, or, where there is none, at the end of its job.
+Of work sold one delivery comes back for a task. There such time is owed until the next run, and
+delivered with it as far as that run is shorter; the rest is `lost`.
 """
 
 from collections.abc import Callable
@@ -86,7 +87,6 @@ class Losses:
             returned = RangeSet(back)
             for task in [each for each in begun if each not in returned]:
                 self._note(assignment, task, begun[task], gone)  # its owner wants it no more
-                self._record(assignment, task, gone)
             for first, stop in reversed(back):
                 at = stop
                 for task in sorted((each for each in begun if first <= each < stop), reverse=True):
@@ -125,13 +125,11 @@ class Losses:
             job.is_struck = job.is_struck or is_sole
             run = assignment.run.cut(task, task + 1)
             if not strikes.owed_ns:
-                self._record(assignment, task, gone)
                 run.attempt += 1  # the failure has a record of its own
             failure = [0, "lost", _explain(strikes.losses), b""]
             report = Reported(gone.worker.handle, assignment.id, task, [b""], [failure])
             self._fail(replace(assignment, run=run), report)
             return
-        self._record(assignment, task, gone)
         run = assignment.run.cut(task, task + 1)
         run.attempt += 1
         run.alone = run.is_wary = True
@@ -141,7 +139,7 @@ class Losses:
         self._endings.requeue(job, run)
 
     def _note(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> Strikes:
-        """Count a loss, and what is owed for the time until then."""
+        """Count a loss, and book the run that it ended."""
         job, worker, event = assignment.job, gone.worker, gone.event
         strikes = job.strikes.setdefault(task, Strikes())
         ran_ns = max(0, round((gone.heard_s - at_s) * 1e9))
@@ -149,25 +147,23 @@ class Losses:
         loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], gone.is_sole)
         strikes.losses.append(loss)
         job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
-        strikes.lost_ns = ran_ns
-        strikes.owed_ns += ran_ns
-        if not all(each.is_sole for each in strikes.losses):
-            strikes.owed_ns = 0
         run = Run(task, [b""], 0, assignment.run.attempt)
-        strikes.lost_under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
+        under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
+        is_own_doing = all(each.is_sole for each in strikes.losses)
+        if not is_own_doing:
+            ran_ns, strikes.owed_ns = ran_ns + strikes.owed_ns, 0
+            self._book(job, under, self._charging.lost(under, _report(under, ran_ns), gone.heard_s))
+        elif job.spec.price is None:
+            report = _report(under, ran_ns)
+            self._book(job, under, self._charging.wasted(under, report, gone.heard_s))
+        else:
+            strikes.owed_ns += ran_ns
+            strikes.lost_under = under
         return strikes
 
-    def _record(self, assignment: Assignment, task: int, gone: _Gone) -> None:
-        """Book the run that a loss ended: at no cost."""
-        job, strikes = assignment.job, assignment.job.strikes[task]
-        assert strikes.lost_under is not None
-        report = _report(strikes.lost_under, strikes.lost_ns)
-        used = self._charging.lost(strikes.lost_under, report, gone.heard_s)
-        self._book(job, strikes.lost_under, used)
+    # --- work sold: what is owed -----------------------------------------------------------------
 
-    # --- what is owed --------------------------------------------------------------------------
-
-    def with_owed(self, assignment: Assignment, report: Reported) -> Reported:
+    def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
         """A report with the slot time that its task owes for runs that were lost.
 
         That is what it has not run again: all of it counts as the time of this one run.
@@ -179,24 +175,20 @@ class Losses:
         if any(kind == "preempted" for _, kind, *_ in report.failures):
             return report
         more_ns = max(0, strikes.owed_ns - report.wall_ns)
-        if assignment.worker.job:  # another site asks for its own: the rest is settled at the end
-            strikes.owed_ns = more_ns
-            return report
-        strikes.owed_ns = 0
+        self._give_up(job, strikes, strikes.owed_ns - more_ns, now_s)
         return replace(report, wall_ns=report.wall_ns + more_ns)
 
     def settle(self, job: Job, now_s: float) -> None:
-        """A job is over: charge what its tasks owe that did not run again."""
-        if job.spec.price is not None:
-            return  # it was sold: nobody takes a bill for it any more
+        """A job is over: nobody takes a bill any more for what was sold and is still owed."""
         for strikes in job.strikes.values():
-            under = strikes.lost_under
-            if not strikes.owed_ns or under is None:
-                continue
-            under.run.attempt = max(under.run.attempt, job.attempt_max) + 1
-            report = _report(under, strikes.owed_ns)
-            strikes.owed_ns = 0
-            self._book(job, under, self._charging.used(under, report, now_s))
+            self._give_up(job, strikes, strikes.owed_ns, now_s)
+
+    def _give_up(self, job: Job, strikes: Strikes, lost_ns: int, now_s: float) -> None:
+        """Nothing is owed any more: so much of it is booked as lost."""
+        under, strikes.owed_ns = strikes.lost_under, 0
+        if under is not None and lost_ns:
+            used = self._charging.lost(under, _report(under, lost_ns), now_s)
+            self._book(job, under, used)
 
 
 def _report(assignment: Assignment, wall_ns: int) -> Reported:

@@ -187,33 +187,42 @@ def usage_records(
     report: Reported,
     now_s: float,
     emissions: Emissions | None = None,
+    state: UsageState | None = None,
 ) -> list[UsageRecord]:
     """What a report used and costs: one record, or several where some of it was charged before.
 
     Tasks that were charged before a restart, or before their client was lost, ran again through
     no fault of their user: their share of the time is recorded as "repeat", at no cost, as long as
-    that is in proportion to what was paid (Job.may_repeat_free).
+    that is in proportion to what was paid (Job.may_repeat_free). Of tasks whose runs were wasted,
+    what these have paid is taken off (gateway.credits).
 
-    `emissions` is what is known of its pool now, for what another site did not say itself.
+    `emissions` is what is known of its pool now, for what another site did not say itself. `state`
+    is that of all of it, where the report does not tell.
     """
     worker, count = assignment.worker, len(report.values)
     wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
-    pieces = _pieces(job, report, wall_ns)
+    if state is None:
+        pieces = _pieces(job, report, wall_ns)
+    else:
+        pieces = [((report.first, report.first + count), state)]
     records = []
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
     parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = assignment.tariff, wall_ns
     first, failures = report.first, report.failures
     stopped = [first + int(at) for at, kind, *_ in failures if kind in STOPPED]  # type: ignore[call-overload]
-    for index, ((low, high), state) in enumerate(pieces):
+    for index, ((low, high), how) in enumerate(pieces):
         is_last = index == len(pieces) - 1
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
-        is_free = not is_for_its_user(state, tariff.price_class) or (state != "ok" and not part_ns)
+        is_free = not is_for_its_user(how, tariff.price_class) or (how != "ok" and not part_ns)
         charged = 0 if is_free else _charged(low, high, stopped)
-        cost_nanos = 0 if is_free else _cost(assignment, report, charged, part_ns, total_ns)
-        list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, part_ns)
+        due_ns = part_ns
+        if how != "wasted" and report.cost_nanos is None:
+            due_ns -= job.credits.of(low, high, part_ns)
+        cost_nanos = 0 if is_free else _cost(assignment, report, charged, due_ns, total_ns)
+        list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, due_ns)
         records.append(
             UsageRecord(
                 job=job.id,
@@ -225,7 +234,7 @@ def usage_records(
                 name=job.spec.name,
                 pool=worker.offer.pool,
                 worker=worker.title,
-                state=state,
+                state=how,
                 started_at_s=_start_s(assignment, part_ns, now_s),
                 ended_at_s=now_s,
                 wall_ns=part_ns,

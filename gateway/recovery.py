@@ -6,6 +6,7 @@ from typing import Final
 
 from federation.ranges import Range, RangeSet
 from federation.wire import unpack
+from gateway.credits import Credits
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.fair_shares import UNCOUNTED
 from gateway.ledger.records import HOUR_S
@@ -60,9 +61,19 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
         cpu_ns=row.cpu_ns,
         prices_nanos=row.prices_nanos,
         attempt_max=row.attempt_max,
+        repeat_ns=row.repeat_ns,
+        credits=_credits(store, row.job),
         function=spec_of(row).function,
         submitted_at_s=row.submitted_at_s,
     )
+
+
+def _credits(store: Store, job: str) -> tuple[tuple[int, int], ...]:
+    """What its tasks have paid for runs that were wasted, and not used since."""
+    credits = Credits()
+    for run in store.runs_since_wasted(job):
+        credits.book(run)
+    return credits.left()
 
 
 def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:

@@ -120,9 +120,13 @@ def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
 def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
     """Add to each job what it used; within the transaction that found it."""
     is_lost = usage.c.state == literal_column("'lost'", String)  # what it ran again counts
+    is_repeat = usage.c.state == literal_column("'repeat'", String)
     ran_ns = (
-        case((is_lost, literal_column("0")), else_=each)
-        for each in (usage.c.wall_ns, usage.c.cpu_ns)
+        *(
+            case((is_lost, literal_column("0")), else_=each)
+            for each in (usage.c.wall_ns, usage.c.cpu_ns)
+        ),
+        case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
     )
     query = (
         select(usage.c.job, usage.c.currency)
@@ -136,11 +140,12 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
     cpu_ns = dict(wall_ns)
     costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    attempt_max = dict(wall_ns)
+    attempt_max, repeat_ns = dict(wall_ns), dict(wall_ns)
     for job, currency, price, attempt, *halves in connection.execute(query):
-        wall, cpu, cost = joined(halves)
+        wall, cpu, repeat, cost = joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
+        repeat_ns[job] += repeat
         costs_nanos[job][currency] = cost
         prices_nanos[job][currency] = price
         attempt_max[job] = max(attempt_max[job], attempt)
@@ -166,6 +171,7 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
             costs_nanos=costs_nanos[row.job],
             prices_nanos=prices_nanos[row.job],
             attempt_max=attempt_max[row.job],
+            repeat_ns=repeat_ns[row.job],
         )
         for row in found
     ]

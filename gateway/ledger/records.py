@@ -19,7 +19,7 @@ NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
-UsageState = Literal["ok", "failed", "preempted", "repeat", "void", "lost"]
+UsageState = Literal["ok", "failed", "preempted", "repeat", "void", "lost", "wasted"]
 
 
 def is_for_its_user(state: str, price_class: str) -> bool:
@@ -149,7 +149,8 @@ class UsageRecord:
         state: "preempted" for tasks that were stopped to make room for others, and run again;
             "repeat" for tasks that were charged before and had to run again; "void" for work of
             another site that ended when its contract was over, so that it was never
-            delivered; "lost" for a run that ended with its worker.
+            delivered; "lost" for a run that ended with its worker, "wasted" for one that its own
+            task is taken to have ended so, and that is charged.
         group: of its user; empty when nobody said.
         tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
         price_class: what was bought.

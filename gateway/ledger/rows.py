@@ -71,6 +71,18 @@ class JobRow:
     costs_nanos: dict[str, int]
     prices_nanos: dict[str, int]
     attempt_max: int = 0
+    repeat_ns: int = 0  # of `wall_ns`, of what ran again for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRun:
+    """A run of tasks [first, first + tasks) as its usage record has it."""
+
+    first: int
+    tasks: int
+    state: str
+    wall_ns: int
+    price_class: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     func,
     select,
+    text,
     union_all,
 )
 
@@ -61,6 +62,7 @@ from .rows import (
     Pending,
     PostingRow,
     UsageTotal,
+    UsedRun,
 )
 from .tables import (
     IS_PENDING,
@@ -145,6 +147,9 @@ class Store(Protocol):
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """Return (first, tasks) of every range that was charged, in task order; may overlap."""
+
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """Return the runs of a job from its first wasted attempt on, by attempt; else none."""
 
     def usage_totals(
         self,
@@ -400,6 +405,20 @@ class SqlStore:
         with self._reading() as connection:
             query = select(both.c.first, both.c.tasks).order_by(both.c.first, both.c.attempt)
             return ranges(connection, query)
+
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """See Store."""
+        wasted = select(func.min(usage.c.attempt)).where(
+            usage.c.job == job, usage.c.state == text("'wasted'")
+        )
+        query = (
+            select(*(usage.c[field.name] for field in fields(UsedRun)))
+            .where(usage.c.job == job, usage.c.records == 1)
+            .where(usage.c.attempt >= wasted.scalar_subquery())
+            .order_by(usage.c.attempt, usage.c.first)
+        )
+        with self._reading() as connection:
+            return [UsedRun(*row) for row in connection.execute(query)]
 
     def usage_totals(
         self,

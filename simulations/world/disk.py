@@ -58,6 +58,7 @@ from gateway.ledger.rows import (
     Pending,
     PostingRow,
     UsageTotal,
+    UsedRun,
 )
 from gateway.ledger.store import NOTHING, OPEN_STATES
 from gateway.ledger.tables import SUMMED
@@ -468,6 +469,16 @@ class MemoryStore:
         found.sort(key=lambda each: (each.first, each.attempt))
         return [(each.first, each.tasks) for each in found]
 
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """See Store."""
+        found = sorted(self._usage_of(job), key=lambda each: (each.attempt, each.first))
+        since = min((each.attempt for each in found if each.state == "wasted"), default=None)
+        return [
+            UsedRun(each.first, each.tasks, each.state, each.wall_ns, each.price_class)
+            for each in found
+            if since is not None and each.attempt >= since
+        ]
+
     def usage_totals(
         self,
         by: Sequence[Dimension],
@@ -767,11 +778,12 @@ class MemoryStore:
             failed=failed,
             cancelled=cancelled,
             forgotten=row.forgotten,
-            wall_ns=sum(each.wall_ns for each in usage),
-            cpu_ns=sum(each.cpu_ns for each in usage),
+            wall_ns=sum(each.wall_ns for each in usage if each.state != "lost"),
+            cpu_ns=sum(each.cpu_ns for each in usage if each.state != "lost"),
             costs_nanos=costs_nanos,
             prices_nanos=prices_nanos,
             attempt_max=max((each.attempt for each in usage), default=0),
+            repeat_ns=sum(each.wall_ns for each in usage if each.state == "repeat"),
         )
 
 

@@ -153,24 +153,11 @@ class ChargedOnce(Invariant):
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
-        self._lost: Counter[tuple[str, int]] = Counter()  # runs that ended with their worker
-        self._owed: Counter[tuple[str, int]] = Counter()  # of them, charged at the end of the job
 
     def see(self, entry: Entry) -> None:
         """A run that was killed, because its client had left, is paid and may not be the last."""
         if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
-        elif isinstance(entry.data, UsageRecord):
-            self._note_loss(entry.data)
-
-    def _note_loss(self, record: UsageRecord) -> None:
-        """A lost run may be charged when its client leaves, which may come back and run it anew."""
-        tasks = range(record.first, record.first + record.tasks)
-        if record.state == "lost":
-            self._lost.update((record.job, task) for task in tasks)
-        elif record.state == "failed" and not record.cpu_ns and record.tasks == 1:
-            key = record.job, record.first
-            self._owed[key] = min(self._owed[key] + 1, self._lost[key])
 
     def committed(
         self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
@@ -195,8 +182,7 @@ class ChargedOnce(Invariant):
             runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
             # Who comes back in a new session has all retries anew.
             may_run = runs * sessions if runs > 1 else 1
-            again = self._stopped[job.id, number] + self._owed[job.id, number]
-            if count > may_run + again:
+            if count > may_run + self._stopped[job.id, number]:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:

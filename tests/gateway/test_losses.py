@@ -1,6 +1,7 @@
 """What becomes of the tasks of lost workers: tried again, given up, booked, charged."""
 
-from windows_support import World, orders
+import pytest
+from windows_support import World, orders, spec
 
 from federation import messages
 from gateway import events
@@ -8,6 +9,8 @@ from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Tell, Write
 from gateway.ledger import records
+from gateway.recovery import history_of, recovered
+from simulations.world.disk import Disk, MemoryStore
 
 PRICE_NS = 1_000  # nanoseconds of a slot for a nano-unit, by the pool of windows_support
 
@@ -251,49 +254,34 @@ def test_new_names_again_and_again_fail_nobodys_tasks():
 # --- what it costs -----------------------------------------------------------------------------
 
 
-def test_what_ran_on_a_lost_worker_is_in_the_books_at_no_cost():
+S_NS = 10**9
+COST_S = S_NS // PRICE_NS  # of a second of a slot
+
+
+def test_what_has_to_be_done_again_after_a_loss_is_paid_once():
     grid = Grid()
     worker = grid.join("w", slots=2)
     grid.submit("j", 2)
     grid.begin(worker)
     grid.lose(worker, after_s=10, silent_s=4.0)
-    lost = grid.written("lost")
-    assert [(each.first, each.wall_ns, each.cost_nanos) for each in lost] == [
-        (1, 6 * 10**9, 0),
-        (0, 6 * 10**9, 0),
+    wasted = grid.written("wasted")
+    assert [(each.first, each.wall_ns, each.cost_nanos) for each in wasted] == [
+        (1, 6 * S_NS, 6 * COST_S),
+        (0, 6 * S_NS, 6 * COST_S),
     ]
-    assert not any(each.is_charge for each in lost)
-    job = grid.broker.jobs["j"]
-    assert (job.wall_ns, job.costs_nanos) == (0, {})
+    assert not any(each.is_charge for each in wasted)
     again = grid.join("w", slots=2)
     while grid.held(again):
         grid.now_s += 20
-        grid.finish(again, 6)
+        grid.finish(again, 8)
     ok = grid.written("ok")
-    assert [(each.first, each.attempt, each.wall_ns) for each in ok] == [
-        (0, 2, 6 * 10**9),
-        (1, 2, 6 * 10**9),
+    assert [(each.first, each.attempt, each.wall_ns, each.cost_nanos) for each in ok] == [
+        (0, 2, 8 * S_NS, 2 * COST_S),
+        (1, 2, 8 * S_NS, 2 * COST_S),
     ]
-    assert [each.cost_nanos for each in ok] == [6 * 10**9 // PRICE_NS] * 2, "each second once"
 
 
-def test_what_a_task_has_kept_of_a_lost_run_is_charged_with_the_next():
-    grid = Grid()
-    worker = grid.join()
-    grid.submit("j", 1)
-    grid.begin(worker)
-    grid.lose(worker, after_s=6)
-    again = grid.join()
-    grid.now_s += 1
-    grid.finish(again, 0.5)
-    [ok] = grid.written("ok")
-    assert (ok.wall_ns, ok.cost_nanos) == (6 * 10**9, 6 * 10**9 // PRICE_NS)
-    assert ok.started_at_s >= grid.now_s - 7
-    [results] = grid.told(messages.Results)
-    assert results.values == [b"r"]
-
-
-def test_runs_that_are_lost_again_and_again_are_added_up():
+def test_what_a_task_has_kept_of_wasted_runs_is_paid():
     grid = Grid()
     grid.submit("j", 1)
     for _ in range(3):
@@ -303,9 +291,79 @@ def test_runs_that_are_lost_again_and_again_are_added_up():
         grid.lose(worker, after_s=6)
     last = grid.join()
     grid.pass_time(100)
-    grid.finish(last, 1)
+    grid.now_s += 1
+    grid.finish(last, 0.5)
+    assert [each.cost_nanos for each in grid.written("wasted")] == [6 * COST_S] * 3
     [ok] = grid.written("ok")
-    assert ok.wall_ns == 18 * 10**9
+    assert (ok.wall_ns, ok.cost_nanos) == (S_NS // 2, 0)
+    [results] = grid.told(messages.Results)
+    assert results.values == [b"r"]
+
+
+def come_back(grid):
+    """The client of the job comes, with all its tasks."""
+    grid.clients += 1
+    grid.do(
+        events.ClientJoined(grid.clients, "ann"),
+        events.JobOpened(grid.clients, "j", spec(), again=True),
+        events.TasksArrived(grid.clients, "j", 0, [b"x"] * 2),
+    )
+
+
+def next_life(grid, is_detached):
+    """The same site after a restart, by what is in its books."""
+    disk, after = Disk(), Grid()
+    disk.commit([e.record for e in grid.effects if isinstance(e, Write)], durable=True)
+    store = MemoryStore(disk)
+    after.do(*recovered(store) if is_detached else [history_of(store, store.job("j"))])
+    return after
+
+
+@pytest.mark.parametrize("what", ["stays", "its client leaves", "restart", "detached, restart"])
+def test_as_much_is_paid_when_a_client_or_the_gateway_was_gone_meanwhile(what):
+    """The first of two tasks runs for six seconds on a worker that is lost; then for eight."""
+    before = after = Grid()
+    worker = before.join()
+    is_detached = what.startswith("detached")
+    before.submit("j", 2, detached=is_detached)
+    before.begin(worker)
+    before.lose(worker, after_s=6)
+    assert [each.first for each in before.written("wasted")] == [0]
+    if what == "its client leaves":
+        before.do(events.ClientGone(before.clients))
+        come_back(before)
+    elif "restart" in what:
+        after = next_life(before, is_detached)
+        if not is_detached:
+            come_back(after)
+    again = after.join("again", slots=2)
+    while after.held(again):
+        after.now_s += 20
+        for each in after.held(again):
+            for first, stop in list(each.left):
+                report = [b"r"] * (stop - first), []
+                wall_ns = 8 * S_NS * (stop - first)
+                after.do(events.Reported(again, each.id, first, *report, wall_ns=wall_ns))
+    written = {id(each): each for each in before.written() + after.written()}
+    assert sum(each.cost_nanos for each in written.values()) == 16 * COST_S
+    assert sum(each.wall_ns for each in written.values()) == 22 * S_NS, "each run counts once"
+    keys = [(each.first, each.attempt) for each in written.values()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1, retries=1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    again = grid.join()
+    grid.now_s += 10
+    grid.finish(again, 6, failures=[[0, "error", "no", b""]])
+    grid.now_s += 10
+    grid.finish(again, 6)
+    costs = [(each.state, each.cost_nanos // COST_S) for each in grid.written()]
+    assert costs == [("wasted", 6), ("failed", 0), ("ok", 6)]
 
 
 def test_what_was_lost_beside_others_work_is_not_owed():
@@ -334,10 +392,13 @@ def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
         grid.lose(worker, after_s=6)
         grid.pass_time(100)
         assert len(grid.failures()) == (number >= 2) + (number >= 3), "its next task has one go"
-    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9] * 2
+    wasted = [(each.first, each.cost_nanos) for each in grid.written("wasted")]
+    assert wasted == [(0, 6 * COST_S)] * 3 + [(1, 6 * COST_S)]
     failed = grid.written("failed")
-    assert [(each.first, each.wall_ns) for each in failed] == [(0, 18 * 10**9), (1, 6 * 10**9)]
-    assert sum(each.cost_nanos for each in failed) == 24 * 10**9 // PRICE_NS
+    assert [(each.first, each.wall_ns, each.cost_nanos) for each in failed] == [
+        (0, 0, 0),
+        (1, 0, 0),
+    ]
     keys = [(each.job, each.first, each.attempt) for each in grid.written()]
     assert len(set(keys)) == len(keys)
 
@@ -357,28 +418,13 @@ def test_losses_that_are_nobodys_doing_end_a_task_at_no_charge():
     assert len(set(keys)) == len(keys)
 
 
-def test_a_job_that_is_cancelled_after_a_loss_pays_for_what_ran():
+def test_a_job_that_reaches_its_cost_limit_by_a_wasted_run_goes_no_further():
     grid = Grid()
     worker = grid.join()
-    grid.submit("j", 1)
+    grid.submit("j", 2, max_cost_nanos=5 * COST_S, currency="USD")
     grid.begin(worker)
     grid.lose(worker, after_s=6)
-    grid.do(events.CancelAsked(grid.clients, 1, "j", (), True))
-    assert "j" not in grid.broker.jobs
-    [failed] = grid.written("failed")
-    assert (failed.wall_ns, failed.cost_nanos) == (6 * 10**9, 6 * 10**9 // PRICE_NS)
-    [lost] = grid.written("lost")
-    assert failed.attempt > lost.attempt
-
-
-def test_so_does_one_whose_client_leaves():
-    grid = Grid()
-    worker = grid.join()
-    grid.submit("j", 1)
-    grid.begin(worker)
-    grid.lose(worker, after_s=6)
-    grid.do(events.ClientGone(grid.clients))
-    assert [each.wall_ns for each in grid.written("failed")] == [6 * 10**9]
+    assert {kind for kind, _ in grid.failures().values()} == {"budget"}
 
 
 def test_a_goodbye_in_the_middle_of_a_task_is_a_loss_as_well():
@@ -388,10 +434,7 @@ def test_a_goodbye_in_the_middle_of_a_task_is_a_loss_as_well():
     grid.submit("j", 1)
     grid.begin(worker)
     grid.lose(worker, after_s=6, is_orderly=True)
-    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9]
-    again = grid.join()
-    grid.finish(again, 0)
-    assert [each.wall_ns for each in grid.written("ok")] == [6 * 10**9]
+    assert [each.wall_ns for each in grid.written("wasted")] == [6 * 10**9]
 
 
 def test_a_lost_run_says_nothing_of_how_long_a_task_takes():
@@ -456,4 +499,34 @@ def test_the_seller_of_a_task_that_ends_its_worker_charges_its_buyer():
     ]
     assert tell.message.failures[0][1] == "lost"
     assert tell.charge.wall_ns == 12 * 10**9
-    assert tell.charge.cost_nanos == 12 * 10**9 // PRICE_NS
+    assert tell.charge.cost_nanos == 12 * COST_S
+
+
+def test_a_seller_delivers_what_was_lost_with_the_next_run_and_books_each_second_once():
+    grid = Grid()
+    grid.submit("paris:c.1", 1, site="paris")
+    for _ in range(2):
+        worker = grid.join()
+        grid.pass_time(100)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+    last = grid.join()
+    grid.pass_time(100)
+    grid.now_s += 5
+    grid.finish(last, 5)
+    [tell] = [
+        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+    ]
+    assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (12 * S_NS, 12 * COST_S)
+    used = [(each.state, each.wall_ns, each.cost_nanos) for each in grid.written()]
+    assert used == [("lost", 5 * S_NS, 0), ("ok", 12 * S_NS, 12 * COST_S)]
+
+
+def test_what_a_seller_can_deliver_no_more_is_booked_as_lost():
+    grid = Grid()
+    grid.submit("paris:c.1", 1, site="paris")
+    worker = grid.join()
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    grid.do(events.CancelAsked(grid.clients, 1, "paris:c.1", (), True))
+    assert [(each.state, each.wall_ns) for each in grid.written()] == [("lost", 6 * S_NS)]

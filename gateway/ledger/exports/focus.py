@@ -249,6 +249,7 @@ def _description(charge: _Charge) -> str:
         "repeat": "that were repeated",
         "void": "that could not be delivered",
         "lost": "that ended with their workers",
+        "wasted": "that ended their workers",
     }.get(hour.state, "")
     words = ("Runs of", hour.name or "jobs without a name", kind, "in", hour.pool)
     return " ".join(filter(None, words))

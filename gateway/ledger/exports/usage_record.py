@@ -40,7 +40,7 @@ def _record(site: str, run: Run) -> Element:
     add_if(user, "GlobalUserName", global_user(site, run))
     add_if(record, "JobName", run.name)
     add(record, "Charge", format_amount(run.cost_nanos), unit=run.currency)
-    state = {"description": run.state} if run.state in ("repeat", "void", "lost") else {}
+    state = {"description": run.state} if run.state in ("repeat", "void", "lost", "wasted") else {}
     add(record, "Status", status(run), **state)
     if run.peak_memory_bytes:  # a positive number, or none
         memory = str(run.peak_memory_bytes)

@@ -22,6 +22,7 @@ _STATUS: Final = {
     "preempted": "aborted",
     "void": "aborted",
     "lost": "aborted",
+    "wasted": "aborted",
 }
 
 

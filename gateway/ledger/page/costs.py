@@ -211,7 +211,7 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         lost = total(
             each
             for each in _of(facts.hours, currency)
-            if each.key[2] in ("failed", "preempted", "repeat", "void", "lost")
+            if each.key[2] in ("failed", "preempted", "repeat", "void", "lost", "wasted")
         )
         places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
         rows.append(

@@ -18,6 +18,7 @@ STATES: Final = {
     "repeat": "repeated",
     "void": "not delivered",
     "lost": "lost with a worker",
+    "wasted": "ended its worker",
 }
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6

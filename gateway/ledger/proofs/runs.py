@@ -34,7 +34,7 @@ def charged_twice(connection: Connection) -> Generator[str]:
     repeats = _repeats(connection)
     names = ("job", "attempt", "first", "tasks", "state", "wall_ns", "cost_nanos")
     written = select(*(usage.c[name] for name in names)).where(
-        usage.c.state.not_in(("repeat", "lost")), usage.c.records == 1
+        usage.c.state.not_in(("repeat", "lost", "wasted")), usage.c.records == 1
     )
     kept = select(
         *(usage_ranges.c[name] for name in names[:4]),

@@ -34,7 +34,7 @@ _SHOWBACK: Final = (
     *("tasks", "wall_ns", "cost_nanos", "cost"),
     *("idle_ns", "idle_cost_nanos", "idle_cost", "full_cost_nanos", "full_cost"),
 )
-_USES: Final = ("ok", "failed", "preempted", "repeat", "void", "lost", "idle")
+_USES: Final = ("ok", "failed", "preempted", "repeat", "void", "lost", "wasted", "idle")
 
 
 @dataclass(frozen=True, slots=True)

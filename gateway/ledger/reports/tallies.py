@@ -29,7 +29,7 @@ _CARBON: Final = (
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
 # States, as the columns of usage have them.
-_APART: Final = ("failed", "preempted", "repeat", "void", "lost")
+_APART: Final = (("failed",), ("preempted",), ("repeat",), ("void",), ("lost", "wasted"))
 # What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)
@@ -68,7 +68,7 @@ def _cost_cells(group: Sum) -> tuple[Cell, ...]:
 
 def _usage_cells(group: Sum) -> tuple[Cell, ...]:
     total = merged(group)
-    apart = [[each for each in group if each.key[-1] == state] for state in _APART]
+    apart = [[each for each in group if each.key[-1] in states] for states in _APART]
     return (
         total.records,
         total.tasks,

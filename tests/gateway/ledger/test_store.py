@@ -248,6 +248,24 @@ def test_a_repeat_is_not_among_the_charged_ranges(
     assert store.charged_ranges("job-1") == [(30, 2)]
 
 
+def test_runs_are_known_from_the_first_wasted_one_on(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, usage(wall_ns=9), usage(job="b", state="wasted", first=3))
+    assert store.runs_since_wasted("job-1") == []
+    commit(
+        store,
+        usage(attempt=2, state="repeat", wall_ns=8),
+        usage(attempt=1, state="wasted", tasks=1, wall_ns=7),
+    )
+    found = [(each.state, each.wall_ns) for each in store.runs_since_wasted("job-1")]
+    assert found == [("wasted", 7), ("repeat", 8)]
+    commit(store, opened())
+    row = store.job("job-1")
+    assert row is not None
+    assert (row.wall_ns, row.repeat_ns) == (24, 8)
+
+
 def test_a_job_knows_the_highest_attempt_on_its_records(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
