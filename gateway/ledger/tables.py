@@ -19,12 +19,15 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
     and_,
+    case,
     event,
     false,
+    func,
     literal_column,
 )
 
@@ -500,6 +503,12 @@ APPEND_ONLY: Final = {
 # Under which contract a delivery was made.
 OF_CONTRACT: Final = and_(
     contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
+)
+_SENDER: Final = contracts.c.site + literal_column("':'", String)
+# As whose job what we sold ran here. The bill of a reservation is named without its buyer.
+SOLD_JOB: Final = case(
+    (func.substr(contracts.c.job, 1, func.length(_SENDER)) == _SENDER, contracts.c.job),
+    else_=_SENDER + contracts.c.job,
 )
 for (_dialect, _table), _statements in APPEND_ONLY.items():
     for _statement in _statements:

@@ -5,13 +5,14 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, select
 
 from gateway.ledger.database import streamed
 from gateway.ledger.exact import joined
 from gateway.ledger.mirror import same_delivery
 from gateway.ledger.tables import (
     OF_CONTRACT,
+    SOLD_JOB,
     SUMMED,
     SUMMED_BY,
     contracts,
@@ -22,6 +23,7 @@ from gateway.ledger.tables import (
 )
 
 from .rows import Correction, Hour, Run
+from .voids import Key, taken_back
 
 _HALVES: Final = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
 _HOURS: Final = select(
@@ -97,19 +99,54 @@ def runs(
 ) -> Generator[Run]:
     """Yield what ended in [start_s, end_s), first ended first.
 
+    What a buyer has voided of it costs nothing, and its state is "void", as in the statement.
+
     Args:
         connection: to a snapshot.
         start_s: UTC epoch seconds; None: no bound.
         end_s: the same.
         ran_here: without what was bought from other sites.
     """
+    voided = _voided(connection)
     query = _within(select(*_RUN), usage.c.ended_at_s, start_s, end_s)
     if ran_here:
         query = query.where(usage.c.site == "")
     query = query.order_by(usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
     with closing(streamed(connection, query)) as rows:
         for row in rows:
-            yield Run(**row._mapping)
+            run = Run(**row._mapping)
+            back_nanos = voided.get(run.job, {}).get((run.first, run.attempt), 0)
+            yield _less(run, back_nanos) if back_nanos else run
+
+
+def _less(run: Run, back_nanos: int) -> Run:
+    """A run of which so much was voided."""
+    cost_nanos = run.cost_nanos - back_nanos
+    if not cost_nanos:
+        return replace(run, cost_nanos=0, list_cost_nanos=0, state="void")
+    return replace(run, cost_nanos=cost_nanos, list_cost_nanos=run.list_cost_nanos - back_nanos)
+
+
+def _voided(connection: Connection) -> dict[str, dict[Key, int]]:
+    """What buyers have voided of what ran for them, by job and run; all of it, as it is little."""
+    deliveries = (
+        select(SOLD_JOB.label("job"), postings.c.posted_at_s, postings.c.cost_nanos)
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(postings.c.side == "sell", postings.c.state == "void", postings.c.cost_nanos > 0)
+    )
+    voids: dict[str, list[tuple[float, int]]] = {}
+    for job, at_s, nanos in connection.execute(deliveries.order_by("job", "posted_at_s")):
+        voids.setdefault(job, []).append((at_s, nanos))
+    runs = (
+        select(usage.c.ended_at_s, usage.c.first, usage.c.attempt, usage.c.cost_nanos)
+        .where(usage.c.job == bindparam("job_name"), usage.c.cost_nanos > 0)
+        .order_by(usage.c.ended_at_s, usage.c.first)
+    )
+    found = {}
+    for job, each in voids.items():
+        rows = connection.execute(runs, {"job_name": job})
+        found[job] = taken_back([(row[0], (row[1], row[2]), row[3]) for row in rows], each)
+    return found
 
 
 def corrections(

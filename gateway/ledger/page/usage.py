@@ -11,14 +11,13 @@ from .figures import HOURS, Figure, floats, nothing
 from .tables import Cell, Table
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-STATES: Final = {
-    "ok": "done",
-    "failed": "failed",
-    "preempted": "stopped for others",
-    "repeat": "repeated",
-    "void": "not delivered",
-    "lost": "lost with a worker",
-    "wasted": "ended its worker",
+PARTS: Final = {
+    "done": ("ok",),
+    "failed": ("failed",),
+    "stopped for others": ("preempted",),
+    "repeated": ("repeat",),
+    "not delivered": ("void",),
+    "lost with a worker": ("lost", "wasted"),
 }
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6
@@ -131,7 +130,8 @@ def waste(facts: PageFacts) -> Figure:
     rows: list[tuple[object, list[int], int]] = []
     for site in sites:
         by_state = [
-            total(each for each in facts.work if each.key == (site, state)) for state in STATES
+            total(each for each in facts.work if each.key[0] == site and each.key[1] in states)
+            for states in PARTS.values()
         ]
         times = [each.wall_ns for each in by_state]
         idle_ns = max(0, capacity_ns - sum(times)) if site == facts.site else 0
@@ -139,7 +139,7 @@ def waste(facts: PageFacts) -> Figure:
     rows = [row for row in rows if sum(row[1])]
     if not rows:
         return nothing(title, "no slot time was used or available in this period.")
-    parts = (*STATES.values(), "idle")
+    parts = (*PARTS, "idle")
     unknown = tables.number("n/a")
     chart = Shares(
         tuple(writing.labels([site for site, _, _ in rows])),

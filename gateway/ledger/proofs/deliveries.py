@@ -23,12 +23,10 @@ from sqlalchemy import (
 
 from gateway.ledger.exact import exact_sums, joined
 from gateway.ledger.proofs.keys import rows_of
-from gateway.ledger.tables import OF_CONTRACT, contracts, postings, usage
+from gateway.ledger.tables import OF_CONTRACT, SOLD_JOB, contracts, postings, usage
 
-_COLON: Final = literal_column("':'", String)
 _NONE: Final = literal_column("0", BigInteger)
 _ONE: Final = literal_column("1", BigInteger)
-_SENDER: Final = contracts.c.site + _COLON
 
 
 def undercharged(connection: Connection) -> Generator[str]:
@@ -58,10 +56,8 @@ def _used(site: ColumnElement[str]) -> Select[Any]:
 
 
 def _sold() -> Select[Any]:
-    """What was delivered to other sites. The bill of a reservation is named without its buyer."""
-    has_sender = func.substr(contracts.c.job, 1, func.length(_SENDER)) == _SENDER
-    job = case((has_sender, contracts.c.job), else_=_SENDER + contracts.c.job)
-    return _delivered(job, literal_column("''", String), "sell")
+    """What was delivered to other sites."""
+    return _delivered(SOLD_JOB, literal_column("''", String), "sell")
 
 
 def _bought() -> Select[Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from exports_support import SITE
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from federation.contracts import Delivery, Verdict
@@ -16,6 +18,7 @@ from gateway.ledger.database import snapshot
 from gateway.ledger.exports import apel, reading
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
+from gateway.ledger.exports.voids import taken_back
 from gateway.ledger.records import (
     ContractOpened,
     Disputed,
@@ -160,6 +163,48 @@ def test_what_a_buyer_has_voided_is_taken_off(books, commit):
         [correction] = reading.corrections(connection)
     assert (correction.corrects, correction.at_s) == ("sell/tokyo-1-2/2/0", END_S)
     assert (correction.origin, correction.amount_nanos) == ("tokyo", 300)
+
+
+def test_a_run_that_its_buyer_has_voided_costs_nothing(books, commit, usage):
+    job, at_ms = "tokyo:c-2", int(END_S * 1000)
+    costs = [300, 400, 400]
+    parts = [(0, 300), (10, 100), (15, 300), (20, 400)]  # the second run came in two parts
+    delivered = [Delivery(2, first, first + 1, nanos, 7, at_ms + first) for first, nanos in parts]
+    verdicts = [Verdict.VOID, Verdict.VOID, Verdict.VOID, Verdict.POST]
+    store = SqlStore(books)
+    commit(
+        store,
+        *(
+            usage(job=job, first=10 * n, cost_nanos=nanos, ended_at_s=END_S + n / 100)
+            for n, nanos in enumerate(costs)
+        ),
+        ContractOpened("c-2", "sell", "tokyo", job, "gpu", 1, 5, "USD", 30.0, END_S),
+        *(posted("c-2", "sell", "tokyo", each, "USD") for each in delivered),
+        *(
+            settled("c-2", "sell", "tokyo", each, verdict, "USD", END_S + 1)
+            for each, verdict in zip(delivered, verdicts, strict=True)
+        ),
+    )
+    store.close()
+    with reader(books) as connection:
+        found = [each for each in reading.runs(connection) if each.job == job]
+        assert audit(connection).is_clean
+    assert [(each.state, each.cost_nanos) for each in found] == [
+        ("void", 0),
+        ("void", 0),
+        ("ok", 400),
+    ]
+
+
+@given(
+    costs=st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    parts=st.lists(st.integers(1, 9), max_size=40),
+)
+def test_what_is_taken_off_is_what_was_voided(costs, parts):
+    runs = [(float(at), (at, 0), cost) for at, cost in enumerate(costs)]
+    found = taken_back(runs, [(float(at), cost) for at, cost in enumerate(parts)])
+    assert sum(found.values()) == min(sum(costs), sum(parts))
+    assert all(nanos <= costs[first] for (first, _), nanos in found.items())
 
 
 def test_runs_come_as_they_ended_and_within_bounds(books, records):

@@ -1,0 +1,43 @@
+"""Which runs a buyer has voided: a statement charges them to nobody, and so do exports. Pure.
+
+Books have runs of tasks and deliveries of results, each with its time and cost, and under one
+contract both come to the same. Which runs a delivery was of is not written: it is told by cost and
+time. Where that is not clear, as where one run was delivered in parts, the amount is taken off the
+runs that are nearest in time, so that the sum is right in any case.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+Key = tuple[int, int]  # the first task of a run, and its attempt
+NEAR: Final = 16  # runs on either side that are looked at for one of the same cost
+
+
+def taken_back(
+    runs: Sequence[tuple[float, Key, int]], voids: Iterable[tuple[float, int]]
+) -> dict[Key, int]:
+    """What is taken off each run of a contract, in nano-units.
+
+    Args:
+        runs: (when it ended, its key, its cost), first ended first.
+        voids: (when it was delivered, its cost), of what was voided, first delivered first.
+    """
+    left = {key: cost for _, key, cost in runs}
+    found: dict[Key, int] = {}
+    ends = [at_s for at_s, _, _ in runs]
+    for at_s, cost in voids:
+        at = bisect_left(ends, at_s)
+        near = sorted(runs[max(0, at - NEAR) : at + NEAR], key=lambda run: abs(run[0] - at_s))
+        same = (key for _, key, _ in near if left[key] == cost)
+        others = (runs[each][1] for each in chain(range(at - 1, -1, -1), range(at, len(runs))))
+        for key in chain(same, others):
+            part = min(cost, left[key])
+            if part:
+                left[key] -= part
+                found[key] = found.get(key, 0) + part
+                cost -= part
+            if not cost:
+                break
+    return found
