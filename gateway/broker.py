@@ -112,7 +112,7 @@ class Broker:
         )
         self._preemption = Preemption(
             self.workers,
-            self._handout.ready,
+            self._handout.waiting_groups,
             self.occupancy,
             self.entitling,
             self._handout.may_want,

@@ -217,7 +217,7 @@ class Handout:
         return [job for _, job in takewhile(lambda pair: pair[0][0] <= now_s, self._dated)]
 
     def waiting_groups(self) -> Iterator[tuple[Job, int]]:
-        """One job of each group that workers treat alike, and how many jobs that are."""
+        """One job of each group that workers treat alike, and how many tasks of the group wait."""
         for queue in self._queues.values():
             yield from queue.groups()
 

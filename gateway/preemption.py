@@ -101,7 +101,8 @@ class Preemption:
     """What a broker does for the rules of its pools.
 
     Args:
-        workers, ready: all workers, and the jobs with tasks that wait.
+        workers: all of them.
+        waiting: one job of each group that workers treat alike, and how many tasks of it wait.
         entitling: knows whose work may not run, and needs no room.
         may_want: whether a job would have tasks for a worker that fits it, if so many slots of its
             pool were free.
@@ -112,7 +113,7 @@ class Preemption:
     def __init__(
         self,
         workers: Mapping[int, Worker],
-        ready: Mapping[str, Job],
+        waiting: Callable[[], Iterable[tuple[Job, int]]],
         occupancy: Occupancy,
         entitling: Entitling,
         may_want: Callable[[Job, Worker, float, int], bool],
@@ -120,7 +121,7 @@ class Preemption:
         effects: list[Effect],
     ) -> None:
         self._workers = workers
-        self._ready = ready
+        self._waiting = waiting
         self._occupancy = occupancy
         self._entitling = entitling
         self._may_want = may_want
@@ -273,7 +274,10 @@ class Preemption:
         found = dict.fromkeys(short, 0)
         fitting: dict[Need, Worker | None] = {}
         entitled: dict[Work, float] = {}  # slots that are left, by what is wanted already
-        for job in self._ready.values() if short else ():
+        missing = sum(short.values())
+        for job, tasks_waiting in self._waiting() if short else ():
+            if not missing:
+                break
             may_come = job.places is None or job.places.get(name, 0) >= 1
             if not may_come or job.spec.pool not in ("", name):
                 continue
@@ -287,7 +291,7 @@ class Preemption:
                 continue
             if job.work not in entitled:
                 entitled[job.work] = self._entitling.slots_left(job.work, name)
-            waiting = int(min(job.waiting, entitled[job.work]))
+            waiting = int(min(tasks_waiting, entitled[job.work]))
             tasks = min(waiting, sum(short[each] - found[each] for each in claims))
             # Else others would be stopped again and again for what never begins here.
             if tasks <= 0 or not self._may_want(job, worker, utc_s, tasks):
@@ -296,6 +300,7 @@ class Preemption:
             for claim in claims:
                 more = min(tasks, short[claim] - found[claim])
                 found[claim] += more
+                missing -= more
                 tasks -= more
         return {claim: slots for claim, slots in found.items() if slots}
 

@@ -79,13 +79,14 @@ class _Fit:
 class _Group:
     """Jobs that every worker treats alike. The heap may have entries that hold no longer.
 
-    `task_s` is the estimate that its rank is by.
+    `tasks` of them wait; `task_s` is the estimate that its rank is by.
     """
 
     key: Hashable
     fit: _Fit
     heap: list[tuple[_Entry, Job]] = field(default_factory=list)
     jobs: int = 0
+    tasks: int = 0
     rank: Rank | None = None
     task_s: float | None = None
 
@@ -141,8 +142,7 @@ class Queue:
         elif filed.entry != entry:
             filed.entry = entry
             heappush(filed.group.heap, (entry, job))
-        filed.group.fit.tasks += job.waiting - filed.tasks
-        filed.tasks = job.waiting
+        self._count(filed, job.waiting)
         self._place(filed.group)
 
     def drop(self, job: Job) -> None:
@@ -150,7 +150,7 @@ class Queue:
         filed = self._filed.pop(job.id, None)
         if filed is not None:
             filed.group.jobs -= 1
-            filed.group.fit.tasks -= filed.tasks
+            self._count(filed, 0)
             self._place(filed.group)
 
     def walk(self, is_left_out: Callable[[Job], bool]) -> Iterator[Job]:
@@ -178,9 +178,9 @@ class Queue:
                 heappush(groups, (*following, rest))
 
     def groups(self) -> Iterator[tuple[Job, int]]:
-        """The first job of each group, in no order, and how many jobs there are in it."""
+        """The first job of each group, in no order, and how many tasks of the group wait."""
         for group in self._groups.values():
-            yield group.heap[0][1], group.jobs
+            yield group.heap[0][1], group.tasks
 
     def tasks_beside(self, job: Job) -> int:
         """How many tasks wait that can go to the same workers as a job's, with its own."""
@@ -210,6 +210,12 @@ class Queue:
                 fit = self._fits[fit_key] = _Fit(fit_key)
             group = self._groups[key] = _Group(key, fit)
         return group
+
+    def _count(self, filed: _Filed, tasks: int) -> None:
+        """So many tasks of a job wait."""
+        for counted in (filed.group, filed.group.fit):
+            counted.tasks += tasks - filed.tasks
+        filed.tasks = tasks
 
     def _place(self, group: _Group) -> None:
         """Put a group, and its fit, where the first job of it belongs."""

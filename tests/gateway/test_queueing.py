@@ -72,7 +72,13 @@ def queue_of(*jobs):
     ids=str,
 )  # fmt: skip
 def test_jobs_that_a_worker_may_treat_differently_are_in_groups_of_their_own(other):
-    assert len(list(queue_of(job_of(1), job_of(2), job_of(3, **other)).groups())) == 2
+    jobs = job_of(1), job_of(2), job_of(3, **other)
+    queue = queue_of(*jobs)
+    waiting = [jobs[0].waiting + jobs[1].waiting, jobs[2].waiting]
+    assert sorted(tasks for _, tasks in queue.groups()) == sorted(waiting)
+    queue.drop(jobs[1])
+    waiting[0] -= jobs[1].waiting
+    assert sorted(tasks for _, tasks in queue.groups()) == sorted(waiting)
 
 
 def test_one_job_of_each_group_is_looked_at_the_best_placed_first():

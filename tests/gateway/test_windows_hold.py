@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from windows_support import NO_OTHERS, PRICE, RISK, World, assigned, orders
+from windows_support import NO_OTHERS, PRICE, RISK, World, assigned, orders, spec
 
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
 from gateway.effects import Remark, Tell, Write
 from gateway.ledger import records
+from gateway.occupancy import Pool
 from policies.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
 from policies.hours import Hours
 from policies.parties import OTHERS, OURS, read_party
@@ -237,6 +238,26 @@ def test_a_buyer_is_told_what_was_stopped():
     effects = world.report(order, kind="preempted")
     [results] = [each.message for each in effects if isinstance(each, Tell)]
     assert [kind for _, kind, *_ in results.failures] == ["preempted"]
+
+
+def test_who_is_owed_slots_is_found_without_a_look_at_every_job(monkeypatch):
+    world = World(base=Claims((Claim(RISK, Amount(2), lends=EVERYTHING),)))
+    world.learn(60.0)
+    world.submit("ours", 4)
+    for number in range(500):
+        job = f"other-{number}"
+        world.do(
+            events.JobOpened(world.clients, job, spec()),
+            events.TasksArrived(world.clients, job, 0, [b"x"]),
+        )
+    looked = []
+    claims_for = Pool.claims_for
+    monkeypatch.setattr(
+        Pool, "claims_for", lambda pool, job: looked.append(job) or claims_for(pool, job)
+    )
+    world.now_s += 1
+    world.do(events.Ticked())
+    assert 0 < len(looked) < 10
 
 
 def test_guaranteed_slots_are_called_back_from_whoever_ran_for_the_shortest_time():
