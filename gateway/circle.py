@@ -327,7 +327,9 @@ class Circle:
         refresh_s = refresh_every_s(self._knobs, members, self._size)
         utc_s = self._clock.utc_s()
         whole = replace(
-            self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s, doors=self._doors
+            self._exchange.show(utc_s, for_others=True),
+            valid_s=VALID_REFRESHES * refresh_s,
+            doors=self._doors,
         )
         is_due = waited_s >= refresh_s
         if not is_due and self._shown is not None and not _differs(self._shown, whole):
@@ -344,7 +346,7 @@ class Circle:
         for reader in sorted((readers(self._shows) | booked.keys()) & set(registry.approved)):
             own = whole
             if reader in booked:
-                seen = self._exchange.show(utc_s, whose=booked[reader])
+                seen = self._exchange.show(utc_s, whose=booked[reader], for_others=True)
                 own = replace(whole, pools=seen.pools)
             special = redact(own, self._shows, reader)
             if special.pools != advert.pools:

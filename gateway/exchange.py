@@ -289,28 +289,31 @@ class Exchange:
         without: Job | None = None,
         stock: Stock | None = None,
         whose: Whose = ANOTHER_SITE,
+        *,
+        for_others: bool = False,
     ) -> SiteAdvert:
         """Our own advert, whole, for somebody's work: that of the job `without`, if there is one.
 
         What waits of the job `without` is no load: it is that which is to be placed. `stock` is
-        what there is, where that was looked at already.
+        what there is, where that was looked at already. What takes no work of other sites is left
+        out `for_others`.
         """
         self._version = max(self._version + 1, int(utc_s * 1000))
         return show_site(
             self.site,
             self._broker,
-            stock or self._stock(utc_s),
+            stock or self._stock(utc_s, for_others=for_others),
             version=self._version,
             work=without.work if without is not None else Work(whose),
             own=waiting(self._broker, [without]) if without is not None else EMPTY,
         )
 
-    def _stock(self, utc_s: float) -> Stock:
+    def _stock(self, utc_s: float, *, for_others: bool = False) -> Stock:
         offering = self.offering
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
         }
-        return take_stock(self._broker, self._facts, aside, utc_s)
+        return take_stock(self._broker, self._facts, aside, utc_s, for_others=for_others)
 
     def booked_by(self) -> dict[str, Whose]:
         """The sites for which something is reserved here, now or later, each with whose work."""

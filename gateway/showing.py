@@ -67,12 +67,22 @@ class Stock(NamedTuple):
 
 
 def take_stock(
-    broker: Broker, facts: Mapping[str, PoolFacts], aside: Mapping[str, Aside], utc_s: float
+    broker: Broker,
+    facts: Mapping[str, PoolFacts],
+    aside: Mapping[str, Aside],
+    utc_s: float,
+    *,
+    for_others: bool = False,
 ) -> Stock:
-    """Look at all workers and at all that waits, of which there may be thousands."""
+    """Look at all workers and at all that waits, of which there may be thousands.
+
+    Args:
+        for_others: only what takes work of other sites, as it is not shut in everywhere.
+    """
     pools = (
-        _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s)
+        _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s, for_others=for_others)
         for name, each in facts.items()
+        if not for_others or _takes_others(broker, name)
     )
     return Stock(utc_s, tuple(pools), aside, waiting(broker))
 
@@ -103,11 +113,25 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     return tasks, load_s
 
 
-def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: float) -> PoolAdvert:
+def _takes_others(broker: Broker, pool: str) -> bool:
+    """Whether a pool takes work of other sites: by its configuration, or as its workers say."""
+    promised = broker.offers.get(f"pool {pool}")
+    if promised is not None and promised.takes_others:
+        return True
+    workers = [each.offer for each in broker.workers.values() if each.offer.pool == pool]
+    return any(each.takes_others for each in workers) or (promised is None and not workers)
+
+
+def _show_pool(
+    name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: float, *, for_others: bool
+) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
-        if each.offer.pool == name and not each.job and not each.draining
+        if each.offer.pool == name
+        and not each.job
+        and not each.draining
+        and (each.offer.takes_others or not for_others)
     ]
     emissions = broker.emissions.get(name, Emissions())
     machine, intensity = emissions.machine, emissions.intensity

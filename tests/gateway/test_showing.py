@@ -111,3 +111,22 @@ def test_a_start_of_months_is_shown_as_the_longest_that_may_be(site):
     site.do(events.PoolGrows("local", Growth(3, 1e7, 60.0)))
     found = site.exchange.show(UTC_S)
     assert SiteAdvert.from_plain(found.to_plain()).pools[0].start_s == START_MAX_S
+
+
+def test_what_takes_no_work_of_other_sites_is_not_shown_to_them(site):
+    def joined(handle, slots, takes_others):
+        name = f"w{handle}"
+        return events.WorkerJoined(
+            handle, name, "local", slots, {}, "3.11", takes_others=takes_others
+        )
+
+    before = site.exchange.show(UTC_S).pools[0].slots_total
+    site.do(joined(901, 8, False))
+    assert site.exchange.show(UTC_S).pools[0].slots_total == before + 8, "our own users have it"
+    assert site.exchange.show(UTC_S, for_others=True).pools[0].slots_total == before
+    for worker in list(site.broker.workers.values()):
+        if worker.offer.takes_others:
+            site.do(events.WorkerGone(worker.handle, "it was stopped", is_orderly=True))
+    site.broker.offers.pop("pool local", None)
+    assert site.exchange.show(UTC_S, for_others=True).pools == ()
+    assert site.exchange.show(UTC_S).pools[0].slots_total == 8
