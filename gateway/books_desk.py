@@ -37,6 +37,7 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
+FOUND_SHOWN: Final = 5  # of what an audit finds
 PAYMENT_KEYS: Final = (
     *("site", "reference", "at_s", "direction", "amount", "currency", "through"),
     *("state", "theirs", "note"),
@@ -282,6 +283,10 @@ async def reconcile(site: "Site", details: Details) -> Any:
         said += [f"{dealt}: {text}"] if text else []
     if not states:
         raise BadBooksQuestion(f"we never bought of {name} or sold to it")
+    # What both sites have of deliveries may agree, and not be what was charged for them here.
+    if unlike := await site.read(site.store.unlike, name, FOUND_SHOWN):
+        states.append("differs")
+        said.append(f"within our own books, as `gridfed audit` says: {'; '.join(unlike)}")
     state = next((each for each in ("differs", "pending") if each in states), "agreed")
     return {"site": name, "state": state, "details": "; ".join(said), "payments": payments}
 

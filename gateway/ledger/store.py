@@ -6,8 +6,9 @@ time, and who finds all `database.READERS` connections in use waits for one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -29,6 +30,7 @@ from .journal import Booked, booked
 from .journal import balances as read_balances
 from .merging import IS_CHARGE
 from .postings import Account, Balance
+from .proofs.deliveries import undercharged
 from .queries import (
     by_contract,
     by_contract_query,
@@ -178,6 +180,9 @@ class Store(Protocol):
     def voided(self, start_s: float, end_s: float) -> list[Pending]:
         """Sum up by contract what was delivered in [start_s, end_s) and is void: nobody pays it."""
 
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """Where jobs between a site and us were charged other than was delivered, in words."""
+
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
 
@@ -248,8 +253,13 @@ class Store(Protocol):
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
 
-    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
-        """Return the reservations that end last, latest first; or those that are open, all."""
+    def reservations(
+        self, limit: int, is_open: bool = False, start: int = 0
+    ) -> list[ReservationKept]:
+        """Return the reservations that end last, latest first; or those that are open, all.
+
+        Of the former `start` are left out.
+        """
 
     def slices_lent(self) -> list[SliceLent]:
         """Return what other sites hold of budgets of ours, as it was written last, in order."""
@@ -474,6 +484,11 @@ class SqlStore:
         with self._reading() as connection:
             return by_contract(connection, query)
 
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """See Store."""
+        with self._reading() as connection, closing(undercharged(connection, site)) as found:
+            return list(islice(found, limit))
+
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
         kept = [contracts.c[field.name] for field in fields(ContractRow)]
@@ -593,7 +608,9 @@ class SqlStore:
         with self._reading() as connection:
             return [AlertRow(*row) for row in connection.execute(query)]
 
-    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+    def reservations(
+        self, limit: int, is_open: bool = False, start: int = 0
+    ) -> list[ReservationKept]:
         """See Store."""
         kept = [reservations.c[field.name] for field in fields(ReservationKept)]
         query = select(*kept).order_by(
@@ -602,7 +619,7 @@ class SqlStore:
         if is_open:
             query = query.where(reservations.c.state.in_(OPEN_STATES))
         else:
-            query = query.limit(limit)
+            query = query.limit(limit).offset(start)
         with self._reading() as connection:
             return [ReservationKept(*row) for row in connection.execute(query)]
 

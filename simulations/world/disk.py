@@ -536,6 +536,21 @@ class MemoryStore:
         verdicts = self._tables.verdicts
         return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
 
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """See Store."""
+        charged, delivered = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        dealt = set()
+        for each in chain.from_iterable(map(dict.values, self._tables.usage.values())):
+            if site in (each.origin, each.site):
+                charged["sell" if each.origin else "buy", each.job] += each.cost_nanos
+        for (side, contract, *_), posted in self._tables.postings.items():
+            opened = self._tables.contracts[side, contract]
+            if opened.site == site:
+                delivered[side, opened.job] += posted.cost_nanos
+                dealt.add((side, opened.job))
+        found = (each for each in sorted(dealt) if charged[each] != delivered[each])
+        return [f"job {job} ({side})" for side, job in islice(found, limit)]
+
     def _by_contract(
         self, counts: Callable[[_Delivery], bool], start_s: float, end_s: float
     ) -> list[Pending]:
@@ -715,7 +730,9 @@ class MemoryStore:
         found = sorted(self._tables.payments_told.items())
         return [each for name, each in found if site in ("", name)]
 
-    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+    def reservations(
+        self, limit: int, is_open: bool = False, start: int = 0
+    ) -> list[ReservationKept]:
         """See Store."""
         kept = sorted(
             self._tables.reservations.values(),
@@ -723,7 +740,7 @@ class MemoryStore:
         )
         if is_open:
             return [each for each in kept if each.state in OPEN_STATES]
-        return kept[:limit]
+        return kept[start : start + limit]
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

@@ -45,6 +45,11 @@ class Books:
     def payments(self):
         return []
 
+    def unlike(self, _site, _limit):
+        return self.charged_otherwise
+
+    charged_otherwise = ()
+
 
 def site_with(store, bookkeeper=None):
     async def read(query, *arguments):
@@ -126,6 +131,21 @@ async def test_what_was_bought_and_what_was_sold_is_compared_and_told_together()
     assert found["details"] == "sold: USD tasks: 1 here, 2 there"
     site.store.partners = lambda side=None: ["paris"] if side != "sell" else []
     assert (await reconcile(site, {"site": "paris", "start_s": 0}))["state"] == "agreed"
+
+
+async def test_what_an_audit_finds_between_the_two_is_told_though_both_have_the_same_deliveries():
+    async def compare(*_asked):
+        return Comparison("agreed", "", [])
+
+    site = site_with(Books(), SimpleNamespace(compare=compare))
+    site.store.partners = lambda side=None: ["paris"] if side != "sell" else []
+    site.store.charged_otherwise = ["job j-7 was charged 5 for paris, which delivered 4"]
+    found = await reconcile(site, {"site": "paris", "start_s": 0})
+    assert found["state"] == "differs"
+    assert found["details"] == (
+        "within our own books, as `gridfed audit` says: "
+        "job j-7 was charged 5 for paris, which delivered 4"
+    )
 
 
 async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():

@@ -29,15 +29,24 @@ _NONE: Final = literal_column("0", BigInteger)
 _ONE: Final = literal_column("1", BigInteger)
 
 
-def undercharged(connection: Connection) -> Generator[str]:
-    """Contracts whose charges are not what was delivered under them, at either side."""
-    for job, _, used, delivered, _ in _pairs(connection, _used_by_others(), _sold()):
+def undercharged(connection: Connection, site: str = "") -> Generator[str]:
+    """Contracts whose charges are not what was delivered under them, at either side.
+
+    Those with one site alone, if it is named.
+    """
+    sold, bought = _sold(), _bought()
+    used_by_others, used_elsewhere = _used_by_others(), _used_elsewhere()
+    if site:
+        sold, bought = (each.where(contracts.c.site == site) for each in (sold, bought))
+        used_by_others = used_by_others.where(usage.c.origin == site)
+        used_elsewhere = used_elsewhere.where(usage.c.site == site)
+    for job, _, used, delivered, _ in _pairs(connection, used_by_others, sold):
         if used != delivered:
             yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
-    for job, site, used, delivered, repeats in _pairs(connection, _used_elsewhere(), _bought()):
+    for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
         # What ran again for nothing is charged to nobody here, and paid for all the same.
         if used > delivered or (used < delivered and not repeats):
-            yield f"job {job} was charged {used} for {site}, which delivered {delivered}"
+            yield f"job {job} was charged {used} for {seller}, which delivered {delivered}"
 
 
 def _used_by_others() -> Select[Any]:

@@ -196,6 +196,24 @@ def test_a_run_that_its_buyer_has_voided_costs_nothing(books, commit, usage):
     ]
 
 
+def test_the_store_tells_where_a_site_was_charged_other_than_was_delivered(books, commit, usage):
+    job = "tokyo:c-3"
+    delivery = Delivery(2, 0, 10, 300, 7, int(END_S * 1000))
+    store = SqlStore(books)
+    commit(
+        store,
+        usage(job=job, cost_nanos=300),
+        ContractOpened("c-3", "sell", "tokyo", job, "gpu", 1, 5, "USD", 30.0, END_S),
+        posted("c-3", "sell", "tokyo", delivery, "USD"),
+    )
+    assert store.unlike("tokyo", 5) == []
+    commit(store, usage(job=job, first=30, cost_nanos=7))
+    text = f"job {job} was charged 307, and 300 were delivered to its site"
+    assert store.unlike("tokyo", 5) == [text]
+    assert store.unlike("rome", 5) == []
+    store.close()
+
+
 @given(
     costs=st.lists(st.integers(1, 9), min_size=1, max_size=40),
     parts=st.lists(st.integers(1, 9), max_size=40),
