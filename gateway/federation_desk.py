@@ -85,7 +85,10 @@ async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
         if shares is not None and job.waiting:
-            found["fair_share"] = views.share_of(job, shares, utc_s)
+            group = site.config.groups.get(asker.user, "")
+            found["fair_share"] = views.share_of(
+                job, shares, utc_s, lambda party: asker.concerns(party, group)
+            )
         places = job.places or {}
         found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
         return found

@@ -112,21 +112,34 @@ def shares(
         "shares": [
             _share(each, waiting[each.node])
             for each in shares.look(now_s)
-            if all(node.who is None or is_shown(node.who) for node in each.node.path)
+            if _is_shown(each.node, is_shown)
         ],
     }
 
 
-def share_of(job: Job, shares: Shares, now_s: float) -> dict[str, Any]:
-    """How the share of a job stands, its place among those that wait, and who is next."""
+def share_of(
+    job: Job, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+) -> dict[str, Any]:
+    """How the share of a job stands, its place among those that wait, and who is next.
+
+    Who that is is left out unless its party `is_shown`.
+    """
     standings = shares.look(now_s)
     (own,) = (each for each in standings if each.node is job.leaf)
-    turns = sorted((each.place, each.node.title) for each in standings if each.place is not None)
+    turns = sorted(
+        ((each.place, each.node) for each in standings if each.place is not None),
+        key=lambda turn: (turn[0], turn[1].title),
+    )
+    is_told = bool(turns) and (turns[0][1] is job.leaf or _is_shown(turns[0][1], is_shown))
     return {
         **_share(own, job.waiting),
         "places": len(turns),
-        "next": turns[0][1] if turns else "",
+        "next": turns[0][1].title if is_told else "",
     }
+
+
+def _is_shown(node: Node, is_shown: Callable[[Party], bool]) -> bool:
+    return all(each.who is None or is_shown(each.who) for each in node.path)
 
 
 def _share(standing: Standing, waiting: int) -> dict[str, Any]:

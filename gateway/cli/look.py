@@ -269,7 +269,9 @@ def _turn(share: dict[str, Any]) -> str:
     if share["place"] is None:
         turn = "none of its tasks can be handed out yet"
     elif share["place"] > 1:
-        turn = f"place {share['place']} of {share['places']}, next is {share['next']}"
+        turn = f"place {share['place']} of {share['places']}"
+        if share["next"]:
+            turn += f", next is {share['next']}"
     late = ", and it goes before others for its wait" if share["is_late"] else ""
     return (
         f"share {share['share']}: {turn}{late}; it has had {100 * share['part']:.1f} % of the slot "

@@ -307,8 +307,10 @@ def test_a_job_that_waits_is_told_its_share_and_its_place():
     grid.submit("a", 10)
     job = grid.submit("b", 10)
     grid.run(25.0)
-    found = views.share_of(job, grid.broker.shares, grid.now_s)
+    found = views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: True)
     assert (found["share"], found["place"], found["places"], found["next"]) == ("b", 2, 2, "a")
+    hidden = views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: False)
+    assert hidden == found | {"next": ""}, "whose turn it is, is theirs to know"
     assert found["target"] == 0.25
     shown = views.shares(grid.broker, grid.broker.shares, grid.now_s, lambda _party: True)
     rows = {row["share"]: row for row in shown["shares"]}
