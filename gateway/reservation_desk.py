@@ -3,12 +3,14 @@
 What is told to have been booked is on the disk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.bookings import ID_BYTES, kept_as, sort_of, used_ns, view
 from gateway.bookings import reservation_of as read_back
+from gateway.ledger.records import ReservationKept
 from gateway.reserving import SITES_MAX, Whole
 from gateway.rights import Asker
 from gateway.sessions import TICK_S
@@ -134,16 +136,25 @@ async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
 
     def find() -> list[dict[str, Any]]:
         found = []
-        for row in sort_of(store.reservations(LISTED_MAX, is_open=is_open)):
+        rows = islice(_shown(site, asker, is_open=is_open), LISTED_MAX)
+        for row in sort_of(list(rows)):
             each = read_back(row)
-            if not _is_shown(site, asker, each):
-                continue
             is_here = row.side == "sell" and row.state in OPEN
             used = used_ns(store, each, utc_s) if is_here else None
             found.append(view(row, site.config.name, utc_s, used))
         return found
 
     return await site.read(find)
+
+
+def _shown(site: "Site", asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
+    """The reservations that an asker sees, those that end last first."""
+    start = 0
+    while page := site.store.reservations(LISTED_MAX, is_open, start):
+        yield from (row for row in page if _is_shown(site, asker, read_back(row)))
+        if is_open:  # these come all at once
+            return
+        start += len(page)
 
 
 def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:

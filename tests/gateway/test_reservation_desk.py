@@ -1,4 +1,4 @@
-"""Reserving at other sites: for whom that is not."""
+"""Reserving at other sites, for whom that is not; and which reservations somebody is shown."""
 
 from types import SimpleNamespace
 
@@ -7,11 +7,13 @@ import pytest
 from gateway import events, reservation_desk
 from gateway.broker import Broker
 from gateway.config import SiteConfig
+from gateway.ledger.records import ReservationKept
 from gateway.rights import Asker
 from policies.entitlements import Entitlements, Rule
 from policies.parties import read_party
 from policies.reservations import CantReserve
 from policies.tariffs import Tariff
+from simulations.world.disk import Disk, MemoryStore
 
 NOON = 43_200.0
 WISH = {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}
@@ -31,3 +33,32 @@ async def test_who_may_use_no_other_site_reserves_at_none():
     asker = Asker(1, "ann")
     with pytest.raises(CantReserve, match="ann may use no pools of other sites: `gridfed can ann`"):
         await reservation_desk.reserve(site, asker, WISH)
+
+
+def kept(number, user):
+    """What is kept of a reservation that is over."""
+    name = f"r-{number:04}"
+    until_s = NOON - number
+    return ReservationKept(
+        *("sell", name, "", name, 1, "ended", "fast", f"user:{user}", 1, until_s - 60, until_s),
+        *(10**9, "USD", 0, 0, user, "", "", until_s - 90, 30.0),
+    )  # fmt: skip
+
+
+async def test_who_has_few_reservations_among_many_of_others_is_shown_them_all(monkeypatch):
+    monkeypatch.setattr(reservation_desk, "LISTED_MAX", 10)
+    disk = Disk()
+    disk.commit([kept(at, "ann" if at % 25 == 24 else "bob") for at in range(100)], durable=True)
+    store = MemoryStore(disk)
+
+    async def read(find, *arguments):
+        return find(*arguments)
+
+    surroundings = SimpleNamespace(utc_s=lambda: NOON)
+    site = SimpleNamespace(
+        store=store, read=read, surroundings=surroundings, config=SiteConfig(name="london")
+    )
+    found = await reservation_desk.reservations(site, Asker(1, "ann"), {"all": True})
+    assert [row["id"] for row in found] == ["r-0099", "r-0074", "r-0049", "r-0024"]
+    others = await reservation_desk.reservations(site, Asker(1, "bob"), {"all": True})
+    assert len(others) == 10
