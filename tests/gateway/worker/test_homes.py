@@ -1,8 +1,8 @@
 """Which slots run in what, and who moves: the roster's decisions, by tables and at random."""
 
-import random
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.worker.homes import BARE, Home
 from gateway.worker.pieces import Terms
@@ -180,22 +180,23 @@ def test_tasks_of_what_can_t_be_made_are_given_up_and_others_stay():
     assert house.feed() == (1, [])
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_comes_all_of_it_is_run(seed):
-    """Random work in random homes on few slots: nothing is stuck, and no GPU is held twice."""
-    chance = random.Random(seed)
-    gpus = chance.choice([0, 2])
-    house = House(chance.randint(1, 4), gpus, keeps_apart=chance.random() < 0.5)
+PIECES = st.tuples(
+    st.sampled_from(["", IMAGE, OTHER]), st.integers(1, 30), st.sampled_from(["", "paris"])
+)
+
+
+@given(data=st.data())
+def test_whatever_comes_all_of_it_is_run(data):
+    """Any work in any homes on few slots: nothing is stuck, and no GPU is held twice."""
+    gpus = data.draw(st.sampled_from([0, 2]))
+    house = House(data.draw(st.integers(1, 4)), gpus, keeps_apart=data.draw(st.booleans()))
+    took_s = st.none() | st.sampled_from([1e-4, 0.01, 1.0])
     for environment in (IMAGE, OTHER, ""):
-        if chance.random() < 0.5:
-            house.learn(environment, chance.choice([1e-4, 0.01, 1.0]))
-    for _ in range(chance.randint(1, 12)):
-        house.assign(
-            chance.choice(["", IMAGE, OTHER]),
-            chance.randint(1, 30),
-            chance.choice(["", "paris"]),
-            chance.randint(0, gpus),
-        )
+        if (known_s := data.draw(took_s)) is not None:
+            house.learn(environment, known_s)
+    for piece in data.draw(st.lists(PIECES, min_size=1, max_size=12)):
+        house.assign(*piece, data.draw(st.integers(0, gpus)))
+    chance = data.draw(st.randoms(use_true_random=False))
     for _ in range(3000):
         house.feed()
         assert sum(home.gpus for home in house.homes) <= gpus or not gpus
@@ -204,4 +205,4 @@ def test_whatever_comes_all_of_it_is_run(seed):
             return
         if busy:
             house.end(chance.choice(busy))
-    pytest.fail(f"seed {seed}: work was left: {house.homes}")
+    pytest.fail(f"work was left: {house.homes}")
