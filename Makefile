@@ -7,6 +7,7 @@
 # make bench     benchmarks, with results in benchmarks/results (long)
 # make stress    the transport's stress test and other long tests
 # make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
+# make mutants   small changes to a branch's lines that no pure test notices: BASE=main, or FILES=…
 # make chaos     real faults on three real sites, reconciled afterwards: MINUTES=2 SEED=1 (as root)
 # make growth    a pool on a simulated cloud: from 0 to 20,000 slots and back, and days of work
 # make year      three sites in 2023, alone and together: a report with pictures; or DAYS=7 of it
@@ -18,7 +19,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough explore check stress swarm chaos year growth bench format clean
+.PHONY: demo demo-grids test thorough explore check stress swarm mutants chaos year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -53,6 +54,10 @@ stress: .venv/ready
 
 swarm: .venv/ready
 	$(PY) -m simulations swarm $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),300))
+
+mutants: .venv/ready
+	$(PY) -m tests.mutants $(if $(FILES),--files $(FILES),--base $(or $(BASE),main)) \
+		$(if $(TESTS),--tests $(TESTS)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 chaos: .venv/ready
 	$(PY) -m tests.chaos --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1)

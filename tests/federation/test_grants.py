@@ -265,6 +265,8 @@ def test_it_is_bounded():
         show(msgpack.packb(msgpack.unpackb(chain()) * 2), "e-site")
     with pytest.raises(ProtocolError, match="over the limit"):
         show(bytes(1 << 20), "b-site")
+    with pytest.raises(ProtocolError, match="a block must be"):
+        show(msgpack.packb([msgpack.unpackb(chain())[0][:2]]), "b-site")
 
 
 def test_a_bound_that_is_not_understood_is_not_ignored():

@@ -189,6 +189,12 @@ def test_who_hears_from_nobody_doubts_itself_and_probes_less() -> None:
     assert looked.core.health == 0
 
 
+def test_who_is_said_to_be_gone_doubts_itself() -> None:
+    looked = Looked()
+    looked.told("site-b", suspect(ME))
+    assert looked.core.health == 1
+
+
 def test_helpers_that_answer_show_that_the_fault_is_not_ours() -> None:
     looked = Looked()
     looked.pass_s(4.5, silence(*OTHERS))

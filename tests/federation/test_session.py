@@ -29,6 +29,18 @@ def test_a_frame_holds_all_that_waits():
     assert other.accept(frame) == [b"%d" % at for at in range(100)]
 
 
+@pytest.mark.parametrize("size", [90, 5_000, 300_000])
+def test_a_frame_is_filled_up_to_its_limit_and_not_beyond(size):
+    one, other = dialler(), listener()
+    count = 3 * FRAME_BYTES_MAX // size
+    for _ in range(count):
+        one.post(bytes(size))
+    frame = one.next_frame()
+    assert 0.9 * FRAME_BYTES_MAX - size < len(frame) <= FRAME_BYTES_MAX + 64
+    arrived = len(other.accept(frame))
+    assert 0 < arrived < count
+
+
 def test_the_listener_has_one_frame_under_way():
     one, other = listener(), dialler()
     one.post(b"first")

@@ -66,10 +66,8 @@ def _show(finding: Finding) -> None:
     elif finding.verdict is Verdict.KILLED:
         tests = f" by {finding.killer}"
     print(f"{os.path.relpath(mutant.file)}:{mutant.line}: {finding.verdict.value}{tests}")
-    same = takewhile(
-        lambda pair: pair[0] == pair[1], zip(mutant.before, mutant.after, strict=False)
-    )
-    first = sum(1 for _ in same)
+    pairs = zip(mutant.before, mutant.after, strict=False)
+    first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     begin = max(0, first - SHOWN // 2) if first + 20 > SHOWN else 0
     for sign, text in (("-", mutant.before), ("+", mutant.after)):
         print(f"    {sign} {' '.join(text[begin : begin + SHOWN].split())}")
