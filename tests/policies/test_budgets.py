@@ -180,6 +180,15 @@ def test_a_new_period_begins_with_nothing_spent_and_what_is_held():
     assert found.total_nanos == 74 * UNIT
 
 
+def test_people_are_told_anew_in_a_new_period():
+    found = purse()
+    found.was_told = True
+    found.spend(5 * UNIT, found.period.end_s - 1)
+    assert found.was_told
+    found.spend(5 * UNIT, found.period.end_s)
+    assert not found.was_told
+
+
 def test_what_is_for_good_never_begins_anew():
     found = purse(span=None)
     found.spend(5 * UNIT, NOON_S)

@@ -157,6 +157,8 @@ def test_what_denies_has_no_limits():
         ([], "", inf),
         ([allow("group:quants", slots_max=3)], "", inf),
         ([allow("site:paris", slots_max=3), allow("site:tokyo", slots_max=7)], "", 7),
+        ([allow("site:paris", slots_max=3), allow("group:quants", slots_max=7)], "", 3),
+        ([allow("site:paris", slots_max=3), deny("site:tokyo")], "", 3),
         ([allow("site:paris", windows="night")], "", 0),
         ([allow("site:paris", windows="night")], "night", inf),
         ([allow("site:paris"), deny("others", windows="night")], "night", 0),

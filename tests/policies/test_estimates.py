@@ -17,7 +17,7 @@ from market_support import (
 from federation.adverts import PriceChange, Window
 from federation.reasons import NEVER, Reason
 from policies.asks import CHEAPEST, FASTEST
-from policies.estimates import Estimate, estimate, fits, tasks_by
+from policies.estimates import Estimate, affords, estimate, fits, tasks_by
 from policies.market import Link
 from policies.placement import Refusal
 
@@ -151,6 +151,51 @@ def test_what_just_keeps_its_limits_is_taken(ask, pool) -> None:
     one = found(make_ask(**ask), **pool)
     assert isinstance(one, Estimate)
     assert fits(make_ask(**ask), one) >= 1
+
+
+@pytest.mark.parametrize(
+    ("price_class", "closes_in_s", "count"),
+    [
+        ("preemptible", 5.0, 100),  # each slot may begin one
+        ("preemptible", 25.0, 200),
+        ("standard", 5.0, 0),
+        ("standard", 25.0, 200),
+    ],
+)
+def test_before_a_window_closes_what_may_be_stopped_begins_once_on_each_slot(
+    price_class, closes_in_s, count
+) -> None:
+    ask = make_ask(tasks=250, task_s=10.0, price_class=price_class)
+    one = found(ask)
+    assert fits(ask, one._replace(closes_s=one.begin_s + closes_in_s)) == count
+
+
+def test_a_price_that_is_going_to_be_lower_may_pay_for_a_task() -> None:
+    change = PriceChange(CENT, NOW_S + HOUR)
+    ask = make_ask(task_s=HOUR, budget_nanos=2 * CENT)
+    for changes, affordable in (({"next_price": change}, True), ({}, False)):
+        (candidate,) = make_market(a=make_pool(**changes)).candidates
+        assert affords(ask, candidate) is affordable
+
+
+LATER = Window(NOW_S + HOUR, NOW_S + 9 * HOUR, 100, CENT)
+SHORT = Window(NOW_S - HOUR, NOW_S + HOUR, 1, 6 * CENT)  # a slot for an hour: 360 tasks of 10 s
+
+
+@pytest.mark.parametrize(
+    ("limits", "objective", "price_nanos"),
+    [
+        ({}, FASTEST, CENT),
+        # Of two that serve within both limits the one counts that can do more of it.
+        ({"deadline_s": NOW_S + HOUR + 20, "budget_nanos": 10**12}, CHEAPEST, 6 * CENT),
+        ({"deadline_s": NOW_S + HOUR + 20}, CHEAPEST, CENT),
+        ({"budget_nanos": 10**12}, CHEAPEST, CENT),
+    ],
+)
+def test_with_both_limits_the_window_counts_that_can_do_more(limits, objective, price_nanos):
+    ask = make_ask(objective, tasks=1000, task_s=10.0, **limits)
+    one = found(ask, windows=(SHORT, LATER))
+    assert one.price_nanos == price_nanos
 
 
 def test_an_advert_is_believed_as_long_as_it_says() -> None:

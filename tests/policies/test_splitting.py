@@ -41,6 +41,24 @@ objectives = st.builds(
 counts = st.integers(1, 10**6)
 
 
+def test_what_is_left_by_rounding_goes_nowhere_beyond_its_room() -> None:
+    """Rates that differ by more than the digits of a float: the shares add up to too little."""
+    small = Lane(("site", "a"), 1.4e12, 1.0, tasks_max=1)
+    large = Lane(("site", "b"), 8.5e16, 1.0, start_s=1.0)
+    assert fastest([large, small], 778_628) == [778_627, 1]
+
+
+def test_a_budget_pays_first_for_what_is_somewhere_in_any_case() -> None:
+    """At 1 and 10 nanos a task: 3 and 1 are there, for 13; the other 44 pay for 1 and 4 more."""
+    lanes = [
+        Lane(("site", "a"), 1.0, 1.0, tasks_min=1, price_nanos=36_000),
+        Lane(("site", "b"), 1.0, 1.0, tasks_min=3, tasks_max=4, price_nanos=3_600),
+    ]
+    found = split(lanes, 50, CHEAPEST, Limits(budget_nanos=57), BAND)
+    assert (found.tasks, found.reason) == ((5, 4), Reason.COST_LIMIT)
+    assert found.cost_nanos == 54
+
+
 # --- the model --------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Which window holds when, who wins, and what somebody may have of a pool in time to come."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import pairwise
 from math import inf
@@ -14,7 +15,17 @@ from policies.claims import NOTHING, Amount, Claim, Claims
 from policies.crons import Cron
 from policies.hours import Business, Hours, Weekdays
 from policies.parties import OTHERS, Whose
-from policies.windows import Allowed, Closing, Plan, Window, allowed, closings, rules_at
+from policies.windows import (
+    WINDOWS_MAX,
+    Allowed,
+    Closing,
+    Plan,
+    Window,
+    allowed,
+    closings,
+    differences,
+    rules_at,
+)
 
 LONDON, NEW_YORK = ZoneInfo("Europe/London"), ZoneInfo("America/New_York")
 HOUR_S, DAY_S = 3_600, 86_400
@@ -66,6 +77,35 @@ def test_who_wins_is_told_with_who_else_is_open():
         "month end",
         "risk run",
     ]
+
+
+def test_a_plan_has_so_many_windows():
+    windows = [Window(f"w{at}", Hours(0, HOUR_S)) for at in range(WINDOWS_MAX + 1)]
+    Plan(tuple(windows[:-1]))
+    with pytest.raises(ValueError, match="64 windows at most"):
+        Plan(tuple(windows))
+
+
+def test_two_plans_differ_where_one_has_another_window_and_nowhere_else():
+    noon, start_s = Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)), at("2026-11-20T00:00:00")
+    longer = replace(noon, when=Hours(11 * HOUR_S, 15 * HOUR_S))
+    dearer = replace(noon, price_factor=2_000_000)
+    for other, spans in ((noon, []), (longer, [(11, 12), (14, 15)]), (dearer, [(12, 14)])):
+        found = differences(Plan((noon,)), Plan((other,)), start_s, start_s + DAY_S)
+        hours = [
+            ((each.from_s - start_s) / HOUR_S, (each.until_s - start_s) / HOUR_S) for each in found
+        ]
+        assert hours == spans
+
+
+def test_the_span_of_a_moment_begins_with_it():
+    rules = rules_at(Plan((Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)),)), at("2026-11-20"))
+    names = {
+        hour: window.name if (window := rules.span_at(at(f"2026-11-20T{hour}")).window) else None
+        for hour in ("11:59:59", "12:00:00", "13:59:59", "14:00:00")
+    }
+    assert names == {"11:59:59": None, "12:00:00": "noon", "13:59:59": "noon", "14:00:00": None}
+    assert rules.span_at(inf) == rules.spans[-1]
 
 
 def test_of_equal_ones_the_first_holds_and_their_meeting_is_found():

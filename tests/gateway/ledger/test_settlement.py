@@ -10,14 +10,16 @@ from federation.payments import Standing, told
 from federation.reconciliation import Sums
 from federation.wire import pack
 from gateway.cli.between import overpaid_lines, void_lines
-from gateway.ledger.records import PaymentsTold
+from gateway.ledger.records import PaymentsTold, StatementKept
 from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.rows import PaymentRow
 from gateway.ledger.settlement import (
     ONLY_TOLD_MAX,
+    agreed_until,
     lines,
     matches,
     moved,
+    settled_until,
     statements_of,
     turnovers,
     void_share,
@@ -32,6 +34,43 @@ def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
 def net(payments: list[PaymentRow], start_s: float, end_s: float) -> int:
     found = turnovers({}, {}, moved(payments, start_s, end_s))
     return found["USD"].net if found else 0
+
+
+def agreed(first_ms: int, stop_ms: int, state: str = "agreed", final: bool = True) -> StatementKept:
+    return StatementKept(
+        "buy", "paris", first_ms, stop_ms, final, state, *(b"", b"", "", b"", b"", 0.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "delivered_ms", "is_final", "until_ms"),
+    [
+        ([], None, False, 0),
+        ([agreed(0, 10), agreed(10, 20)], None, False, 20),
+        # Where nothing was delivered there is nothing to agree on.
+        ([agreed(0, 10), agreed(15, 20)], None, False, 20),
+        ([agreed(0, 10), agreed(15, 20)], 15, False, 20),
+        ([agreed(0, 10), agreed(15, 20)], 14, False, 10),
+        ([agreed(0, 10), agreed(15, 20), agreed(20, 30)], 14, False, 10),
+        # What was not agreed on ends it only where something was delivered.
+        ([agreed(0, 10), agreed(10, 20, "differs"), agreed(20, 30)], 12, False, 10),
+        ([agreed(0, 10), agreed(10, 20, "pending"), agreed(20, 30)], None, False, 30),
+        # A day within what is agreed on already says nothing new.
+        ([agreed(0, 30), agreed(10, 20), agreed(30, 40)], None, False, 40),
+        ([agreed(0, 10), agreed(10, 20, final=False)], None, False, 20),
+        ([agreed(0, 10), agreed(10, 20, final=False)], 12, True, 10),
+        ([agreed(0, 10), agreed(10, 20, final=False), agreed(20, 30)], None, True, 30),
+    ],
+)
+def test_up_to_when_all_was_agreed_on(
+    kept: list[StatementKept], delivered_ms: int | None, is_final: bool, until_ms: int
+) -> None:
+    assert agreed_until(kept, lambda _: delivered_ms, is_final=is_final) == until_ms
+
+
+def test_nothing_is_booked_before_the_latest_day_that_was_agreed_on() -> None:
+    assert settled_until([]) == 0
+    assert settled_until([agreed(20, 30), agreed(0, 10), agreed(30, 40, "differs")]) == 30
 
 
 def test_what_is_written_off_is_a_column_of_its_own() -> None:
