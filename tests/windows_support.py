@@ -32,11 +32,11 @@ def spec(name="pricing", site="", **changes):
 
 
 class World:
-    """A broker, its pool "fast", and a client for each job."""
+    """A broker, its pool "fast" (and "slow", without workers), and a client for each job."""
 
     def __init__(self, *windows, base=EVERYBODY, slots=(4,), at_s=NOON):
         self.now_s = at_s
-        self.broker = Broker({"fast": PRICE}, limits=Limits(tasks_max=10_000))
+        self.broker = Broker({"fast": PRICE, "slow": PRICE}, limits=Limits(tasks_max=10_000))
         self.turn(*windows, base=base)
         for number, each in enumerate(slots, 1):
             self.do(events.WorkerJoined(number, f"w{number}", "fast", each, {}, "3.11"))

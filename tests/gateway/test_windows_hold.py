@@ -116,7 +116,49 @@ def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
     )
     # Nothing is asked for a second time.
     world.now_s += 5
-    assert not orders(world.do(), messages.Notice)
+    effects = world.do()
+    assert not orders(effects, messages.Notice)
+    assert not orders(effects, messages.Recall)
+
+
+def test_of_tasks_in_several_ranges_the_last_are_stopped_and_no_more():
+    world = World(window(Claims((Claim(OTHERS, borrows=Amount(1)),))))
+    [order] = orders(world.submit("theirs", 4, site="paris"))
+    world.do(events.Reported(1, order.assignment, order.first + 2, [b""], []))
+    notices = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    stopped = [task - order.first for each in notices for task in range(each.first, each.stop)]
+    assert sorted(stopped) == [1, 3]
+
+
+def test_who_makes_room_as_a_window_begins_makes_it_for_who_is_guaranteed_some_as_well():
+    """Two of four are too many, and the two that are free then are all that is guaranteed."""
+    claims = Claims((Claim(RISK, Amount(2)), Claim(OTHERS, borrows=Amount(2))))
+    world = World(window(claims, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    world.submit("run", 2, name="risk")
+    notices = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert sum(each.stop - each.first for each in notices) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("elsewhere", {"pool": "slow"}),
+        ("unclaimed", {}),
+        ("unfit", {"name": "risk", "tags": {"gpu": True}}),
+    ],
+)
+def test_work_for_which_nobody_makes_room_is_not_in_the_way_of_others(name, about):
+    world = World(base=Claims((Claim(RISK, Amount(2)),)), slots=(4,))
+    world.turn(window(EVERYBODY, 0, 24), base=Claims((Claim(RISK, Amount(2)),)))
+    world.submit("theirs", 4, site="paris")
+    world.submit(name, 3, **about)
+    world.now_s += 1
+    claims = Claims((Claim(RISK, Amount(2)),))
+    world.turn(window(claims, 0, 24))
+    world.now_s += 1
+    notices = orders(world.submit("run", 5, name="risk"), messages.Notice)
+    assert sum(each.stop - each.first for each in notices) == 2
 
 
 def test_what_runs_is_told_before_a_window_begins():
