@@ -31,6 +31,7 @@ from gateway.worker.interruption import ACTION, POLL_S, REBALANCE
 from gateway.worker.metadata import Metadata, MetadataError, Relayed, endpoint
 
 NAME_S: Final = 600.0  # it waits so long for its name
+ANSWER_S: Final = 120.0  # and so long for its network, and for an answer
 ASK_S: Final = 1.0
 
 
@@ -40,6 +41,22 @@ def slots_of(table: str, kind: str) -> int:
     if kind not in found:
         raise MetadataError(f"this is a {kind}, which the pool does not name: it names {table}")
     return int(found[kind])
+
+
+def identify(need: Callable[[str], str], until_s: float, ask_s: float = ASK_S) -> tuple[str, str]:
+    """Ask until the instance's id and type are known: a new host's network comes up late.
+
+    Raises MetadataError when one is not known by then.
+    """
+    found: list[str] = []
+    while len(found) < 2:
+        try:
+            found.append(need(("instance-id", "instance-type")[len(found)]))
+        except MetadataError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(ask_s)
+    return found[0], found[1]
 
 
 def wait_for_name(
@@ -76,7 +93,7 @@ def main() -> None:
     address = endpoint()
     metadata = Metadata(address)
     try:
-        instance, kind = _patiently(metadata, "instance-id"), metadata.need("instance-type")
+        instance, kind = identify(metadata.need, time.monotonic() + ANSWER_S)
         slots = slots_of(given.slots, kind)
         name = wait_for_name(metadata.get, instance, time.monotonic() + NAME_S)
     except MetadataError as error:
@@ -121,18 +138,6 @@ def _relay(metadata: Metadata, notices: Relayed) -> None:
             continue  # it is asked again at once
         if text is not None:
             notices.put(path, text)
-
-
-def _patiently(metadata: Metadata, path: str) -> str:
-    """A network may come up after the script begins."""
-    ends_s = time.monotonic() + 60.0
-    while True:
-        try:
-            return metadata.need(path)
-        except MetadataError:
-            if time.monotonic() >= ends_s:
-                raise
-        time.sleep(ASK_S)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ def ec2(ec2_server, monkeypatch):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(ec2_server.folder / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     yield ec2_server
+    for each in list(ec2_server.instances.values()):  # shown of a test that failed
+        print(f"--- {each.id} {each.reason}\n{each.log[-2000:]}")
     ec2_server.reset()
 
 

@@ -217,6 +217,21 @@ def test_the_host_finds_its_slots_and_waits_for_its_name():
     assert host.fill_in(["a", "@name@"], {"@name@": "n"}) == ["a", "n"]
 
 
+def test_the_host_asks_again_while_its_metadata_does_not_answer():
+    facts, asked = {"instance-id": "i-me", "instance-type": "c7i.large"}, set()
+
+    def need(path):
+        if path not in asked:
+            asked.add(path)
+            raise MetadataError("instance metadata does not answer: timed out")
+        return facts[path]
+
+    assert host.identify(need, float("inf"), 0.0) == ("i-me", "c7i.large")
+    asked.clear()
+    with pytest.raises(MetadataError, match="timed out"):
+        host.identify(need, 0.0, 0.0)
+
+
 def test_ec2_is_told_the_highest_price_of_spot_instances_and_no_other():
     config = replace(CONFIG, market=Market.SPOT, spot_share=1.0, max_price_nanos=12_500_000)
     offers = [Offer("a", Place("z"), 4, 1)]
