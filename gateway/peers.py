@@ -422,7 +422,7 @@ class Peers:
                 if turned := self.registry.turn():
                     self._say(turned)
                 self.trust_changed()
-                shut = self._doorkeeper.look(trio.current_time()) if self._doorkeeper else 0
+                shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
                     self._say_often(f"{shut} connections that did not prove who they are were shut")
             if self._is_stale:

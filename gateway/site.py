@@ -551,8 +551,8 @@ class Site:
         lines, shut = Pace(1 / DOOR_LINE_S, trio.current_time()), 0
         while keeper is not None:
             await trio.sleep(DOOR_LOOK_S)
+            shut += await keeper.look()
             now_s = trio.current_time()
-            shut += keeper.look(now_s)
             if shut and lines.allows(now_s):
                 lines.note(now_s)
                 self._say(f"{count(shut, 'connection')} that never came in were closed")

@@ -1,14 +1,13 @@
 """Connections that never finish their TLS handshake, on a real port: counted, capped, shut."""
 
 import socket
-from pathlib import Path
 
 import pytest
 from tests_support import make_certificate, wait_until
 
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
-from gateway.doorkeeper import TABLES, Doorkeeper, _connections
+from gateway.doorkeeper import Doorkeeper
 
 pytestmark = pytest.mark.real
 
@@ -40,10 +39,17 @@ def door(request, tmp_path):
     port.close()
 
 
-def is_seen(number):
+def make_keeper(number, pipes, most=10, most_of_host=10):
+    return Doorkeeper([number], pipes, patience_s=PATIENCE_S, most=most, most_of_host=most_of_host)
+
+
+def look(keeper, now_s):
+    return keeper.judge(keeper.read(), now_s)
+
+
+def is_seen(keeper):
     """Whether nng has taken a connection that is no pipe: the kernel shows it with its inode."""
-    tables = (connection for table in TABLES for connection in _connections(Path(table)))
-    return sum(port == number for _, _, port in tables) >= 2
+    return len(keeper.read()) >= 2
 
 
 def is_shut(connection):
@@ -58,15 +64,15 @@ def is_shut(connection):
 
 def test_who_says_nothing_is_shut_in_time_and_who_got_through_is_not(door):
     port, link, number, come = door
-    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=10, most_of_host=10)
+    keeper = make_keeper(number, port.remotes)
     silent = come()
-    wait_until(lambda: is_seen(number))
-    assert keeper.look(0.0) == 0
-    assert keeper.look(PATIENCE_S) == 0
+    wait_until(lambda: is_seen(keeper))
+    assert look(keeper, 0.0) == 0
+    assert look(keeper, PATIENCE_S) == 0
     assert not is_shut(silent)
-    wait_until(lambda: keeper.look(PATIENCE_S + 1) == 1)
+    wait_until(lambda: look(keeper, PATIENCE_S + 1) == 1)
     wait_until(lambda: is_shut(silent))
-    wait_until(lambda: keeper.look(PATIENCE_S + 2) == 0)
+    wait_until(lambda: look(keeper, PATIENCE_S + 2) == 0)
     assert link.is_up
     assert link.send(b"still here")
     wait_until(port.receive)
@@ -74,10 +80,25 @@ def test_who_says_nothing_is_shut_in_time_and_who_got_through_is_not(door):
 
 def test_of_more_than_may_be_at_the_door_the_oldest_are_shut(door):
     port, _link, number, come = door
-    keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=9, most_of_host=2)
+    keeper = make_keeper(number, port.remotes, most=9, most_of_host=2)
     first = come()
-    wait_until(lambda: is_seen(number) and keeper.look(0.0) == 0)
+    wait_until(lambda: is_seen(keeper) and look(keeper, 0.0) == 0)
     later = [come() for _ in range(2)]
-    wait_until(lambda: keeper.look(1.0) == 1)
+    wait_until(lambda: look(keeper, 1.0) == 1)
     wait_until(lambda: is_shut(first))
     assert not any(is_shut(each) for each in later)
+
+
+def test_once_all_have_got_through_nobody_is_asked_for_all_the_pipes_again(door):
+    port, _link, number, _come = door
+    asked = []
+
+    def pipes():
+        asked.append(True)
+        return port.remotes()
+
+    keeper = make_keeper(number, pipes)
+    wait_until(lambda: keeper.read())
+    for now_s in range(3):
+        assert look(keeper, now_s) == 0
+    assert len(asked) == 1
