@@ -24,9 +24,7 @@ from gateway.half_open import GREETING_MAX_S, HalfOpen
 TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 # The other end and the inode of an established connection to one of our ports. Of a connection
 # that no process holds any more the inode is 0.
-_LINE: Final = (
-    r"^ *\d+: [0-9A-F]+:(?:%s) (\S+) 01 \S+ \S+ \S+ +\d+ +\d+ ([1-9]\d*) "
-)
+_LINE: Final = r"^ *\d+: [0-9A-F]+:(?:%s) (\S+) 01 \S+ \S+ \S+ +\d+ +\d+ ([1-9]\d*) "
 
 # Address and port, as text.
 Remote = tuple[str, int]

@@ -6,7 +6,9 @@ unacknowledged frame a pipe. It decides nothing about jobs.
 """
 
 import itertools
+import math
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +36,13 @@ NONCE_BYTES: Final = 16
 # A bare acknowledgement takes up the one frame that may be under way to a guest. So it is sent
 # only to who has been quiet for so long: for anybody else there will soon be one to ride on.
 QUIET_S: Final = 0.02
+# Thousands of guests are not looked at in each tick, but all of them within this time, or a part of
+# a heartbeat if that is shorter; and so many in a tick at least.
+ROUND_S: Final = 0.5
+ROUNDS_A_BEAT: Final = 4
+LOOKED_AT_MIN: Final = 64
+# Acknowledgements that one tick looks after.
+OWED_LOOKS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,9 @@ class Lobby:
         self._strangers: dict[int, Greeting] = {}  # those that are half-open, by pipe
         self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
         self._dirty: dict[int, Guest] = {}
+        self._owed: dict[int, Guest] = {}  # whose frames are not acknowledged, first come first
+        self._round: deque[int] = deque()  # guests that `tick` has not looked at in this round
+        self._ticked_s = -math.inf
 
     # --- what arrives --------------------------------------------------------------------------
 
@@ -187,7 +199,7 @@ class Lobby:
             else:
                 guest.hearing.heard(now_s)
                 guest.pace.note(now_s)
-                self._dirty[guest.handle] = guest
+                self._dirty[guest.handle] = self._owed[guest.handle] = guest
                 yield from self._listen(guest, frame)
         except SessionRefused as refusal:
             yield self._turn_away(pipe, refusal, now_s)
@@ -373,18 +385,39 @@ class Lobby:
             if now_s > until_s:
                 del self._closing[pipe]
                 self._port.drop(pipe)
-        for guest in list(self.guests.values()):
+        for guest in self._next_of_round(now_s):
             hearing, beat_s = guest.hearing, rules.heartbeat_s
-            silent_s = hearing.silent_s(now_s, beat_s)
             # The holder of a lease counts shorter: its work is done elsewhere from now on.
             if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
             elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
-            elif (guest.session.owes and silent_s >= QUIET_S) or (
-                now_s - guest.sent_s >= rules.heartbeat_s
-            ):
+            elif now_s - guest.sent_s >= rules.heartbeat_s:
                 self._flush(guest, now_s, acknowledge=True)
+        self._acknowledge_quiet(now_s)
+
+    def _next_of_round(self, now_s: float) -> Iterator[Guest]:
+        """The guests to be looked at now: all within a round, whatever time passes between two."""
+        if not self._round:
+            self._round.extend(self.guests)
+        round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
+        share = min(1.0, (now_s - self._ticked_s) / round_s)
+        self._ticked_s = now_s
+        for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.guests) * share))):
+            if not self._round:
+                return
+            guest = self.guests.get(self._round.popleft())
+            if guest is not None:
+                yield guest
+
+    def _acknowledge_quiet(self, now_s: float) -> None:
+        """Acknowledge what those have sent who say nothing more."""
+        for handle in [*itertools.islice(self._owed, OWED_LOOKS_MAX)]:
+            guest = self._owed.pop(handle)
+            if guest.session.owes and now_s - guest.hearing.heard_s >= QUIET_S:
+                self._flush(guest, now_s, acknowledge=True)
+            if guest.session.owes and handle in self.guests:
+                self._owed[handle] = guest
 
     def expel(
         self, guest: Guest, reason: str, now_s: float, code: str = "expelled"
@@ -411,6 +444,7 @@ class Lobby:
         del self.guests[guest.handle]
         del self._by_session[guest.session_id]
         self._dirty.pop(guest.handle, None)
+        self._owed.pop(guest.handle, None)
         yield Left(guest, reason, said_goodbye)
 
     def _forget_pipe(self, guest: Guest) -> None:
@@ -434,7 +468,7 @@ class Lobby:
         """Acknowledge what a guest has sent meanwhile, and go on."""
         guest.session.is_held = False
         if guest.handle in self.guests:
-            self._dirty[guest.handle] = guest
+            self._dirty[guest.handle] = self._owed[guest.handle] = guest
 
     def set_others(self, addresses: list[str]) -> None:
         """Name the gateways that clients could go to should this one be lost; best first.

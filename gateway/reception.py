@@ -448,9 +448,10 @@ class Reception:
 
     def _watch_readers(self, happened: list[Event]) -> None:
         """Hold back the work of clients that leave their results unread."""
-        for guest in self.lobby.guests.values():
-            if guest.role != "client":
-                continue
+        for handle in self.broker.clients:
+            guest = self.lobby.guests.get(handle)
+            if guest is None:
+                continue  # it is another site
             unread = guest.session.backlog_bytes > self.config.unread_bytes
             if unread != (guest.handle in self._unread):
                 (self._unread.add if unread else self._unread.discard)(guest.handle)

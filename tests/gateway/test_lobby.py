@@ -12,6 +12,9 @@ from federation.wire import pack
 from gateway.half_open import GREETING_MAX_S
 from gateway.lobby import (
     LAST_WORD_S,
+    LOOKED_AT_MIN,
+    QUIET_S,
+    ROUND_S,
     CameIn,
     HouseRules,
     Left,
@@ -244,3 +247,35 @@ def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
     for at in range(1, 40):
         house.tick(60.0 + at * 0.05)
     assert guest.pipe is None, "silence since then counts"
+
+
+TICK_S = 0.05
+
+
+def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):
+    house = make_house(heartbeat_s=2.0)
+    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(house, *callers)
+    now_s, beats, most = 0.0, 0, 0
+    while now_s < 2.0 + ROUND_S:
+        now_s += TICK_S
+        house.tick(now_s)
+        came = sum(len(caller.link.receive()) for caller in callers)
+        beats, most = beats + came, max(most, came)
+    assert beats == len(callers)
+    assert most <= LOOKED_AT_MIN
+
+
+def test_who_falls_quiet_among_many_guests_is_acknowledged_with_the_next_tick(make_house):
+    house = make_house()
+    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(house, *callers)
+    house.tick(1.0)
+    for caller in (callers[0], callers[-1]):
+        caller.dialogue.post(Ask(1, "status", {}))
+        caller.step(1.0)
+    house.step(1.0)
+    house.tick(1.0 + QUIET_S)
+    for caller in (callers[0], callers[-1]):
+        caller.step(1.0 + QUIET_S)
+        assert caller.dialogue.session.is_idle
