@@ -270,6 +270,11 @@ class Broker:
         return self._handout.is_settled and not self._left and not self._arrived
 
     @property
+    def changes(self) -> int:
+        """How many events were handled in this life of the site."""
+        return self._handout.changes
+
+    @property
     def tasks_done(self) -> int:
         """How many tasks ended with a result in this life of the site."""
         return self._endings.done

@@ -34,6 +34,7 @@ from gateway.cli.common import (
     reach_options,
 )
 from gateway.config import SiteConfig, check, load, with_local
+from gateway.garbage import collect_when_idle
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure, take_secret
@@ -151,6 +152,7 @@ async def _run_site(site: "Site", as_json: bool) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
+            nursery.start_soon(collect_when_idle, lambda: site.broker.changes)
             while missing := await site.wait_for_local_pools(POOLS_READY_S):
                 _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:

@@ -61,7 +61,7 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
     it is exact, and slow.
     """
     family = [pid, *descendants(pid)]
-    used = sum(map(_resident_bytes, family))
+    used = sum(map(resident_bytes, family))
     if limit_bytes and used > limit_bytes and len(family) > 1:
         return sum(map(_proportional_bytes, family))
     return used
@@ -78,7 +78,8 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """What a process has in memory; 0 when it has ended."""
     words = _read(f"/proc/{pid}/statm").split()
     return int(words[1]) * PAGE_BYTES if words else 0
 
@@ -87,7 +88,7 @@ def _proportional_bytes(pid: int) -> int:
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
-    return _resident_bytes(pid)  # it does not let its pages be looked at, or is gone
+    return resident_bytes(pid)  # it does not let its pages be looked at, or is gone
 
 
 def descendants(pid: int) -> list[int]:
