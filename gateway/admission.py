@@ -4,7 +4,9 @@ What no known offer can ever run is refused at once, with the reasons of all; wh
 is taken. Limits of one client are `accounts.py`'s, budgets `budgets/spending.py`'s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from federation.reasons import Reason
 from gateway.elsewhere import Elsewhere
@@ -13,6 +15,16 @@ from gateway.events import JobSpec
 from gateway.roster import Roster
 from policies.placement import Offer, judge_all
 from policies.tariffs import Tariff
+
+JUDGED_MAX: Final = 1_000  # kinds of work that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """Whether a known offer can run work of a kind; else why none can, None if there are none."""
+
+    fits: bool
+    refusal: tuple[str, str] | None = None
 
 
 class Admission:
@@ -36,6 +48,11 @@ class Admission:
         self._tariffs = tariffs
         self._entitling = entitling
         self._elsewhere = elsewhere
+        # It takes a look at each of thousands of offers to see that none does. So what was found is
+        # kept until they change.
+        self._judged: dict[Hashable, _Judgement] = {}
+        self._version = -1
+        self._rules = entitling.rules
 
     def refusal(self, spec: JobSpec, *, is_early: bool = False) -> tuple[str, str] | None:
         """Why nobody here or elsewhere ever takes work of this kind, as code and sentence.
@@ -48,14 +65,41 @@ class Admission:
         nowhere = self._elsewhere.why_nowhere(spec)
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
-        refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))
-        if refusals is None or self._elsewhere.may_run(spec):
+        judged = self._judge(spec)
+        if judged.fits or self._elsewhere.may_run(spec):
             return None  # somebody can run it
-        if not refusals:  # nobody has joined yet; what they will charge in is known
+        if judged.refusal is None:  # nobody has joined yet; what they will charge in is known
             unpayable = self.unpayable(spec)
             return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
-        if is_early:
-            return None
+        return None if is_early else judged.refusal
+
+    def looks(self, spec: JobSpec) -> int:
+        """How many offers it has to look at to judge work of a kind; 0 if it has done so before."""
+        return 0 if self._kind(spec) in self._remembered() else len(self._roster.offers)
+
+    def _judge(self, spec: JobSpec) -> _Judgement:
+        kind = self._kind(spec)
+        found = self._remembered().get(kind)
+        if found is None:
+            found = self._judged[kind] = self._look(spec)
+        return found
+
+    def _kind(self, spec: JobSpec) -> Hashable:
+        return spec.need, spec.work if self._entitling.is_on else None
+
+    def _remembered(self) -> dict[Hashable, _Judgement]:
+        """What was found of the offers and rules that there are now."""
+        version, rules = self._roster.version, self._entitling.rules
+        is_new = self._version != version or self._rules is not rules
+        if is_new or len(self._judged) >= JUDGED_MAX:
+            self._version, self._rules = version, rules
+            self._judged.clear()
+        return self._judged
+
+    def _look(self, spec: JobSpec) -> _Judgement:
+        refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))
+        if not refusals:
+            return _Judgement(fits=refusals is None)
         # What there is to run in its workers know; until one has come, nobody else does.
         known = {f"pool {each.offer.pool}" for each in self._roster.workers.values()}
         lines = [
@@ -66,7 +110,8 @@ class Admission:
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
-        return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+        why = f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+        return _Judgement(fits=False, refusal=(code, why))
 
     def awaits_workers(self, spec: JobSpec) -> bool:
         """Whether no worker has joined a pool of ours that may run it: nobody knows its tags."""
@@ -85,8 +130,7 @@ class Admission:
         """
         if spec.price is not None:
             return False  # what is sold to us was judged by its quote
-        offers = self._entitling.may_use(spec, self._roster.offers.values())
-        return judge_all(spec.need, offers) is not None
+        return not self._judge(spec).fits
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""

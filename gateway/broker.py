@@ -305,6 +305,10 @@ class Broker:
         """Whether detached jobs hold over half of the bytes that they may."""
         return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
 
+    def looks(self, spec: JobSpec) -> int:
+        """How many offers it has to look at before it takes or refuses a job."""
+        return self.admission.looks(self.spending.denominated(spec))
+
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
         return job in self.jobs or self._history.knows(job)

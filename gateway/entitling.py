@@ -240,11 +240,17 @@ class Entitling:
         )
         return min(found, key=lambda each: RANKS[each.why])
 
-    def may_use(self, spec: JobSpec, offers: Iterable[Offer]) -> Iterable[Offer]:
+    def may_use(self, spec: JobSpec, offers: Iterable[Offer]) -> Iterator[Offer]:
         """Those of some offers whose pools may run a job, whenever."""
         if not self.is_on:
-            return offers
-        return [each for each in offers if self._ever(spec.work, (each.pool,)).is_yes]
+            yield from offers
+            return
+        may: dict[str, bool] = {}
+        for each in offers:
+            if each.pool not in may:
+                may[each.pool] = self._ever(spec.work, (each.pool,)).is_yes
+            if may[each.pool]:
+                yield each
 
     def barred(self, spec: JobSpec, pool: str) -> Reason | None:
         """Why a pool begins nothing of a job now, if its user's entitlements are against it."""

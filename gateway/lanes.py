@@ -47,7 +47,7 @@ class Lanes(Generic[T]):
         Args:
             most: how much to take in all, by weight; the last item may exceed it.
             most_each: the same of one lane, before the next has its turn.
-            weight: of an item, 1 or more.
+            weight: of an item, 1 or more; asked when it has been dealt with.
         """
         while self._lanes and most > 0:
             key = next(iter(self._lanes))
@@ -56,8 +56,9 @@ class Lanes(Generic[T]):
                 items = lane[0]
                 for item in items:
                     yield item
-                    left -= weight(item)
-                    most -= weight(item)
+                    counts = weight(item)
+                    left -= counts
+                    most -= counts
                     if left <= 0 or most <= 0:
                         break
                 else:

@@ -91,6 +91,7 @@ TURN_MAX: Final = 64
 GUEST_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
 BUNDLES_COUNTED: Final = 4  # a worker that leaves counts once more for so many bundles that it has
+OFFERS_COUNTED: Final = 128  # a job counts once more for so many offers that it is held against
 NO_PIPE: Final = -1  # the lane of what came by no pipe
 HELD_TURN_MAX: Final = 32  # guests that were held, and are heard again
 
@@ -207,6 +208,7 @@ class Reception:
         # What guests have said that waits for the store, by guest.
         self._held: dict[int, deque[Any]] = {}
         self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._looks = 0  # at offers, that the job which was opened last takes
         self._is_behind = False  # the store is, and everybody has to wait
         self._started_s = surroundings.utc_s()
         self._ticks = 0
@@ -307,7 +309,10 @@ class Reception:
 
     def _weight(self, news: News) -> int:
         """What a piece of news counts of a turn."""
+        looks, self._looks = self._looks, 0
         match news:
+            case Said(_, OpenJob()):
+                return 1 + looks // OFFERS_COUNTED
             case Said(_, message):
                 payloads = getattr(message, "values", None) or getattr(message, "arguments", None)
                 return 1 + len(payloads or ()) // TASKS_COUNTED
@@ -635,6 +640,7 @@ class Reception:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
             self.lobby.post(guest, reject)
             return None
+        self._looks = self.broker.looks(event.spec)
         if self.functions.body(message.function) is None:
             if message.detached:
                 reason = "the function of a detached job must be sent before the job"

@@ -26,6 +26,9 @@ class Roster:
         offers: pools that are known before any of their workers joins.
         tariffs: what each pool of ours charges now; of them its currency counts.
         growth: our pools that are grown for work, by name.
+
+    Attributes:
+        version: is another after each change of offers and workers.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Roster:
         growth: Mapping[str, Growth],
     ) -> None:
         self.workers = workers
+        self.version = 0
         self.offers = dict(offers)
         self._tariffs = tariffs
         self._growth = growth
@@ -44,6 +48,7 @@ class Roster:
 
     def joined(self, event: WorkerJoined) -> None:
         """A worker has come, or a contract that is one to us."""
+        self.version += 1
         currency = (event.tariff or self._tariffs[event.pool]).currency
         name = f"worker {event.name}"
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
@@ -81,6 +86,7 @@ class Roster:
         worker = self.workers.pop(handle, None)
         if worker is None:
             return None
+        self.version += 1
         if worker.offer.name != f"worker {worker.name}" or worker.offer.pool in self._growth:
             # It could not be told from others when back; or others like it can be started.
             self.offers.pop(worker.offer.name, None)
@@ -90,6 +96,7 @@ class Roster:
         """Workers of a pool can be started: what they would offer is known from its tags."""
         promised = self._promised.get(f"pool {event.pool}")
         if promised is not None:
+            self.version += 1
             tags = promised.tags if event.tags is None else event.tags
             self.offers[promised.name] = replace(promised, tags=tags)
 
