@@ -138,6 +138,7 @@ class Broker:
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._arrived: dict[bytes, None] = {}  # of these functions, those that are here by now
         self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
+        self._orphans: set[str] = set()  # jobs that may be half submitted without their client
         self._numbers = 0
 
     # --- the way in ----------------------------------------------------------------------------
@@ -525,6 +526,7 @@ class Broker:
         job.total = event.total
         if event.total is None:
             job.orphan_since_s = now_s
+            self._orphans.add(job.id)
         self._finish(job, now_s)
 
     def _tasks_arrived(self, event: events.TasksArrived) -> None:
@@ -768,6 +770,7 @@ class Broker:
                 self._accounts.forgive(job)
                 job.client = 0
                 job.orphan_since_s = now_s if job.total is None else None
+                self._orphans.add(job.id)
                 self._handout.refile(job)
             else:
                 self._abandon(job, now_s)
@@ -827,11 +830,14 @@ class Broker:
                 self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
         for job, (code, reason) in self._provisional.look(self.jobs, now_s):
             self._reject(job, RejectJob(job.id, code, reason), now_s)
-        for job in list(self.jobs.values()):
-            since_s = job.orphan_since_s
-            if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:
-                job.orphan_since_s = None
-                self._abandon(job, now_s, "its client left before everything was submitted")
+        for name in list(self._orphans):
+            orphan = self.jobs.get(name)
+            since_s = orphan.orphan_since_s if orphan is not None else None
+            if orphan is None or since_s is None:
+                self._orphans.discard(name)
+            elif now_s - since_s > ORPHAN_S and not orphan.leaving:
+                orphan.orphan_since_s = None
+                self._abandon(orphan, now_s, "its client left before everything was submitted")
 
 
 def _rejection(job: str, unmet: Unmet) -> RejectJob:

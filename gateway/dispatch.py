@@ -302,8 +302,10 @@ def tail_to_recall(
     ones back and forth for ever.
     """
     for donor in donors:
-        recalled = [each for each in donor.assignments.values() if each.recalls]
-        spare = donor.in_flight - sum(len(each.left) for each in recalled) - donor.slots
+        spare = donor.in_flight - donor.slots
+        for each in donor.assignments.values():
+            if spare > 0 and each.recalls:
+                spare -= len(each.left)
         if spare <= 0 or donor is starving:
             continue
         for assignment in islice(reversed(donor.assignments.values()), TAILS_MAX):

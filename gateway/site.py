@@ -503,6 +503,7 @@ class Site:
             return
         for handle in list(self.broker.workers):
             self.expect(events.DrainAsked(handle, on=True))
+            await trio.lowlevel.checkpoint()  # of thousands of workers one is a turn of the loop
         with trio.move_on_after(at_most_s):
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)

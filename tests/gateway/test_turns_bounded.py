@@ -61,9 +61,10 @@ class Gateway:
                 self.broker.handle(event, self.now_s)
         self.broker.take_fresh()
 
-    def opened(self, job, client):
+    def opened(self, job, client, tags=None):
         spec = JobSpec(
-            "f", b"f" * 32, False, f"user{client}", "p", 0.0, {}, None, 0, None, None, "3.11", False
+            *("f", b"f" * 32, False, f"user{client}", "p", 0.0, tags or {}, None, 0),
+            *(None, None, "3.11", False),
         )
         return (
             events.JobOpened(client, job, spec),
@@ -90,8 +91,8 @@ class Gateway:
         self.now_s += 1.0
         return most
 
-    def join(self, number):
-        return events.WorkerJoined(100 + number, f"w{number}", "p", SLOTS, {}, "3.11")
+    def join(self, number, tags=None):
+        return events.WorkerJoined(100 + number, f"w{number}", "p", SLOTS, tags or {}, "3.11")
 
     def reports(self, most, wall_ns):
         parts, self.out = self.out[:most], self.out[most:]
@@ -132,6 +133,34 @@ def longest_turns(jobs):
     found["a client leaves"] = gateway.turns(events.ClientGone(1))
     assert all(each.leaving for each in gateway.broker.jobs.values() if each.client == 1)
     return found
+
+
+def test_no_turn_is_long_by_many_kinds_of_jobs_that_no_worker_here_can_have():
+    """Each of them wants another amount of what only a worker has that has left."""
+    gateway = Gateway(0)
+    broker = gateway.broker
+    broker.handle(gateway.join(0, {"memory": 1_000.0}), gateway.now_s)
+    broker.handle(events.WorkerGone(100, "goodbye", is_orderly=True), gateway.now_s)
+    for number in range(1, 301):
+        broker.handle(gateway.join(number, {"memory": 1.0}), gateway.now_s)
+    for number in range(200):
+        for event in gateway.opened(f"large {number}", 1, {"memory": 2.0 + number}):
+            broker.handle(event, gateway.now_s)
+    assert len(broker.ready) == 200
+    assert gateway.turns() < CALLS_MAX
+    assert broker.is_settled
+
+
+def test_no_turn_is_long_by_jobs_that_are_held_against_the_offers_of_all_workers():
+    gateway = Gateway(0)
+    for number in range(1_000):
+        gateway.broker.handle(gateway.join(number), gateway.now_s)
+    jobs = [gateway.opened(f"hopeless {each}", 1, {"gpu": 1.0})[0] for each in range(TURN_MAX)]
+    assert gateway.broker.looks(jobs[0].spec) == 1_000
+    assert gateway.turns(*jobs) < CALLS_MAX
+    assert gateway.broker.looks(jobs[0].spec) == 0
+    gateway.broker.handle(gateway.join(1_000), gateway.now_s)
+    assert gateway.broker.looks(jobs[0].spec) == 1_001
 
 
 @pytest.mark.thorough  # minutes long: it counts every call
