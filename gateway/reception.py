@@ -425,16 +425,18 @@ class Reception:
     def catch_up(self) -> None:
         """Hear those who were held because the store was behind, for as long as it no longer is.
 
-        Frames were taken all the while: who is held still shows that he lives, and so do we.
+        Frames were taken all the while: who is held still shows that he lives, and so do we. What
+        somebody has said whose session is over is heard when that is (see `_part`).
         """
-        held = (each for each in self._held if each not in self._looked_up)
+        here = self.lobby.guests
+        held = (each for each in self._held if each not in self._looked_up and each in here)
         for handle in [*islice(held, HELD_TURN_MAX)]:
             self._look_behind()
             if self._is_behind:
                 return
-            if handle in self._held:
+            if handle in self._held and handle in here:
                 happened: list[Event] = []
-                self._take_up(self.lobby.guests[handle], happened)
+                self._take_up(here[handle], happened)
                 self.act(happened)
 
     def expect(self, event: Event) -> None:
@@ -465,7 +467,9 @@ class Reception:
     def _watch_tokens(self, happened: list[Event]) -> None:
         """End the sessions of those whose token has expired or was revoked."""
         for handle, held in list(self._tokens.items()):
-            guest = self.lobby.guests[handle]
+            guest = self.lobby.guests.get(handle)
+            if guest is None:
+                continue  # that its session is over waits for its turn
             if isinstance(held, JobPass):
                 end = self.task_passes.find_end(guest.about[ABOUT])
             else:

@@ -218,6 +218,31 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
 
 
+def test_the_end_of_a_session_may_wait_for_its_turn(make_inner, visit):
+    """As in a tick while others have much to say: of a guest that is held, and has a token."""
+    inner = make_inner(rules=HouseRules())
+    reception = inner.site.reception
+    store, reception.store = inner.site.store, Behind(inner.site.store, backlog=1 << 40)
+    one = visit(inner)
+    (guest,) = inner.site.lobby.guests.values()
+    one.open_job(square, new_id(), [3])
+    wait_until(lambda: one.hear() is not None and guest.handle in reception._held)
+
+    def end():
+        reception._tokens[guest.handle] = None  # not asked for what it is worth any more
+        ended = list(reception.lobby.expel(guest, "because", 0.0))
+        reception.store = store
+        reception.catch_up()
+        reception._watch_tokens([])
+        happened = []
+        reception._take(ended, happened)
+        reception.act(happened)
+
+    inner.call(end)
+    assert not reception._held
+    assert not inner.site.lobby.guests
+
+
 def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_inner, visit):
     inner = make_inner(1, results_s=0.05)
     one = visit(inner)
