@@ -32,6 +32,7 @@ DIAL_MIN_S: Final = 1.0
 DIAL_MAX_S: Final = 10.0
 CHECK_S: Final = 0.25
 SETTLE_MAX_S: Final = 2.0
+PART_MAX: Final = 64  # messages that are heard before others have their turn
 _SETTLE_CHECK_S: Final = 0.005
 
 
@@ -257,13 +258,29 @@ class Conversation:
                 self._heard_s = now_s
             for frame in frames:
                 messages = self._dialogue.receive(frame, now_s)
-                self._correspondent.hear(messages)
+                await self._hear(messages)
                 if any(isinstance(message, Bye) for message in messages):
                     self.start_over()
                     return
             if frames:
                 self._correspondent.heard_all()
             self.flush()
+
+    async def _hear(self, messages: list[Any]) -> None:
+        """Have messages heard that came in one frame: they may be very many, so part by part.
+
+        What has been received is heard, even if the pipe is lost meanwhile; but not if the session
+        is over, for then it counts no more.
+        """
+        dialogue = self._dialogue
+        for at in range(0, len(messages), PART_MAX):
+            if at:
+                self._correspondent.heard_all()
+                with trio.CancelScope(shield=True):
+                    await trio.lowlevel.checkpoint()
+                if self._dialogue is not dialogue:
+                    return
+            self._correspondent.hear(messages[at : at + PART_MAX])
 
     async def _wait_for_change(self) -> None:
         with trio.move_on_after(CHECK_S):

@@ -49,6 +49,7 @@ from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
+from gateway.inbox import Inbox, weight_of
 from gateway.intake import (
     BadJob,
     BadWorker,
@@ -58,7 +59,6 @@ from gateway.intake import (
     worker_event,
     worker_joined,
 )
-from gateway.lanes import Lanes
 from gateway.ledger.rows import JobRow
 from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
@@ -85,14 +85,8 @@ SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
-# What one turn takes of what guests have said, and of one guest before the next has its turn.
-# A message counts once, and once more for so many tasks in it.
-TURN_MAX: Final = 64
-GUEST_TURN_MAX: Final = 16
-TASKS_COUNTED: Final = 64
 BUNDLES_COUNTED: Final = 4  # a worker that leaves counts once more for so many bundles that it has
 OFFERS_COUNTED: Final = 128  # a job counts once more for so many offers that it is held against
-NO_PIPE: Final = -1  # the lane of what came by no pipe
 HELD_TURN_MAX: Final = 32  # guests that were held, and are heard again
 
 # What the store knows of a job from before, and what it was charged.
@@ -150,7 +144,6 @@ class Reception:
         self._ask = ask
         self._say = say
         self._on_unfinished = on_unfinished
-        self._lanes: Lanes[News] = Lanes()
         now_s = surroundings.now_s()
         self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, now_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
@@ -182,6 +175,7 @@ class Reception:
             nearby=self._credentials(self._nearby),
             in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
+        self._inbox = Inbox(self.lobby, self._weight)
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         self.outbox.pass_key = self.task_passes.sealed_for
         if self.broker.purses.has_credit:
@@ -289,11 +283,7 @@ class Reception:
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take what has arrived at the port."""
-        now_s = self._clock.now_s()
-        for pipe, frame in frames:
-            guest = self.lobby.note_heard(pipe, now_s)
-            news = self.lobby.receive(pipe, frame, now_s)
-            self._lanes.add(pipe, guest.handle if guest is not None else None, news)
+        self._inbox.add_frames(frames, self._clock.now_s())
         self.go_on()
 
     def go_on(self) -> None:
@@ -304,7 +294,7 @@ class Reception:
         self.act(happened)
 
     def _take_turn(self, happened: list[Event]) -> None:
-        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX, self._weight):
+        for news in self._inbox.take():
             self._take((news,), happened)
 
     def _weight(self, news: News) -> int:
@@ -314,8 +304,7 @@ class Reception:
             case Said(_, OpenJob()):
                 return 1 + looks // OFFERS_COUNTED
             case Said(_, message):
-                payloads = getattr(message, "values", None) or getattr(message, "arguments", None)
-                return 1 + len(payloads or ()) // TASKS_COUNTED
+                return weight_of(message)
             case Left(guest) if guest.handle in self.broker.workers:
                 bundles = len(self.broker.workers[guest.handle].assignments)
                 return 1 + bundles // BUNDLES_COUNTED
@@ -330,18 +319,7 @@ class Reception:
 
     def pipes_gone(self, pipes: list[int]) -> None:
         """These pipes were closed; what came by them before is heard first."""
-        now_s = self._clock.now_s()
-        for pipe in pipes:
-            guest = self.lobby.guest_on(pipe)
-            handle = guest.handle if guest is not None else None
-            if self._lanes.has(pipe, handle):
-                self._lanes.add(pipe, handle, self._pipe_gone(pipe, now_s))
-            else:
-                self.lobby.pipes_gone([pipe], now_s)
-
-    def _pipe_gone(self, pipe: int, now_s: float) -> Iterator[News]:
-        yield from ()  # of all that has come by it nothing waits any more
-        self.lobby.pipes_gone([pipe], now_s)
+        self._inbox.pipes_gone(pipes, self._clock.now_s())
 
     def tick(self) -> bool:
         """Time has passed: heartbeats, sessions that ran out, jobs without an owner.
@@ -353,7 +331,7 @@ class Reception:
         happened: list[Event] = []
         ended = list(self.lobby.tick(self._clock.now_s()))
         if ended:
-            self._lanes.add(NO_PIPE, None, iter(ended))
+            self._inbox.add_news(ended)
         self._take_turn(happened)
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
@@ -495,7 +473,7 @@ class Reception:
                     self._expel(guest, expel.reason, gone)
             self.act(gone)
         self.flush()
-        if self._lanes or not self.broker.is_settled:
+        if self._inbox or not self.broker.is_settled:
             self._on_unfinished()
 
     # --- from news to events -------------------------------------------------------------------
@@ -721,17 +699,11 @@ class Reception:
         self.lobby.release(guest)
         messages = self._held.pop(guest.handle, deque())
         if guest.role == "client" and messages and guest.pipe is not None:
-            self._lanes.add(guest.pipe, guest.handle, self._said(guest, messages), ahead=True)
+            self._inbox.add_said(guest, messages)
             return
         for message in messages:
             if guest.handle in self.lobby.guests:
                 self._hear(guest, message, happened)
-
-    def _said(self, guest: Guest, messages: Iterable[Any]) -> Iterator[News]:
-        for message in messages:
-            if guest.handle not in self.lobby.guests:
-                return
-            yield Said(guest, message)
 
     def _is_fresh(self, message: OpenJob) -> bool:
         """Whether there can't have been a job of this id: the store need not be asked.

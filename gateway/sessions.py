@@ -3,6 +3,7 @@
     Sessions.run
     ├── Links.run        the sessions that we dial                     (gateway.links)
     ├── _receive         frames of the sessions that others dialled    (gateway.lobby)
+    ├── _go_on           the rest of them, part by part                (gateway.inbox)
     ├── _watch_pipes
     └── _tick            heartbeats, sessions that ran out
 
@@ -17,6 +18,7 @@ import trio
 
 from federation.messages import Statements
 from federation.transport import Port
+from gateway.inbox import Inbox
 from gateway.links import Links
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
@@ -77,12 +79,15 @@ class Sessions:
         self._came_in = came_in
         self._stated = stated
         self._say = say
+        self._inbox = Inbox(lobby)
+        self._unfinished = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Talk to others until cancelled, and say goodbye."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.links.run)
             nursery.start_soon(self._receive)
+            nursery.start_soon(self._go_on)
             nursery.start_soon(self._watch_pipes)
             nursery.start_soon(self._tick)
             task_status.started()
@@ -136,22 +141,33 @@ class Sessions:
     async def _receive(self) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._port.fileno())
-            now_s = trio.current_time()
-            news: list[News] = []
-            for pipe, frame in self._port.receive():
-                news += self.lobby.receive(pipe, frame, now_s)
-            self._take(news)
-            self.flush(now_s)
+            self._inbox.add_frames(self._port.receive(), trio.current_time())
+            self._take_turn()
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._unfinished.wait()
+            # A checkpoint lets all others run that can: one site's flood holds nobody up.
+            await trio.lowlevel.checkpoint()
+            self._unfinished = trio.Event()
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        self._take(self._inbox.take())
+        self.flush(trio.current_time())
+        if self._inbox:
+            self._unfinished.set()
 
     async def _watch_pipes(self) -> None:
         while True:
             await self._watch.wait()
             now_s = trio.current_time()
             self._take(self.lobby.pipes_came(self._port.came(), now_s))
-            self.lobby.pipes_gone(self._port.gone(), now_s)
+            self._inbox.pipes_gone(self._port.gone(), now_s)
+            self._take_turn()
 
     async def _tick(self) -> None:
         while True:
             await trio.sleep(TICK_S)
-            self._take(self.lobby.tick(trio.current_time()))
-            self.flush(trio.current_time())
+            self._inbox.add_news(list(self.lobby.tick(trio.current_time())))
+            self._take_turn()

@@ -14,6 +14,7 @@ from federation.transport import TlsSettings
 from gateway import introduction
 from gateway.certificates import fetch_leaf, to_pem
 from gateway.hearsay import PER_SOURCE_MAX
+from gateway.inbox import TURN_MAX
 from gateway.keys import Rotation
 from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
@@ -389,6 +390,35 @@ async def test_a_flood_of_invented_cards_is_read_in_slices_and_most_of_it_left(
         assert london.meets(paris)
         await london.order("known", **{"from": "paris", "forget": True})
         assert len(london.registry.book.hearsay) == 0
+
+
+async def test_a_flood_of_messages_is_heard_part_by_part_both_ways(tmp_path):
+    many = 3_000
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        heard = london.news, paris.link_news
+        most, is_over = 0, False
+
+        async def count():
+            nonlocal most
+            while not is_over:
+                before = [len(each) for each in heard]
+                await trio.lowlevel.checkpoint()  # all others that can run run once
+                most = max(most, *(len(e) - b for e, b in zip(heard, before, strict=True)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            for number in range(many):
+                paris.peers.links.post("london", Ask(number, "status", {}))
+                london.peers.answer(london.guest(paris), Answer(number, "", "", None))
+            london.peers.flush(trio.current_time())
+            paris.peers.flush(trio.current_time())
+            await until(lambda: len(london.said_by(paris)) == many, "all that Paris asks")
+            await until(lambda: len(paris.of(LinkSaid)) == many, "all that London answers")
+            is_over = True
+        assert [each.request for each in london.said_by(paris)] == list(range(many))
+        assert [each.message.request for each in paris.of(LinkSaid)] == list(range(many))
+        assert most <= 4 * TURN_MAX  # several tasks may each have a turn between two looks
 
 
 async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
