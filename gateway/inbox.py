@@ -7,6 +7,7 @@ takes long, whatever one guest sends at once.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from federation.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.lanes import Lanes
 from gateway.lobby import Guest, Lobby, News, Said
 
@@ -16,6 +17,11 @@ TURN_MAX: Final = 64
 GUEST_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
 NO_PIPE: Final = -1  # the lane of what came by no pipe
+# Of one pipe so many bytes of frames may wait: what a dialler may have under way, and as much again
+# for acknowledgements and heartbeats. A frame takes so much, however short it is.
+WAITING_BYTES_MAX: Final = 2 * DIALLER_WINDOW * RECEIVE_BYTES_MAX
+FRAME_BYTES: Final = 512
+OVERRUN: Final = "more frames than may be under way"
 
 
 def weight_of(message: Any) -> int:
@@ -36,17 +42,35 @@ class Inbox:
         self._lobby = lobby
         self._weight = weight or _weigh
         self._lanes: Lanes[News] = Lanes()
+        self._waiting: dict[int, int] = {}  # bytes of frames, by pipe
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
         return bool(self._lanes)
 
     def add_frames(self, frames: Iterable[tuple[int, bytes]], now_s: float) -> None:
-        """Let frames wait that came by pipes; who sent them is heard of from now on."""
+        """Let frames wait that came by pipes; who sent them is heard of from now on.
+
+        Whoever sends on without waiting for acknowledgements is sent away at once: a session finds
+        that out only when its turn comes, and until then the frames would fill our memory.
+        """
         for pipe, frame in frames:
+            if self._lobby.is_leaving(pipe):
+                continue
+            waiting = self._waiting.get(pipe, 0) + len(frame) + FRAME_BYTES
+            if waiting > WAITING_BYTES_MAX:
+                self.add_news(list(self._lobby.send_away(pipe, OVERRUN, now_s)))
+                continue
+            self._waiting[pipe] = waiting
             guest = self._lobby.note_heard(pipe, now_s)
-            news = self._lobby.receive(pipe, frame, now_s)
-            self._lanes.add(pipe, guest.handle if guest is not None else None, news)
+            handle = guest.handle if guest is not None else None
+            self._lanes.add(pipe, handle, self._receive(pipe, frame, now_s))
+
+    def _receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+        yield from self._lobby.receive(pipe, frame, now_s)
+        self._waiting[pipe] -= len(frame) + FRAME_BYTES
+        if not self._waiting[pipe]:
+            del self._waiting[pipe]
 
     def add_news(self, news: Iterable[News]) -> None:
         """Let news wait that came by no pipe."""

@@ -204,10 +204,7 @@ class Lobby:
         except SessionRefused as refusal:
             yield self._turn_away(pipe, refusal, now_s)
         except ProtocolError as error:
-            if guest is not None:
-                yield from self.expel(guest, f"protocol error: {error}", now_s)
-            else:
-                yield self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
+            yield from self.send_away(pipe, str(error), now_s)
 
     def note_heard(self, pipe: int, now_s: float) -> Guest | None:
         """A frame has come from a pipe, and is received later; return its guest, if it has one.
@@ -222,6 +219,18 @@ class Lobby:
     def guest_on(self, pipe: int) -> Guest | None:
         """The guest that a pipe is of; None: it is not in yet, or the pipe is no longer its."""
         return self._by_pipe.get(pipe)
+
+    def is_leaving(self, pipe: int) -> bool:
+        """Whether a pipe was told to go: nothing that comes by it is heard any more."""
+        return pipe in self._closing
+
+    def send_away(self, pipe: int, reason: str, now_s: float) -> Iterator[News]:
+        """End the session of a pipe that breaks the protocol, or its attempt to open one."""
+        guest = self._by_pipe.get(pipe)
+        if guest is not None:
+            yield from self.expel(guest, f"protocol error: {reason}", now_s)
+        elif pipe not in self._closing:
+            yield self._turn_away(pipe, SessionRefused(reason, "protocol"), now_s)
 
     def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
         """These pipes were made: they have GREETING_MAX_S to come in."""
