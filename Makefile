@@ -9,6 +9,7 @@
 # make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
 # make mutants   small changes to a branch's lines that no pure test notices: BASE=main, or FILES=…
 # make chaos     real faults on three real sites, reconciled afterwards: MINUTES=2 SEED=1 (as root)
+# make fuzz      odd messages to all ports of a real gateway: MESSAGES=10000000 SEED=1
 # make growth    a pool on a simulated cloud: from 0 to 20,000 slots and back, and days of work
 # make year      three sites in 2023, alone and together: a report with pictures; or DAYS=7 of it
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
@@ -19,7 +20,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough explore check stress swarm mutants chaos year growth bench format clean
+.PHONY: demo demo-grids test thorough explore check stress swarm mutants chaos fuzz year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -61,6 +62,9 @@ mutants: .venv/ready
 
 chaos: .venv/ready
 	$(PY) -m tests.chaos --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1)
+
+fuzz: .venv/ready
+	$(PY) -m tests.fuzz --messages $(or $(MESSAGES),10000000) --seed $(or $(SEED),1)
 
 year: .venv/ready
 	$(PY) -m simulations year $(if $(DAYS),--days $(DAYS))

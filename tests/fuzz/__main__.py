@@ -1,0 +1,43 @@
+"""The command line: `python -m tests.fuzz --help`."""
+
+import argparse
+import random
+import sys
+
+from . import run
+
+ROLES = ("client", "worker", "buyer", "seller", "stranger")
+DESCRIPTION = """\
+Starts two sites that work for each other, and sends messages to all ports of one of them: by the
+tokens of clients and workers, by the keys of members, and without either. Meanwhile honest users go
+on with their work. Prints a table, and what the gateways did not withstand; exit code 1 if there is
+anything. See tests/fuzz/README.md.
+"""
+
+
+def main() -> int:
+    """Do what the command line says; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=DESCRIPTION)
+    add = parser.add_argument
+    add("--messages", type=int, default=10_000_000, help="in all [10000000]")
+    add("--minutes", type=float, default=60.0, help="at most [60]")
+    add("--seed", type=int, help="of what is said; drawn and printed if not given")
+    add("--roles", default=",".join(ROLES), help=f"only these [{','.join(ROLES)}]")
+    add("--keep", action="store_true", help="keep logs and books of a run without violations")
+    given = parser.parse_args()
+    roles = given.roles.split(",")
+    for each in roles:
+        if each not in ROLES:
+            parser.error(f"there is no role {each!r}: {', '.join(ROLES)}")
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
+    settings = run.Settings(seed, given.messages, given.minutes, roles, keep=given.keep)
+    try:
+        _, violations = run.perform(settings)
+    except KeyboardInterrupt:
+        print("interrupted; all that was started has ended", file=sys.stderr)
+        return 130
+    return 1 if any(violations.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

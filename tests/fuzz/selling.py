@@ -1,0 +1,88 @@
+"""A member that sells: the gateway dials it, and more seldom after each breach."""
+
+import random
+import select
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from federation.nng import NngPort
+from gateway.introduction import SiteCredentials
+from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, Said
+from gateway.registry import Registry
+
+from .members import SellerRole
+from .tally import Tally
+from .values import Level
+
+MESSAGES_AT_ONCE: Final = (1, 20, 100, 300, 600)
+ADVERT_EVERY_S: Final = 5.0
+WAIT_S: Final = 0.01
+
+
+class Stall:
+    """Where the gateway comes to buy.
+
+    Args:
+        registry: our keys.
+        site: the gateway's.
+        port: where it dials us.
+        tally: what is counted.
+    """
+
+    def __init__(self, registry: Registry, site: str, port: NngPort, tally: Tally) -> None:
+        rules = HouseRules(site=registry.site, boot=registry.boot)
+        self._lobby = Lobby(port, rules, credentials=SiteCredentials(registry))
+        self._role = SellerRole(registry, site)
+        self._port, self._tally = port, tally
+        self._guest: Guest | None = None
+        self._under_way: deque[tuple[int, int]] = deque()  # frames, and their messages
+        self._advert_s = -ADVERT_EVERY_S
+
+    def go_on(self, chance: random.Random) -> None:
+        """Hear what has come, answer it, and say something."""
+        select.select([self._port.fileno()], [], [], WAIT_S)
+        lobby, now_s = self._lobby, time.monotonic()
+        self._take(lobby.pipes_came(self._port.came(), now_s), chance)
+        for pipe, frame in self._port.receive():
+            self._take(lobby.receive(pipe, frame, now_s), chance)
+        lobby.pipes_gone(self._port.gone(), now_s)
+        self._take(lobby.tick(now_s), chance)
+        if self._guest is not None:
+            self._say(self._guest, chance, now_s)
+        lobby.flush(now_s)
+
+    def _say(self, guest: Guest, chance: random.Random, now_s: float) -> None:
+        while self._under_way and self._under_way[0][0] <= guest.session.acknowledged:
+            self._tally.heard += self._under_way.popleft()[1]
+        if now_s - self._advert_s > ADVERT_EVERY_S:
+            self._advert_s = now_s
+            self._post([self._role.advert()])
+        if guest.session.has_room and not guest.session.backlog_bytes:
+            many = chance.choice(MESSAGES_AT_ONCE)
+            self._post([self._role.say(chance, Level.TAME) for _ in range(many)])
+
+    def _take(self, news: Iterable[News], chance: random.Random) -> None:
+        for each in news:
+            match each:
+                case CameIn(guest):
+                    self._guest = guest
+                    self._tally.sessions += 1
+                    self._under_way.clear()
+                case Left(guest, reason) if guest is self._guest:
+                    self._tally.thrown_out[f"left: {reason[:40]}"] += 1
+                    self._guest = None
+                case Said(_, message):
+                    self._tally.answers[message.kind] += 1
+                    for said in self._role.react(message, chance):
+                        self._post([said])
+
+    def _post(self, messages: list[bytes]) -> None:
+        guest = self._guest
+        if guest is not None:
+            for each in messages:
+                guest.session.post(each)
+            self._tally.sent += len(messages)
+            self._lobby.release(guest)
+            self._under_way.append((guest.session.sent + 1, len(messages)))
