@@ -18,10 +18,11 @@ LOG_BYTES: Final = 256 << 10
 LOG_BYTES_PER_S: Final = 4_000.0  # joins, comings and refusals are told at a bounded pace
 FILES: Final = 16
 # Lines of a log that nobody but a programmer can do anything about.
-FAULT: Final = re.compile(r"fault:|Traceback|unexpected|Exception|\w+Error\b|assert", re.IGNORECASE)
+FAULT: Final = re.compile(r"fault:|Traceback|Exception|\w+Error\b|unexpected error", re.IGNORECASE)
 # These are about what others have said, and may quote an exception's name.
 KNOWN: Final = re.compile(
     r"protocol error: (?!.*that we can't take)|was turned away: |passed on what is not believed: "
+    r"|who came to join was refused: "
 )
 
 
