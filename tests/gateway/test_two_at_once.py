@@ -8,11 +8,14 @@ from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap
 
 from federation import deals
 from federation.contracts import Phase
+from federation.errors import ProtocolError
 from federation.messages import Recall
 from federation.reasons import Reason
 from gateway import events
+from gateway.broker import ORPHAN_S
 from gateway.effects import Order, Side, Write
 from gateway.ledger import records
+from gateway.purchase import MISDATED_MAX_S
 from gateway.sale import Sale
 from policies.asks import Wishes
 from policies.budgets import Budget
@@ -194,3 +197,92 @@ def test_tasks_that_are_resumed_after_a_restart_hold_money_until_they_are_report
     assert held.held_nanos > 0
     broker.handle(events.Reported(WORKER, 7, 0, [b"r"] * 4), town.now_s)
     assert held.held_nanos == 0
+
+
+def test_what_workers_hold_is_counted_in_bytes_until_it_is_reported():
+    world = World(slots=4)
+    [order] = orders(world.submit(4))
+    worker = world.broker.workers[WORKER]
+    held = worker.held_bytes
+    assert held >= sum(map(len, order.arguments))
+    world.report(order, 1)
+    assert worker.held_bytes == held, "until all of a bundle is reported"
+    world.do(events.Reported(WORKER, order.assignment, order.first + 1, [b"r"] * 3, []))
+    assert worker.held_bytes == 0
+
+
+def test_what_a_worker_resumes_after_a_restart_is_counted_in_bytes_as_well():
+    world = World(slots=0)
+    world.do(events.JobRecovered("j", spec(detached=True), 4, (), 0, 0, (), {}, 0, 0))
+    world.do(events.TasksArrived(0, "j", 0, [b"12345"] * 4))
+    world.broker.handle(
+        events.WorkerJoined(WORKER, "w", "local", 4, {}, "3.11", job="j"), world.now_s
+    )
+    world.broker.handle(events.Resumed(WORKER, 7, ((0, 4),)), world.now_s)
+    worker = world.broker.workers[WORKER]
+    assert worker.held_bytes >= 20
+    world.broker.handle(events.Reported(WORKER, 7, 0, [b"r"] * 4), world.now_s)
+    assert worker.held_bytes == 0
+
+
+def test_a_recovered_job_that_was_never_closed_is_given_up_when_nobody_comes_for_it():
+    world = World(slots=0)
+    world.do(events.JobRecovered("open", spec(detached=True), None, (), 0, 0, (), {}, 0, 0))
+    world.do(events.JobRecovered("whole", spec(detached=True), 2, (), 0, 0, (), {}, 0, 0))
+    for name in ("open", "whole"):
+        world.do(events.TasksArrived(0, name, 0, [b"x"] * 2))
+    world.do(events.Ticked())
+    assert set(world.broker.jobs) == {"open", "whole"}
+    world.now_s += ORPHAN_S + 1
+    world.do(events.Ticked())
+    assert set(world.broker.jobs) == {"whole"}
+
+
+def test_what_a_client_that_is_back_sends_again_is_another_attempt():
+    world = World()
+    [order] = orders(world.submit(1))
+    [first] = written(world.report(order), records.UsageRecord)
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(9, "j", spec()))
+    [again] = orders(world.do(events.TasksArrived(9, "j", 0, [b"0"])))
+    [second] = written(world.report(again), records.UsageRecord)
+    assert second.attempt > first.attempt
+
+
+def test_a_detached_job_whose_client_left_belongs_to_nobody():
+    world = World(slots=0)
+    world.submit(2, detached=True)
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.Ticked())
+    assert world.broker.jobs["j"].client == 0
+    world.do(events.ClientJoined(CLIENT, "eve"))
+    world.do(events.CancelAsked(CLIENT, 5, "j", (), False))
+    assert world.broker.jobs["j"].waiting == 2
+
+
+def test_an_assignment_that_ends_while_it_is_called_back_is_not_waited_for(town, london, paris):
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    london.do(events.CancelAsked(CLIENT, 77, "j", (), False))
+    paris.work()
+    town.deliver()
+    answers = [each for each in london.told if getattr(each, "request", None) == 77]
+    assert len(answers) == 1
+
+
+def test_a_seller_may_not_date_a_delivery_before_its_contract(town, london, paris):
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    [purchase] = london.exchange.purchases.purchases.values()
+    assert purchase.opened_at_s == UTC_S + town.now_s
+    paris.work()
+    early = next(each for _, _, each in town.said if isinstance(each, deals.Deliver))
+    early = replace(early, at_ms=int((UTC_S - 2 * MISDATED_MAX_S) * 1000))
+    with pytest.raises(ProtocolError, match="before its contract"):
+        london.exchange.hear("paris", Side.SELLER, early, town.now_s, UTC_S + town.now_s)
+
+
+def test_nothing_is_kept_of_what_came_back(town, london):
+    london.submit(4, wishes=ABROAD)
+    town.run(lambda: not london.broker.jobs)
+    assert not london.exchange.purchases.deliveries._taken
