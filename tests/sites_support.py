@@ -2,10 +2,16 @@
 
 import functools
 import hashlib
+from dataclasses import replace
 
 from federation.identity import SiteKey
 from federation.statements import SiteCard, sign
+from gateway import trust_file
 from gateway.certificates import make_leaf
+from gateway.invitations import Invitations
+from gateway.keys import create_keys, make_generation
+from gateway.registry import TRUST_FILE
+from gateway.trust import TrustBook
 
 FEDERATION = "banks-7f3a"
 NOW_S = 1_700_000_000.0
@@ -38,6 +44,19 @@ def card(site, keys=None, serial=100, **details):
         **details,
     }
     return sign(SiteCard(**fields), key(names[0]))
+
+
+def folder_of_london(folder):
+    """London's keys and book on disk, with Paris and Berlin approved."""
+    generation = make_generation("london", ["127.0.0.1"], NOW_S)
+    create_keys(folder, generation)
+    own = card("london").content
+    own = replace(own, keys=(generation.key.public,), leaves=(generation.leaf.certificate,))
+    made = TrustBook(sign(own, generation.key))
+    for site in ("paris", "berlin"):
+        made.admit(card(site), NOW_S, approve=True)
+    trust_file.save(folder / TRUST_FILE, made, Invitations())
+    return folder
 
 
 class Circle:

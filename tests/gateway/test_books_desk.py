@@ -1,5 +1,6 @@
 """What an operator is told of the books: of a long list, and of a site that says nothing."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,10 +8,22 @@ from click.testing import CliRunner
 
 from federation.contracts import Delivery
 from federation.reconciliation import Entry, EntryState
+from gateway import books_desk
 from gateway.bookkeeper import Comparison
-from gateway.books_desk import DELIVERIES_SHOWN, BadBooksQuestion, deliveries, reconcile
+from gateway.books_desk import (
+    DELIVERIES_SHOWN,
+    BadBooksQuestion,
+    answer_dispute,
+    deliveries,
+    dispute,
+    reconcile,
+    settle,
+    undo_payment,
+)
 from gateway.cli import between
 from gateway.cli.main import cli
+from gateway.ledger.records import Payment
+from gateway.ledger.rows import PaymentRow
 
 NOW_S = 1_793_700_000.0
 
@@ -155,3 +168,127 @@ async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
     site = site_with(Books(), SimpleNamespace(compare=compare))
     with pytest.raises(BadBooksQuestion, match="up, and known, and is that time over by its clock"):
         await reconcile(site, {"site": "paris", "start_s": 0})
+
+
+# --- payments ------------------------------------------------------------------------------------
+
+
+def cashier(monkeypatch, booked=()):
+    """A site that deals with Paris, where these payments are booked; and what it records."""
+    store = SimpleNamespace(
+        partners=lambda _side=None: ["paris"],
+        payments=lambda _site="": list(booked),
+        balances=dict,
+    )
+    recorded, told = [], []
+
+    async def harden(*records):
+        recorded.extend(records)
+
+    async def tell(site):
+        told.append(site)
+
+    async def in_turn(work):
+        return await work()
+
+    keeper = SimpleNamespace(in_turn=in_turn, payments=SimpleNamespace(tell=tell))
+    site = site_with(store, keeper)
+    site.harden = harden
+    monkeypatch.setattr(books_desk, "_statement_rows", lambda *_: [])
+    return site, recorded, told
+
+
+PAID = {
+    "site": "paris",
+    "reference": "wire-1",
+    "direction": "paid",
+    "amount_nanos": 5,
+    "currency": "USD",
+}
+BOOKED = PaymentRow("paris", "wire-1", "USD", "paid", "bank", 5, "", NOW_S + 5.0)
+UNDONE = replace(BOOKED, undone_at_s=NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"site": "rome"}, "no dealings with 'rome'; there are: paris"),
+        ({"site": ""}, "site must be 1 to 100"),
+        ({"reference": "a\nb"}, "reference must be 1 to 100"),
+        ({"direction": "lost"}, "direction must be one of"),
+        ({"through": "pigeon"}, "through must be one of"),
+        ({"amount_nanos": 0}, "an amount is above zero"),
+        ({"amount_nanos": 1.5}, "an amount is above zero"),
+        ({"amount_nanos": True}, "an amount is above zero"),
+        ({"currency": "usd"}, "three capital letters"),
+        ({"currency": None}, "got .NoneType"),
+        ({"note": "x\ny"}, "note must be up to"),
+        ({"through": "exchange"}, "into_nanos: an amount is above zero"),
+        (
+            {"through": "exchange", "into_nanos": 4, "into_currency": "USD"},
+            "USD into USD is no exchange",
+        ),
+    ],
+)
+async def test_a_payment_that_makes_no_sense_is_not_booked(monkeypatch, changes, text):
+    site, recorded, told = cashier(monkeypatch)
+    with pytest.raises(BadBooksQuestion, match=text):
+        await settle(site, PAID | changes)
+    assert (recorded, told) == ([], [])
+
+
+async def test_a_payment_is_booked_once_under_its_reference(monkeypatch):
+    site, recorded, told = cashier(monkeypatch)
+    await settle(site, PAID)
+    assert recorded == [Payment("paris", "wire-1", "USD", "paid", "bank", 5, "", NOW_S)]
+    assert told == ["paris"]
+    site, recorded, _ = cashier(monkeypatch, [BOOKED])
+    with pytest.raises(BadBooksQuestion, match=r"is booked already, as paid 0\.000000005 USD"):
+        await settle(site, PAID)
+    site, recorded, _ = cashier(monkeypatch, [UNDONE])
+    await settle(site, PAID)
+    assert recorded[0].attempt == 1
+
+
+async def test_what_is_exchanged_is_booked_on_both_sides(monkeypatch):
+    site, recorded, _ = cashier(monkeypatch)
+    exchange = {"through": "exchange", "into_nanos": 4, "into_currency": "EUR"}
+    await settle(site, PAID | exchange)
+    assert [(each.direction, each.amount_nanos, each.currency) for each in recorded] == [
+        ("paid", 5, "USD"),
+        ("received", 4, "EUR"),
+    ]
+
+
+async def test_only_what_stands_is_undone_and_not_before_it_was_booked(monkeypatch):
+    asked = {"site": "paris", "reference": "wire-1", "note": "slip"}
+    for booked in ([], [UNDONE]):
+        site, recorded, _ = cashier(monkeypatch, booked)
+        with pytest.raises(BadBooksQuestion, match="nothing is booked with paris under 'wire-1'"):
+            await undo_payment(site, asked)
+        assert not recorded
+    site, recorded, _ = cashier(monkeypatch, [BOOKED])
+    await undo_payment(site, asked)
+    assert recorded == [BOOKED.undone("slip", NOW_S + 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("verb", "details", "text"),
+    [
+        (dispute, {"deliveries": "all"}, "deliveries must be a list"),
+        (dispute, {"deliveries": [[1]]}, "a delivery is .epoch, first."),
+        (dispute, {"deliveries": [[1, -1]]}, "a delivery is .epoch, first."),
+        (dispute, {"deliveries": [[1, True]]}, "a delivery is .epoch, first."),
+        (answer_dispute, {}, "accept must be true or false"),
+        (answer_dispute, {"accept": 1}, "accept must be true or false"),
+        (answer_dispute, {"accept": True, "deliveries": [1]}, "a delivery is .epoch, first."),
+    ],
+)
+async def test_a_dispute_that_makes_no_sense_is_not_begun(monkeypatch, verb, details, text):
+    site, recorded, _ = cashier(monkeypatch)
+    site.bookkeeper.disputes = SimpleNamespace(
+        dispute=lambda *_: recorded.append, answer=lambda *_, **__: recorded.append
+    )
+    with pytest.raises(BadBooksQuestion, match=text):
+        await verb(site, {"contract": "c", "reason": "r"} | details)
+    assert not recorded

@@ -2,18 +2,16 @@
 
 import json
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from sites_support import FEDERATION, NOW_S, card, key
+from sites_support import FEDERATION, NOW_S, card, folder_of_london, key
 
 from federation.identity import Refusal, Untrusted, fingerprint
 from federation.statements import Farewell, Order, sign
 from gateway import trust_file
 from gateway.hearsay import FORGOTTEN_MAX, PER_SOURCE_MAX, TOLD_MAX, Hearsay
 from gateway.invitations import Invitations
-from gateway.keys import create_keys, make_generation
 from gateway.orders import BadOrder, perform
 from gateway.permissions import ANY
 from gateway.registry import HEARSAY_FILE, TRUST_FILE, Registry
@@ -179,17 +177,7 @@ def test_others_are_told_of_what_they_would_take(book):
 
 @pytest.fixture
 def folder(tmp_path):
-    """London's keys and book, with Paris and Berlin approved."""
-    folder = tmp_path / "federation"
-    generation = make_generation("london", ["127.0.0.1"], NOW_S)
-    create_keys(folder, generation)
-    own = card("london").content
-    own = replace(own, keys=(generation.key.public,), leaves=(generation.leaf.certificate,))
-    made = TrustBook(sign(own, generation.key))
-    for site in ("paris", "berlin"):
-        made.admit(card(site), NOW_S, approve=True)
-    trust_file.save(folder / TRUST_FILE, made, Invitations())
-    return folder
+    return folder_of_london(tmp_path / "federation")
 
 
 def opened(folder):
