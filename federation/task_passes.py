@@ -19,6 +19,7 @@ PREFIX: Final = "gfp1_"
 KEY_BYTES: Final = 32
 WORKER: Final = "worker"  # the subject of a worker that the gateway starts itself
 _JOB: Final = "job:"  # begins the subject of a job, whatever its client has called it
+_POOL: Final = "pool:"  # begins the subject of the workers of a pool that the gateway has started
 # What a hello says of a pass: its subject. A worker's hello says that it hands passes on.
 ABOUT: Final = "pass"
 HANDS_ON: Final = "passes"
@@ -26,7 +27,7 @@ HANDS_ON: Final = "passes"
 
 @dataclass(frozen=True, slots=True)
 class TaskPass:
-    """The key of one subject: a job, or WORKER."""
+    """The key of one subject: a job, a pool, or WORKER."""
 
     subject: str
     key: bytes
@@ -51,6 +52,21 @@ def subject_of(job: str) -> str:
 def job_of(subject: str) -> str:
     """The job that a subject is; empty for none."""
     return subject.removeprefix(_JOB) if subject.startswith(_JOB) else ""
+
+
+def pass_of_pool(secret: str, pool: str) -> TaskPass:
+    """By which the workers come in that a site's gateway starts for a pool.
+
+    They may outlive the gateway, so it follows from the site's shared secret, of which it tells
+    nothing, and is good for as long as that.
+    """
+    subject = f"{_POOL}{pool}"
+    return TaskPass(subject, hmac.digest(secret.encode(), subject.encode(), "sha256"))
+
+
+def pool_of(subject: str) -> str:
+    """The pool that a subject is of; empty for none."""
+    return subject.removeprefix(_POOL) if subject.startswith(_POOL) else ""
 
 
 def is_pass(text: str) -> bool:

@@ -99,6 +99,13 @@ class PoolConfig:
         return self.is_delegated or (rules is not None and rules.takes_others)
 
     @property
+    def is_bare(self) -> bool:
+        """Whether own users' tasks run as the gateway's user on its host, once it is settled."""
+        return self.kind == "local" and (
+            self.user == NONE or (self.user == AUTO and os.geteuid() != 0)
+        )
+
+    @property
     def facts(self) -> PoolFacts:
         """What our advert says of it, beside what its workers tell."""
         return PoolFacts(self.promised, self.region, self.jurisdiction)

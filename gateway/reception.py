@@ -164,6 +164,7 @@ class Reception:
             self.broker.jobs,
             seat.passes.welcomes if seat.passes is not None else lambda _site: False,
             surroundings.utc_s,
+            {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
         self.lobby = Lobby(
             port,

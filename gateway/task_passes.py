@@ -2,12 +2,12 @@
 
 A task's pass is worked out from its job's id and a key that lives as long as this gateway does: it
 is good while the job has not ended here, and nothing has to be kept of it or taken back. Its holder
-is the job's user, in the job's project, and may submit and cancel. federation.task_passes has how
-it travels.
+is the job's user, in the job's project, and may submit and cancel. The pass of a pool's workers is
+good for joining that pool, in each life of the gateway. federation.task_passes has how it travels.
 """
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from federation.task_passes import (
     WORKER,
     TaskPass,
     job_of,
+    pass_of_pool,
+    pool_of,
     seal,
     subject_of,
 )
@@ -60,7 +62,8 @@ class TaskPasses:
 
     Args:
         site: our name.
-        secret: the shared secret; empty without one.
+        secret: the shared secret; empty without one, and then pools have no passes.
+        pools: whose workers we start elsewhere.
         random_bytes: chance; asked when the first pass is wanted.
         jobs: those that have not ended, by id.
         welcomes: whether users of another site may come here.
@@ -75,7 +78,9 @@ class TaskPasses:
         jobs: Mapping[str, Job],
         welcomes: Callable[[str], bool],
         utc_s: Callable[[], float],
+        pools: Set[str] = frozenset(),
     ) -> None:
+        self._pools = pools if secret else frozenset()
         self._site = site
         self._secret = secret
         self._random_bytes = random_bytes
@@ -86,6 +91,8 @@ class TaskPasses:
 
     def give(self, subject: str) -> TaskPass:
         """The pass of a subject."""
+        if pool := pool_of(subject):
+            return pass_of_pool(self._secret, pool)
         self._key = self._key or self._random_bytes(KEY_BYTES)
         return TaskPass(subject, hmac.digest(self._key, subject.encode(), "sha256"))
 
@@ -99,8 +106,13 @@ class TaskPasses:
             return b""
         shown = about.get("token", self._secret)
         if ABOUT in about:
-            shown = str(self.give(WORKER))
+            shown = str(self.give(about[ABOUT]))
         return seal(self.give(subject).key, shown, subject)
+
+    def check_pool(self, pool: str, hello: Hello) -> None:
+        """Raise SessionRefused unless a pool's pass is good, and shown by a worker of that pool."""
+        if pool not in self._pools or hello.about.get("pool") != pool:
+            raise SessionRefused("this pass is for workers of another pool, or of none", NO_PASS)
 
     def read(self, subject: str) -> JobPass:
         """What a job's pass allows now. Raises SessionRefused."""
@@ -163,10 +175,13 @@ class PassCredentials:
             return self._others.hear(hello)
         if type(subject) is not str or "token" in hello.about:
             raise SessionRefused("the hello's pass is none", NO_PASS)
-        wanted = "worker" if subject == WORKER else "client"
+        pool = pool_of(subject)
+        wanted = "worker" if subject == WORKER or pool else "client"
         if hello.role != wanted:
             raise SessionRefused(f"this pass is for a {wanted}, not a {hello.role}", NO_SCOPE)
-        if subject == WORKER:
+        if pool:
+            self._passes.check_pool(pool, hello)
+        if wanted == "worker":
             return hello
         return replace(hello, user=self._passes.read(subject).token.user)
 

@@ -15,6 +15,7 @@ import trio
 
 from federation import Client
 from federation.money import parse_money
+from federation.tokens import Scope
 from gateway import orders, permissions
 from gateway.cli import show
 from gateway.cli.common import CONFIG_FILE, errors_to_exit_codes, json_option
@@ -31,6 +32,10 @@ from gateway.worker.rules import TAKES_NONE
 _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
     'budget=500EUR"; may be repeated, and replaces what was said of this direction.'
+)
+BARE: Final = (
+    "tasks of own users run there as the gateway's user, and so the holder of this token can read "
+    "the site's keys: set user in [[pool]]"
 )
 
 
@@ -385,7 +390,19 @@ def token(
         sites=_split(sites),
         expires_s=parse_span(expires),
     )
-    _tell(found, as_json, found["token"])
+    warnings = _of_bare_pools(config_dir, found)
+    for each in () if as_json else warnings:
+        show.say(f"warning: {each}", err=True)
+    _tell({**found, "warnings": warnings}, as_json, found["token"])
+
+
+def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:
+    """In which local pools the holder of a token can act as our site, in words."""
+    config = _config(config_dir)
+    if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
+        return []
+    settled = (pool.settled(is_federated=config.federation is not None) for pool in config.pools)
+    return [f"pool {pool.name}: {BARE}" for pool in settled if pool.is_bare]
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -15,7 +15,7 @@ What an engine that is Keeping has of a former life waits in the estate until it
 to a lot, and is that lot's from then on.
 
 Started by the gateway (gateway.grids.engine_pool), it ends when the gateway does. What it is told
-stands on its standard input, as JSON; the secret in its environment.
+stands on its standard input, as JSON; its pass in its environment.
 """
 
 import json
@@ -33,7 +33,7 @@ from typing import Any, Final, assert_never
 
 import trio
 
-from federation.address import SECRET_VARIABLE
+from federation.address import TOKEN_VARIABLE
 from federation.errors import GridError
 from federation.handshake import Opened, SharedSecret
 from federation.messages import (
@@ -49,6 +49,7 @@ from federation.messages import (
     Report,
     Returned,
 )
+from federation.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 from federation.words import count
 from gateway.child import collect_seldom, first_of
@@ -98,9 +99,15 @@ class DelegateSettings:
     address: str
     pool: str
     name: str
-    secret: str = ""
+    credential: str = ""  # a pass, or nothing
     tags: dict[str, Any] = field(default_factory=dict)
     tls: TlsSettings = field(default_factory=TlsSettings)
+
+    @property
+    def credentials(self) -> SharedSecret:
+        """How it proves that it may come in."""
+        own = read_pass(self.credential)
+        return SharedSecret("") if own is None else own.credentials
 
     def hello(self, lot: int, slots: int, engine: Engine) -> Hello:
         """What one of its workers says of itself."""
@@ -115,6 +122,8 @@ class DelegateSettings:
             "memory_bytes": 0,
             "others": True,  # its hosts are none of the gateway's
         }
+        if (own := read_pass(self.credential)) is not None:
+            about[ABOUT] = own.subject
         user = os.environ.get("USER") or f"uid-{os.getuid()}"
         return Hello([], "worker", f"{self.name}-{lot}", user, b"", "", 0, about)
 
@@ -138,7 +147,7 @@ class Lot:
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
-            credentials=SharedSecret(settings.secret),
+            credentials=settings.credentials,
             hello=settings.hello(number, slots, owner.engine),
             give_up_s=0.0,
             hear=self._hear,
@@ -488,7 +497,7 @@ class Delegate:
         self._nursery.cancel_scope.cancel()
 
 
-async def run_delegate(told: dict[str, Any], secret: str) -> int:
+async def run_delegate(told: dict[str, Any], credential: str) -> int:
     """Run the process by what it was told on its standard input; its exit code."""
 
     def say(line: str) -> None:
@@ -508,7 +517,7 @@ async def run_delegate(told: dict[str, Any], secret: str) -> int:
         address=told["gateway"],
         pool=told["pool"],
         name=told["name"],
-        secret=secret,
+        credential=credential,
         tags=told["tags"],
         tls=TlsSettings().or_environment(),
     )
@@ -533,9 +542,9 @@ async def _stop_on_signal(delegate: Delegate) -> None:
 def main() -> None:
     """Start the process; the gateway does."""
     told = json.loads(sys.stdin.buffer.readline())
-    secret = take_variable(SECRET_VARIABLE)
+    credential = take_variable(TOKEN_VARIABLE)
     hide_memory()
-    sys.exit(trio.run(run_delegate, told, secret))
+    sys.exit(trio.run(run_delegate, told, credential))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from federation.address import SECRET_VARIABLE
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.config import PoolConfig
 from gateway.grids.delegating import Delegated
 from gateway.grids.local import LocalGrid
@@ -35,10 +35,10 @@ class EnginePool(LocalGrid):
         pool: PoolConfig,
         home: EngineHome,
         address: str,
-        secret: str,
+        credential: str,
         say: Callable[[str], None],
     ) -> None:
-        super().__init__(pool, address, secret, say)
+        super().__init__(pool, address, credential, say)
         self._home = home
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -57,7 +57,8 @@ class EnginePool(LocalGrid):
             "parent": os.getpid(),
         }
         environment = dict(os.environ)
-        environment[SECRET_VARIABLE] = self._credential
+        environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
+        environment[TOKEN_VARIABLE] = self._credential
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway.grids.delegate"],
             stdin=subprocess.PIPE,

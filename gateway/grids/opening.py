@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from federation.address import is_home, is_local
 from federation.errors import GridError
+from federation.task_passes import pass_of_pool
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
 from gateway.grids.contract import GridFault, GridKind, Launch
@@ -84,7 +85,9 @@ def open_engine_pools(
             mark = mark_of(config, pool)
             home = EngineHome(config.state_path / "pools" / mark, mark)
             make_folder(home.folder)
-            pools.append(EnginePool(pool, home, address, config.rules.secret, say))
+            secret = config.rules.secret
+            credential = str(pass_of_pool(secret, pool.name)) if secret else ""
+            pools.append(EnginePool(pool, home, address, credential, say))
     return pools
 
 
@@ -111,8 +114,6 @@ def launch_of(
     scale = pool.scale
     assert scale is not None
     environment = {}
-    if config.secret:
-        environment["GRIDFED_SECRET"] = config.secret
     if scale.token_file:
         try:
             environment["GRIDFED_TOKEN"] = read_token(scale.token_file)
@@ -123,6 +124,8 @@ def launch_of(
             f"pool {pool.name}: this site demands tokens, so its pilots need one: set token_file "
             "in [pool.scale] (`gridfed token --scope work`)"
         )
+    elif config.rules.secret:  # which is good for much that no pilot should do
+        environment["GRIDFED_TOKEN"] = str(pass_of_pool(config.rules.secret, pool.name))
     if scale.ca_file:
         environment["GRIDFED_TLS_CA_FILE"] = scale.ca_file
     mark = mark_of(config, pool)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from federation.address import TOKEN_VARIABLE
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.grids import marked
 from gateway.grids.contract import (
     Blame,
@@ -134,7 +134,8 @@ class ProcessGrid:
 
     def _spawn(self, name: str, shape: Shape) -> int:
         environment = dict(os.environ)
-        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no pilot should do
+        for ours in (SECRET_VARIABLE, TOKEN_VARIABLE):  # good for what no pilot should do
+            environment.pop(ours, None)
         environment |= self._launch.environment
         environment[PILOT_VARIABLE] = f"{self._launch.mark}/{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

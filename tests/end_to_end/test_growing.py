@@ -98,6 +98,26 @@ def test_a_pool_grows_for_work_and_is_gone_after_it(site):
     assert (used.key, used.tasks) == (("burst",), 30)
 
 
+def test_pilots_of_a_site_with_a_secret_do_their_work_without_it(tmp_path):
+    file, secret = tmp_path / "secret", "s3cret" * 8
+    file.write_text(secret)
+    file.chmod(0o600)
+    made = make_site(tmp_path, secret_file=str(file))
+    [keeper] = made.site.keepers
+    try:
+        with Client(made.address, secret=secret) as client:
+            job = client.options(objective="fastest").map(slow_square, range(3))
+            wait_until(lambda: pilots_of(keeper), "a pilot")
+            told = b"".join(
+                Path(f"/proc/{each}/environ").read_bytes() for each in pilots_of(keeper)
+            )
+            assert list(job) == [0, 1, 4]
+        assert b"GRIDFED_PILOT=" in told
+        assert secret.encode() not in told
+    finally:
+        end(made)
+
+
 def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
     kept = replace(SCALE, rules=replace(SCALE.rules, slots_min=2))
     first = make_site(tmp_path, kept)

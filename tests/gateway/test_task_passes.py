@@ -15,6 +15,7 @@ from federation.task_passes import (
     TaskPass,
     is_pass,
     job_of,
+    pass_of_pool,
     read_pass,
     seal,
     subject_of,
@@ -46,6 +47,7 @@ class World:
             self.jobs,
             self.welcome.__contains__,
             lambda: self.now_s,
+            {"hpc"},
         )
         self.credentials = PassCredentials(self.passes, SharedSecret(secret))
 
@@ -172,3 +174,27 @@ def test_where_nobody_comes_in_without_a_pass():
     with pytest.raises(SessionRefused) as caught:
         credentials.hear(Hello([], "client", "n", "u", b"m" * 16, "", 0, {}))
     assert caught.value.code == "token"
+
+
+def test_workers_of_a_pool_come_in_by_a_pass_that_is_good_in_each_life_and_for_that_pool_alone():
+    world, next_life = World(), World()
+    found = pass_of_pool("s3cret", "hpc")
+    for each in (world, next_life):
+        assert each.come_in(found, role="worker", pool="hpc").role == "worker"
+    assert world.refusal(found, role="worker", pool="local") == "pass"
+    assert world.refusal(found, role="worker") == "pass"
+    assert world.refusal(found, pool="hpc") == "scope"
+    for secret, pool in (("s3cret", "other"), ("another", "hpc")):
+        assert world.refusal(pass_of_pool(secret, pool), role="worker", pool=pool) == "pass"
+    assert "s3cret" not in str(found)
+
+
+def test_without_a_secret_a_pool_has_no_pass():
+    assert World("").refusal(pass_of_pool("", "hpc"), role="worker", pool="hpc") == "pass"
+
+
+def test_what_a_pools_worker_hands_on_is_sealed_by_its_pass():
+    world = World(j1=job())
+    found, subject = pass_of_pool("s3cret", "hpc"), subject_of("j1")
+    sealed = world.passes.sealed_for({HANDS_ON: True, ABOUT: found.subject}, "j1")
+    assert seal(sealed, str(found), subject) == world.passes.give(subject).key

@@ -9,9 +9,11 @@ import trio
 from tests_support import InnerSite, wait_until
 
 from federation.errors import GridError
+from federation.task_passes import pass_of_pool
 from gateway.config import PoolConfig, SiteConfig, check
 from gateway.grids.kinds import find_kind
-from gateway.grids.opening import mark_of
+from gateway.grids.opening import launch_of, mark_of
+from gateway.lobby import HouseRules
 from gateway.scale_config import Scale
 from gateway.site import Site
 from policies.butler import Rules
@@ -97,3 +99,12 @@ def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
     for line in found:
         assert f"pool hpc: its pilots will dial {site.address}, which only this host can" in line
         assert "add to listen in [site] an address for others" in line
+
+
+def test_pilots_come_in_by_a_pass_of_their_pool_and_never_get_the_secret(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path), pools=(POOL,))
+    at = ["tcp://10.0.0.1:7461"]
+    sharing = replace(site, rules=HouseRules("london", secret="s3cret"))
+    launch = launch_of(sharing, POOL, at, print)
+    assert launch.environment == {"GRIDFED_TOKEN": str(pass_of_pool("s3cret", "hpc"))}
+    assert launch_of(site, POOL, at, print).environment == {}
