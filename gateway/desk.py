@@ -220,12 +220,15 @@ class Desk:
         except (books_desk.BadBooksQuestion, NoSuchEntry) as error:
             raise BadQuestion(str(error)) from None
 
-    async def _status(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+    async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
         found = views.status(site.broker, site.config.name, site.addresses, clients)
         older = site.peers.older_books if site.peers is not None else OlderBooks()
-        return found | {"older_books": [older.why_not(each) for each in sorted(older.behind)]}
+        found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
+        # What is between sites is shown to those who may see all, as other dealings are.
+        found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
+        return found
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)

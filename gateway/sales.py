@@ -34,6 +34,7 @@ from gateway.dealing import (
 from gateway.effects import NO_CHARGE, Charge, Side
 from gateway.idle_holds import IdleHolds
 from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
+from gateway.lapses import Lapses
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.offering import Offered, Offering
@@ -85,6 +86,7 @@ class Sales:
         self._billed_s = self._now_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
+        self._lapses = Lapses(rules)
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
@@ -109,7 +111,7 @@ class Sales:
             case deals.Settle():
                 self._settle(buyer, message, utc_s)
             case deals.Resume() | deals.Abandon() | deals.CloseContract():
-                self._go_on(buyer, message, now_s)
+                self._go_on(buyer, message, now_s, utc_s)
             case _:
                 raise ProtocolError(f"a buyer may not say {message.kind!r}")
 
@@ -130,6 +132,10 @@ class Sales:
         if refusal is not None:
             reason = f"{buyer} has slots held and commits to nothing: not now"
             self._decline(buyer, ask.contract, refusal, reason)
+            return
+        if self._lapses.refuses(buyer, now_s):
+            reason = f"{buyer} has let contracts lapse while its tasks ran: not now"
+            self._decline(buyer, ask.contract, Reason.BUSY, reason)
             return
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
             self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
@@ -304,6 +310,7 @@ class Sales:
         buyer: str,
         message: deals.Resume | deals.Abandon | deals.CloseContract,
         now_s: float,
+        utc_s: float,
     ) -> None:
         sale = self._find(buyer, message.contract)
         match message:
@@ -315,6 +322,7 @@ class Sales:
                 sale.was_told = True
             case deals.Abandon():
                 if sale.is_live:
+                    self._lapses.note(buyer, self._under_way_s(sale, utc_s), now_s)
                     self._lapse(sale)
                 sale.bill_again()
             case deals.CloseContract():
@@ -477,6 +485,7 @@ class Sales:
             # Slots are not kept for who commits, and sends nothing.
             sale.is_awaited = sale.is_awaited and now_s < sale.until_s
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
+                self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), now_s)
                 self._lapse(sale)
             elif sale.is_live and (over := self._stopping.why_over(sale, now_s, utc_s)):
                 self._end_early(sale, *over)
@@ -533,6 +542,18 @@ class Sales:
         sale.order.clear()
         sale.bundles.clear()
         self._outcome.happened(events.ClientGone(sale.handle))
+
+    def _under_way_s(self, sale: Sale, utc_s: float) -> float:
+        """The slot time of the tasks of a contract that run now, until now."""
+        job = self._broker.jobs.get(sale.job)
+        return sum(
+            min(len(each.left), each.worker.slots) * max(0.0, utc_s - each.given_s)
+            for each in (job.assignments.values() if job is not None else ())
+        )
+
+    def lapsed(self) -> list[str]:
+        """What each buyer has let lapse lately while its tasks ran, in words."""
+        return self._lapses.told(self._now_s)
 
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
         """A delivery is settled."""

@@ -30,6 +30,8 @@ def status(reach: Reach, as_json: bool) -> None:
     show.say(f"site {show.clean(found['site'])}: {found['state']}")
     if found["trouble"]:
         show.say(f"trouble: {show.clean(found['trouble'])}")
+    for each in found["lapsed"]:
+        show.say(f"lapsed: {show.clean(each)}")
     for each in found["older_books"]:
         show.say(f"books: {show.clean(each)}")
     for line in found["addresses"]:
