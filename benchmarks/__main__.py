@@ -13,6 +13,7 @@ from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
+from benchmarks.load.command import many_jobs
 from benchmarks.placement import placement
 from benchmarks.sharing import sharing
 from benchmarks.slurm import slurm
@@ -146,6 +147,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "large": bulk.large,
     "unread": bulk.unread,
     "short_jobs": bulk.short_jobs,
+    "many_jobs": many_jobs,
     "work": work,
     "placement": placement,
     "sharing": sharing,

@@ -1,10 +1,11 @@
 """One process that plays clients which keep many jobs open, and asks how the gateway is.
 
-    python -m benchmarks.load.clients ADDRESS CLIENTS JOBS TASKS
+    python -m benchmarks.load.clients ADDRESS CLIENTS JOBS TASKS [detached]
 
 Each of CLIENTS keeps its part of JOBS jobs of TASKS tasks open: when one has ended it opens
-another. Arguments are sent whole, in one message. A session of its own asks `status` again and
-again: how long the longest answer took is the longest silence.
+another. With "detached" each submits its part of JOBS detached jobs at once, and counts them when
+the gateway has said that they are on its disk. Arguments are sent whole, in one message. A session
+of its own asks `status` again and again: how long the longest answer took is the longest silence.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from federation.messages import (
     Ask,
     CloseJob,
     Dropped,
+    Kept,
     OpenJob,
     PutFunction,
     RejectJob,
@@ -35,7 +37,7 @@ ASK_S = 0.02
 
 
 class JobClient:
-    """A client that keeps so many jobs open."""
+    """A client that keeps so many jobs open, or submits so many detached ones."""
 
     def __init__(self, load: "Load", number: int, jobs: int) -> None:
         self._load = load
@@ -50,6 +52,8 @@ class JobClient:
                     self._load.sessions += 1
                     self._left.clear()
                     self.guest.post(PutFunction(DIGEST, BODY))
+                case Kept(closed=True):
+                    self._load.jobs += 1
                 case Results():
                     self._end(message.job, len(message.values))
                     self._load.failed += len(message.failures)
@@ -76,7 +80,7 @@ class JobClient:
         self._left[job] = tasks
         self.guest.post(
             OpenJob(
-                job=job, name="load", function=DIGEST, detached=False, project="load",
+                job=job, name="load", function=DIGEST, detached=self._load.detached, project="load",
                 priority=0.0, tags={}, timeout_s=None, retries=0, max_cost_nanos=None, currency="",
                 python=python, prints=False, again=False, wishes={}, tasks=tasks,
             )
@@ -126,8 +130,10 @@ class Prober:
 class Load:
     """All clients of the process, and what has become of their tasks."""
 
-    def __init__(self, address: str, clients: int, jobs: int, tasks: int) -> None:
-        self.address, self.tasks = address, tasks
+    def __init__(
+        self, address: str, clients: int, jobs: int, tasks: int, *, detached: bool
+    ) -> None:
+        self.address, self.tasks, self.detached = address, tasks, detached
         self.ended = self.jobs = self.failed = self.rejected = self.sessions = 0
         parts = [jobs // clients + (number < jobs % clients) for number in range(clients)]
         self._clients = [JobClient(self, number, part) for number, part in enumerate(parts)]
@@ -153,5 +159,5 @@ class Load:
 
 
 if __name__ == "__main__":
-    chosen = Load(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    chosen = Load(sys.argv[1], *map(int, sys.argv[2:5]), detached=sys.argv[5:] == ["detached"])
     play(chosen.run, chosen.figures)
