@@ -279,7 +279,8 @@ def run(checkouts: list[str], cases: tuple[Case, ...], repeats: int = 1) -> None
         f"One gateway (store, accounting and limits on), {AGENTS} agents of {SLOTS} slots in one "
         f"process, {CLIENTS} clients in another, tcp on the loopback. Empty tasks are reported at "
         "once. A turn is what the gateway's loop does between two looks at what has come in, with "
-        "collections of garbage; the first of a process, which opens its store, is left out. The "
+        "collections of garbage, a full one of which waits until nothing happens; the first of a "
+        "process, which opens its store, is left out. The "
         "longest silence is the longest answer to `status`, which begins with the load.",
         "",
         *table(rows),

@@ -11,6 +11,8 @@ A database on its own may die without us. What it may have lost then, all since 
 commit, is written once more when it is back: a record that is there already changes nothing.
 """
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ UNHARDENED_RECORDS: Final = 4 * TRANSACTION_RECORDS
 RETRY_S: Final = 1.0
 # A call of so few records is committed in its caller's thread, when nobody is ahead of it.
 AT_ONCE_RECORDS: Final = 8
+# SQLite's log is checkpointed after about so many pages of it, which take so many for a transaction
+# and one more for so many records.
+CHECKPOINT_PAGES: Final = 4_000
+TRANSACTION_PAGES: Final = 8
+PAGE_RECORDS: Final = 4
 
 _SYNCHRONOUS: Final = {
     "sqlite": {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"},
@@ -44,6 +51,7 @@ _SYNCHRONOUS: Final = {
 }
 
 _LOST: Final = "the database can't be reached: start it, and the gateway goes on"
+_CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _SQLITE_BUSY: Final = 5
 _SQLITE_FULL: Final = 13
 # SQLite's shared-memory file could not grow, which a full disk also looks like.
@@ -62,7 +70,12 @@ class _Request:
 
 
 class Writer:
-    """Owns the writing connection, which must be in autocommit, and the thread that uses it."""
+    """Owns the writing connection, which must be in autocommit, and the thread that uses it.
+
+    SQLite syncs its log and its file at a checkpoint, and its log when it begins that anew
+    afterwards. A disk may take seconds for that, so both are left to our thread: callers commit by
+    themselves only where nothing is synced.
+    """
 
     def __init__(
         self,
@@ -94,6 +107,8 @@ class Writer:
         self._unacknowledged = 0  # calls whose `done` has not returned
         self._backlog = 0
         self._backlog_bytes = 0
+        self._pages = 0  # about so many are in SQLite's log since its last checkpoint
+        self._begins_log = False  # the next transaction may
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
@@ -101,6 +116,8 @@ class Writer:
     def _take(self, connection: Connection) -> None:
         """Write on this connection from now on."""
         self._connection = connection
+        if self._is_near:
+            connection.exec_driver_sql("PRAGMA wal_autocheckpoint=0").close()
         # Compiled SQL goes straight to the driver: SQLAlchemy's execution costs a lone task
         # about as much as the database itself.
         self._cursor: Any = connection.connection.cursor()
@@ -141,7 +158,8 @@ class Writer:
 
         Two changes of thread cost more than a small commit that does not sync.
         """
-        if self._unacknowledged or not self._using.acquire(blocking=False):
+        is_left = self._begins_log or self._pages >= CHECKPOINT_PAGES
+        if is_left or self._unacknowledged or not self._using.acquire(blocking=False):
             return False
         try:
             if self._unacknowledged or self._closed or self._failure is not None:
@@ -199,6 +217,8 @@ class Writer:
             while not last:
                 batch, last = self._collect()
                 self._commit(batch)
+                if self._is_near and self._pages >= CHECKPOINT_PAGES:
+                    self._checkpoint()
         except BaseException as error:  # noqa: BLE001 - a thread's last word goes to its owner
             with self._lock:
                 self._failure = error
@@ -305,10 +325,26 @@ class Writer:
             statements += self._summaries.statements(records)
             statements += self._journal.statements(records, careful=careful)
             self._transact(statements, durable, patient=patient)
+            self._begins_log = False
         except BaseException:
             self._journal.aborted()
             raise
         self._journal.committed()
+        self._pages += TRANSACTION_PAGES + len(records) // PAGE_RECORDS
+
+    def _checkpoint(self) -> None:
+        """Write SQLite's log into its file, beside whoever commits meanwhile.
+
+        What readers still need of the log stays there, for the next time.
+        """
+        self._pages = 0
+        file = str(self._connection.engine.url.database)
+        try:
+            with contextlib.closing(sqlite3.connect(file)) as connection:
+                _, in_log, written = connection.execute(_CHECKPOINT).fetchone()
+        except sqlite3.Error:
+            return  # the log is as good as the file; if the disk is full the next commit says so
+        self._begins_log = in_log == written
 
     def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
         """Commit statements; `patient` waits while another program has the database."""

@@ -302,3 +302,43 @@ def test_an_acknowledgement_that_raises_stops_the_writer(
     assert isinstance(fatal.get(timeout=DEADLINE_S), LookupError)
     with pytest.raises(StoreFailed, match="a mistake of the caller"):
         store.close()
+
+
+def test_what_a_disk_may_take_long_for_is_never_done_in_a_callers_thread(
+    open_sqlite: OpenStore,
+    connections: list[Any],
+    tmp_path: Path,
+    usage: Usage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SQLite syncs at a checkpoint and where its log begins anew, and in no other small commit."""
+    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 100)
+    checkpoints: list[int] = []
+    begun: list[int] = []
+    checkpoint, book = writer.Writer._checkpoint, writer.Writer._book
+
+    def noted_checkpoint(self: writer.Writer) -> None:
+        checkpoints.append(threading.get_ident())
+        checkpoint(self)
+
+    def noted_book(self: writer.Writer, *arguments: Any, **named: Any) -> None:
+        if self._begins_log:
+            begun.append(threading.get_ident())
+        book(self, *arguments, **named)
+
+    monkeypatch.setattr(writer.Writer, "_checkpoint", noted_checkpoint)
+    monkeypatch.setattr(writer.Writer, "_book", noted_book)
+    store = open_sqlite()
+    (by_itself,) = connections[0].execute("PRAGMA wal_autocheckpoint").fetchone()
+    assert by_itself == 0
+    log = tmp_path / "ledger.db-wal"
+    sizes = []
+    for n in range(300):
+        done = threading.Event()
+        store.write([usage(first=n)], False, done.set)
+        assert done.wait(DEADLINE_S)
+        sizes.append(log.stat().st_size)
+    assert len(checkpoints) > 5
+    assert begun
+    assert threading.get_ident() not in {*checkpoints, *begun}
+    assert sizes[-1] < 4 * sizes[50], "the log is used again"
