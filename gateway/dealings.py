@@ -12,6 +12,7 @@ from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
 from gateway.effects import Side
+from gateway.events import Event
 from gateway.faults import describe_fault
 from gateway.federation_config import FederationConfig
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
@@ -69,6 +70,7 @@ class Dealings:
         self._guests: dict[str, Guest] = {}  # our buyers, by site
         self.books: Books | None = None
         self._kept: tuple[str, ...] = ()
+        self._arrived: list[Event] = []  # functions, since we acted last
         reception.outbox.carrier = self
         federation = reception.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
@@ -164,7 +166,8 @@ class Dealings:
                     del self._guests[guest.name]
                     if guest.name not in self._peers.links.up:
                         self.circle.unreachable(guest.name)
-        self._reception.act([])
+        arrived, self._arrived = self._arrived, []
+        self._reception.act(arrived)  # once for them all: to act is to plan
 
     def _hear_guest(self, guest: Guest, message: Any) -> None:
         try:
@@ -226,7 +229,7 @@ class Dealings:
             case Advert():
                 self.circle.hear_advert(site, message.envelope)
             case PutFunction() if side is Side.BUYER:
-                self._reception.expect(self._reception.put_function(message, sender))
+                self._arrived.append(self._reception.put_function(message, sender))
             case _ if isinstance(message, FOR_EXCHANGE):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)

@@ -7,11 +7,13 @@ from town import UTC_S, dear_and_cheap
 
 from federation import deals
 from federation.happenings import Connected, Disconnected, Unreachable
+from federation.messages import PutFunction
 from federation.session import Session
 from federation.slices import AskSlice
 from gateway.budgets.borrowing import Borrowing
 from gateway.dealings import Dealings
 from gateway.effects import Side
+from gateway.events import FunctionArrived
 from gateway.federation_config import FederationConfig
 from gateway.links import LinkDown, LinkUp
 from gateway.lobby import CameIn, Guest, Left, Said
@@ -32,6 +34,7 @@ class Office:
         self.kept: list[str] = []
         self.expelled: list[str] = []
         self.said: list[tuple[str, object]] = []
+        self.acted: list[object] = []
         peers = SimpleNamespace(
             registry=Roll("london", ["paris"], 1),
             links=SimpleNamespace(up=[], post=self._post),
@@ -45,7 +48,8 @@ class Office:
             exchange=self.london.exchange,
             outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
             config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
-            act=lambda happened: None,
+            act=self.acted.append,
+            put_function=lambda message, sender: FunctionArrived(message.digest),
         )
         clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
         self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
@@ -68,6 +72,15 @@ class Office:
 @pytest.fixture
 def office():
     return Office()
+
+
+def test_what_was_heard_together_is_acted_on_once(office):
+    """To act is to plan: a site may send one function after the other."""
+    guest = office.meet("paris")
+    office.acted.clear()
+    digests = [bytes([number]) * 32 for number in range(9)]
+    office.dealings.hear_peers([Said(guest, PutFunction(each, b"")) for each in digests])
+    assert office.acted == [[FunctionArrived(each) for each in digests]]
 
 
 def test_the_links_to_sellers_are_kept_as_long_as_there_is_a_contract(office):

@@ -80,7 +80,7 @@ def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
 def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_its_turn(
     town, monkeypatch
 ):
-    monkeypatch.setattr("gateway.looks.LOOKS_MAX", 20)  # ten jobs, when two pools are known
+    monkeypatch.setattr("gateway.looks.LOOKS_MAX", 180)  # ten jobs, when two pools are known
     london = town.sites["london"]
     plans = Counter()
     decide = london.exchange.decide_for

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.looks import JUDGED_PLANS, LOOKS_MAX, Looks
+from gateway.looks import JUDGED_PLANS, LOOKS_MAX, PLAN_LOOKS, Looks
 
 ROUND_S = 0.25
+THOUSAND = 1000 - PLAN_LOOKS  # candidates, with which a plan takes a thousand looks
 
 
 @pytest.mark.parametrize(
-    ("candidates", "plans"), [(0, LOOKS_MAX), (2, LOOKS_MAX / 2), (1000, 8), (10**6, 1)]
+    ("candidates", "plans"),
+    [(0, LOOKS_MAX / PLAN_LOOKS), (4, LOOKS_MAX / 20), (THOUSAND, 8), (10**6, 1)],
 )
 def test_a_round_has_so_many_plans_and_one_at_least(candidates, plans):
     looks = Looks(ROUND_S)
@@ -20,25 +22,25 @@ def test_a_round_has_so_many_plans_and_one_at_least(candidates, plans):
 
 def test_what_a_round_had_too_many_is_taken_off_the_next():
     looks = Looks(ROUND_S)
-    looks.begin(0.0, 1000)
+    looks.begin(0.0, THOUSAND)
     looks.plans -= 12
-    looks.begin(ROUND_S / 2, 1000)  # it is not over
+    looks.begin(ROUND_S / 2, THOUSAND)  # it is not over
     assert looks.plans == -4
-    looks.begin(ROUND_S, 1000)
+    looks.begin(ROUND_S, THOUSAND)
     assert looks.plans == 4
-    looks.begin(10 * ROUND_S, 1000)  # and nothing is saved up
+    looks.begin(10 * ROUND_S, THOUSAND)  # and nothing is saved up
     assert looks.plans == 8
 
 
 def test_a_refusal_takes_as_long_as_many_plans_and_many_jobs_as_long_as_a_look():
     looks = Looks(ROUND_S)
-    looks.begin(0.0, 2)
+    looks.begin(0.0, 4)
     before = looks.judgements
     looks.judged(0, is_refused=True)
     assert before - looks.judgements == JUDGED_PLANS
     looks.judged(100, is_refused=False)
-    assert before - looks.judgements == JUDGED_PLANS + 2
-    assert looks.plans == LOOKS_MAX / 2
+    assert before - looks.judgements == pytest.approx(JUDGED_PLANS + 1 + 2 / 20)
+    assert looks.plans == LOOKS_MAX / 20
 
 
 @given(st.integers(1, 2000), st.lists(st.booleans(), min_size=1, max_size=200))
@@ -49,5 +51,5 @@ def test_whoever_is_refused_again_and_again_is_judged_so_often_and_no_more(candi
         if looks.judgements > 0:
             looks.judged(0, is_refused=is_refused)
             judged += JUDGED_PLANS if is_refused else 1
-    most = (at + 1) * max(1.0, LOOKS_MAX / candidates) / 10
+    most = (at + 1) * max(1.0, LOOKS_MAX / (candidates + PLAN_LOOKS)) / 10
     assert judged <= most + JUDGED_PLANS
