@@ -286,3 +286,44 @@ def test_nothing_is_kept_of_what_came_back(town, london):
     london.submit(4, wishes=ABROAD)
     town.run(lambda: not london.broker.jobs)
     assert not london.exchange.purchases.deliveries._taken
+
+
+def test_a_failed_task_is_known_by_its_own_number():
+    world = World(slots=0)
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    world.do(events.TasksArrived(CLIENT, "j", 5, [b"x"] * 3))
+    [order] = orders(world.join(WORKER, 3))
+    assert order.first == 5
+    world.report(order, failures=[[2, "error", "no", b""]])
+    assert list(world.broker.jobs["j"].failures) == [(7, 8)]
+
+
+def test_what_comes_back_of_a_job_that_was_left_runs_when_its_client_sends_it_again():
+    world = World(slots=2)
+    [order] = orders(world.submit(2))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.Ticked())
+    world.do(events.HandedBack(WORKER, order.assignment, ((0, 2),)))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(9, "j", spec()))
+    again = orders(world.do(events.TasksArrived(9, "j", 0, [b"0", b"1"])))
+    assert [(each.first, list(each.arguments)) for each in again] == [(0, [b"0", b"1"])]
+
+
+def test_what_a_worker_resumed_and_lost_goes_out_again_with_its_arguments():
+    world = World(slots=0)
+    world.do(events.JobRecovered("j", spec(detached=True), 4, ((1, 2),), 0, 0, (), {}, 0, 0))
+    world.do(events.TasksArrived(0, "j", 0, [b"0"]))
+    world.do(events.TasksArrived(0, "j", 2, [b"2", b"3"]))
+    world.broker.handle(
+        events.WorkerJoined(WORKER, "w", "local", 4, {}, "3.11", job="j"), world.now_s
+    )
+    world.broker.handle(events.Resumed(WORKER, 7, ((0, 1), (2, 4))), world.now_s)
+    world.do(events.WorkerGone(WORKER, "lost", is_orderly=True))
+    world.now_s += 3600.0
+    found = {
+        each.first + at: argument
+        for each in orders(world.join(5, 8))
+        for at, argument in enumerate(each.arguments)
+    }
+    assert found == {0: b"0", 2: b"2", 3: b"3"}

@@ -121,6 +121,16 @@ def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
     assert not orders(effects, messages.Recall)
 
 
+def test_what_was_told_ahead_is_not_told_twice_that_it_is_too_much():
+    claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
+    world = World(window(claims, drain_lead_s=600.0))
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 599.0), messages.Notice)
+    assert sum(each.stop - each.first for each in told) == 2
+    world.now_s += 5
+    assert not orders(world.do(), messages.Notice)
+
+
 def test_of_tasks_in_several_ranges_the_last_are_stopped_and_no_more():
     world = World(window(Claims((Claim(OTHERS, borrows=Amount(1)),))))
     [order] = orders(world.submit("theirs", 4, site="paris"))
