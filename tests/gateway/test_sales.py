@@ -102,6 +102,7 @@ def test_what_others_took_meanwhile_is_not_held_and_its_quote_is_gone(town, sale
     assert not sales.sales
     [decline] = said(town, deals.Decline)
     assert decline.code == Reason.NO_SLOTS
+    assert not said(town, deals.Held)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +132,11 @@ def test_a_bundle_that_comes_twice_runs_once(town, sales):
 
 def test_a_contract_that_is_ending_gives_back_what_comes(town, sales):
     sale = under_way(town, sales)
-    sale.ending = Reason.COST_LIMIT, "it has cost enough"
+    sale.ending, tasks = (Reason.COST_LIMIT, "it has cost enough"), sale.next_number
     epoch = sale.out.highest + 1
     hear(town, sales, deals.Forward(sale.contract, epoch, 10, [b"", b""]))
     assert said(town, deals.GivenBack) == [deals.GivenBack(sale.contract, epoch, [[10, 12]])]
-    assert not list(sale.numbers(epoch, 10, 12))
+    assert sale.next_number == tasks
 
 
 def test_a_function_that_the_seller_lacks_is_asked_for(town, sales):
@@ -198,5 +199,14 @@ def test_a_buyer_that_is_back_is_released_only_when_all_has_stopped(town, sales)
     hear(town, sales, deals.Resume(sale.contract))
     sales.tick(lapsed_s + 0.9 * grace_s, UTC_S)
     assert sale.was_told
+    bills = len(said(town, deals.Bill))
     sales.tick(lapsed_s + grace_s, UTC_S)
+    town.sites["paris"].do()
     assert not sale.was_told
+    assert len(said(town, deals.Bill)) > bills, "what was put off while its buyer was away"
+
+
+def test_the_functions_of_contracts_are_known_before_their_jobs(town, sales):
+    assert sales.functions == set()
+    sale = under_way(town, sales)
+    assert sales.functions == {sale.spec.function}

@@ -282,6 +282,28 @@ def test_a_seller_may_not_date_a_delivery_before_its_contract(town, london, pari
         london.exchange.hear("paris", Side.SELLER, early, town.now_s, UTC_S + town.now_s)
 
 
+def test_slots_that_nobody_asked_for_are_not_taken(town, london):
+    london.submit(4, wishes=ABROAD)
+    town.deliver(lambda: any(isinstance(each, deals.Quote) for _, _, each in town.said))
+    [purchase] = london.exchange.purchases.purchases.values()
+    held = deals.Held(purchase.contract, 5.0)
+    purchase.phase = Phase.OPEN
+    with pytest.raises(ProtocolError, match="nobody asked"):
+        london.exchange.hear("paris", Side.SELLER, held, town.now_s, UTC_S)
+
+
+def test_what_was_bought_is_written_as_durable(town, london):
+    effects = effects_of(london)
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    opened = [
+        each
+        for each in effects
+        if isinstance(each, Write) and isinstance(each.record, records.ContractOpened)
+    ]
+    assert [each.durable for each in opened] == [True]
+
+
 def test_nothing_is_kept_of_what_came_back(town, london):
     london.submit(4, wishes=ABROAD)
     town.run(lambda: not london.broker.jobs)
@@ -327,3 +349,14 @@ def test_what_a_worker_resumed_and_lost_goes_out_again_with_its_arguments():
         for at, argument in enumerate(each.arguments)
     }
     assert found == {0: b"0", 2: b"2", 3: b"3"}
+
+
+def test_a_contract_is_renewed_beside_one_that_is_not_known(town, london):
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    [contract] = london.exchange.purchases.purchases
+    renew = deals.Renew(7, ["london-1-99", contract])
+    london.exchange.hear("paris", Side.SELLER, renew, town.now_s, UTC_S + town.now_s)
+    london.do()
+    granted = [each for _, _, each in town.said if isinstance(each, deals.Granted)]
+    assert granted == [deals.Granted(7, [contract])]
