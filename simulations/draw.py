@@ -53,6 +53,7 @@ RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a fede
 BESIDE_EACH: Final = 18  # and so many worlds one of those that have entitlements, or shares as well
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 BUDGETS_EACH: Final = 7  # so many worlds one has budgets
+IMPATIENT_EACH: Final = 4  # so many worlds the users of one wait for no job to be kept
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -70,6 +71,8 @@ def draw_plan(seed: int) -> Plan:
         plan = _with_budgets(plan, Random(f"budgets {seed}"))
     if seed % RESERVES_EACH == 1 or seed % BESIDE_EACH == 6:
         plan = _with_reservations(plan, Random(f"reservations {seed}"))
+    if seed % IMPATIENT_EACH == 3:
+        plan = _impatient(plan)
     return plan
 
 
@@ -111,6 +114,15 @@ def _with_reservations(plan: Plan, dice: Random) -> Plan:
         )
         sites.append(replace(site, reservations=rules, reserves=wishes))
     return replace(plan, sites=tuple(sites))
+
+
+def _impatient(plan: Plan) -> Plan:
+    """The same, where users ask for results of detached jobs before these are known to be kept."""
+    clients = tuple(
+        replace(each, jobs=tuple(replace(job, is_impatient=job.detached) for job in each.jobs))
+        for each in plan.clients
+    )
+    return replace(plan, clients=clients)
 
 
 def _with_shares(plan: Plan, dice: Random) -> Plan:

@@ -38,6 +38,7 @@ from simulations.world.tasks import Task, draw_task
 FETCH_WAIT_S: Final = 10.0
 OUTCOMES_MAX: Final = 16
 WAKE_S: Final = 0.005  # until the user's thread has seen what the engine heard
+IMPATIENT_S: Final = 0.003  # until another process of the user's asks for what was just submitted
 
 
 @dataclass(slots=True)
@@ -161,6 +162,8 @@ class Client(Caller):
         if plan.cancel_at_s is not None:
             wait_s = max(0.0, plan.cancel_at_s - self.clock.now_s)
             self.after(wait_s, lambda: self._cancel(job))
+        if plan.is_impatient:
+            self.after(IMPATIENT_S, lambda: self._fetch(job))
 
     def _submit(self, job: Job, stream: Stream) -> None:
         plan = job.plan
@@ -207,21 +210,21 @@ class Client(Caller):
         self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
 
     def _fetch_all(self) -> None:
-        """Ask for what the gateway has of kept jobs."""
+        """Ask for what the gateway has of kept jobs, and of those that nobody waits to be kept."""
         self.after(0.5, self._fetch_all)
         for job in self.jobs.values():
-            wanted = job.plan.detached and job.is_kept and not job.is_over and not job.is_asked
-            if wanted and self.dialogue.is_open:
-                job.is_asked = True
-                after = next((at for at, each in enumerate(job.outcomes) if each is None),
-                             len(job.outcomes))  # fmt: skip
-                details = {
-                    "job": job.id,
-                    "after": after,
-                    "limit": OUTCOMES_MAX,
-                    "wait_s": FETCH_WAIT_S,
-                }
-                self._ask(Ask(0, "results", details), job.id)
+            if job.is_kept or job.plan.is_impatient:
+                self._fetch(job)
+
+    def _fetch(self, job: Job) -> None:
+        """Ask for what the gateway has of a job, unless it was asked, or there is no need."""
+        if not job.plan.detached or job.is_over or job.is_asked or not self.dialogue.is_open:
+            return
+        job.is_asked = True
+        after = next((at for at, each in enumerate(job.outcomes) if each is None),
+                     len(job.outcomes))  # fmt: skip
+        details = {"job": job.id, "after": after, "limit": OUTCOMES_MAX, "wait_s": FETCH_WAIT_S}
+        self._ask(Ask(0, "results", details), job.id)
 
     def _ask(self, question: Any, job: str) -> None:
         self._request += 1

@@ -5,7 +5,7 @@ over their waits.
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from federation import messages
@@ -25,15 +25,17 @@ from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
 from gateway.office import Office
+from gateway.recalling import T
 from gateway.reception import Reception, Seat
 from gateway.sessions import TICK_S
 from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
-from simulations.world.keeper import Commit, Keeper
+from simulations.world.keeper import Keeper
 from simulations.world.network import MemoryPort
 from simulations.world.peers import Peers, Roll, roll_of
 from simulations.world.plan import SitePlan
+from simulations.world.waits import Progress, Stored
 
 # All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
 G_PER_KWH, SLOT_WATTS = 250.0, 12.0
@@ -194,16 +196,6 @@ class Member(Host):
                     add(host, "expels", note=f"{guest}: {reason}", data=effect)
 
 
-class _Progress:
-    """What a desk's coroutine waits for: something to happen, or so many seconds."""
-
-    def __init__(self, at_most_s: float) -> None:
-        self.at_most_s = at_most_s
-
-    def __await__(self) -> Generator[float, None, None]:
-        yield self.at_most_s
-
-
 class Gateway(Member):
     """A gateway on the heap."""
 
@@ -235,7 +227,7 @@ class Gateway(Member):
     def boot(self) -> None:
         """Open port and store, take up what was left, and tick."""
         self._is_looking = self._is_going_on = False
-        self._waiting: dict[int, Coroutine[float, None, None]] = {}
+        self._waiting: dict[int, Coroutine[float | None, None, None]] = {}
         self._coroutines = 0
         self.port: MemoryPort = self.ground.network.listen(self.name, self._changed)
         self.store = self.open_store(self._stored)
@@ -255,6 +247,7 @@ class Gateway(Member):
             on_stored=lambda call: call(),
             ask=self._ask,
             say=self.note,
+            recall=self._recall,
             on_unfinished=self._unfinished,
         )
         self.desk = Desk(cast("Any", self))
@@ -364,6 +357,8 @@ class Gateway(Member):
             self._reception.catch_up()
             self._reception.flush()
             self._progress()
+        if self.bookkeeper is not None:
+            self.after(0.0, self.bookkeeper.go_on)
 
     # --- what the desk sees of a site ----------------------------------------------------------
 
@@ -398,31 +393,46 @@ class Gateway(Member):
         """Read from the store."""
         return await read_now(query, *arguments)
 
+    async def record(self, *written: records.Record, durable: bool = False) -> None:
+        """See gateway.site: return when these are stored, and all that was written before."""
+        stored = Stored()
+        if self.broker.purses.has_credit:
+            for each in written:
+                self.broker.purses.note(each)
+        self.store.write(written, durable, stored.done)
+        await stored
+
     async def harden(self, *written: records.Record) -> None:
-        """Have the bookkeeper wait until these are on the disk, and all that was written before."""
-        keeper = self.bookkeeper
-        assert keeper is not None
-        self.store.write(written, True, lambda: self.after(0.0, keeper.go_on))
-        await cast("Awaitable[None]", Commit())
+        """The same, and no power cut takes any of it."""
+        await self.record(*written, durable=True)
 
     async def forget(self, jobs: Sequence[str]) -> None:
-        """Drop the results of jobs that have ended."""
-        self.store.write([records.JobForgotten(job) for job in jobs], False, self._stored)
+        """Drop the results of jobs that have ended; return when they are gone."""
+        await self.record(*map(records.JobForgotten, jobs))
 
     def results_of(self, _job: str) -> None:
         """Nothing is told of one job here: who waits looks whenever something has happened."""
 
-    def wait_for_results(self, _more: None, at_most_s: float) -> _Progress:
+    def wait_for_results(self, _more: None, at_most_s: float) -> Progress:
         """Go on when something has happened, or after so many seconds."""
-        return _Progress(at_most_s)
+        return Progress(at_most_s)
 
     def _ask(self, guest: Guest, question: Ask) -> None:
-        if not self.desk.takes(guest, question):
-            return
+        if self.desk.takes(guest, question):
+            self._carry(self.desk.answer(guest, question))
+
+    def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
+        async def look_up() -> None:
+            if not self.broker.trouble:
+                await self.record()  # what is on its way there counts too
+            then(find())
+
+        self._carry(look_up())
+
+    def _carry(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Begin a coroutine, and carry it over its waits."""
         self._coroutines += 1
-        self._waiting[self._coroutines] = cast(
-            "Coroutine[float, None, None]", self.desk.answer(guest, question)
-        )
+        self._waiting[self._coroutines] = coroutine
         self._go_on(self._coroutines)
 
     def _go_on(self, number: int) -> None:
@@ -434,7 +444,8 @@ class Gateway(Member):
         except StopIteration:
             del self._waiting[number]
             return
-        self.after(wait_s, lambda: self._go_on(number))
+        if wait_s is not None:
+            self.after(wait_s, lambda: self._go_on(number))
 
     def _progress(self) -> None:
         for number in list(self._waiting):

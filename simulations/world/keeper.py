@@ -4,7 +4,7 @@ Its jobs wait for nothing but commits, for reading takes no time here. They are 
 by hand, one after the other, as gateway.bookkeeper.Bookkeeper does them.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import TypeVar, cast
 
 from gateway.bookkeeper import Bookkeeper
@@ -15,15 +15,8 @@ from simulations.world.host import Host
 T = TypeVar("T")
 
 
-class Commit:
-    """What a job waits for: whoever makes the commit calls `Keeper.go_on` after it."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
 class Keeper(Bookkeeper):
-    """The bookkeeper of one life of a site."""
+    """The bookkeeper of one life of a site: whoever makes a commit calls `go_on` after it."""
 
     def __init__(self, office: Office, host: Host) -> None:
         super().__init__(office)
@@ -46,8 +39,9 @@ class Keeper(Bookkeeper):
                 self._office.post.flush()
 
     def go_on(self) -> None:
-        """What was waited for is on the disk."""
-        assert self._doing is not None
+        """Something is on the disk: go on with the job that may have waited for it."""
+        if self._doing is None:
+            return
         try:
             self._doing.send(None)
         except StopIteration:

@@ -20,6 +20,7 @@ from gateway.conversation import (
     SETTLE_MAX_S,
 )
 from gateway.links import TICK_S, LinkDown, LinkLimits, LinkNews, LinkSaid, LinkUp
+from gateway.penalties import Penalties
 from simulations.world.host import Host
 from simulations.world.network import MemoryLink
 
@@ -57,6 +58,7 @@ class Links:
         self.tell = tell
         self.heard_all = heard_all
         self.kept: frozenset[str] = frozenset()
+        self.penalties: Final = Penalties()
         self._lines: dict[str, _Line] = {}
         self._dirty: dict[str, None] = {}
         host.after(TICK_S, self._tick)
@@ -88,7 +90,10 @@ class Links:
         if line is not None:
             line.end(reason)
 
-    punish = drop  # it dials again when somebody wants something: there is no network to spare
+    def punish(self, site: str, reason: str) -> None:
+        """End the link to a site that broke the protocol; it is not dialled again for a while."""
+        wait_s = self.penalties.note(site, reason, self.host.now_s())
+        self.drop(site, f"{reason}; it is not dialled again for {wait_s:g} s")
 
     @property
     def up(self) -> list[str]:
@@ -126,14 +131,15 @@ class _Line:
         self.site = site
         self._lanes: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # urgent ones, others
         self._queued_bytes = 0
-        self.is_up = self.is_over = self._was_told = False
+        self.is_up = self.is_over = False
+        self._told = ""  # why it is down, as it was told last
         self.used_s = self._trouble_s = self._host.now_s()
         self._dialogue = self._new_dialogue()
         self._link: MemoryLink | None = None
         self._is_greeted = self._is_looking = False
         self._dial_s, self._wait_s = DIAL_MIN_S, REDIAL_MIN_S
         self._until_s = 0.0
-        self._host.after(0.0, self._dial)
+        self._host.after(0.0, self._serve_penalty)
         self._host.after(CHECK_S, self._check)
 
     def _new_dialogue(self) -> Dialogue:
@@ -149,6 +155,21 @@ class _Line:
         self._queued_bytes += len(message)
 
     # --- pipes ---------------------------------------------------------------------------------
+
+    def _serve_penalty(self) -> None:
+        """Dial it, at first, when it may be: what is posted to it waits, and not for good."""
+        if self.is_over:
+            return
+        now_s = self._host.now_s()
+        wait_s = self._links.penalties.until_s(self.site) - now_s
+        if wait_s <= 0:
+            self._dial()
+            return
+        self._host.after(min(TICK_S, wait_s), self._serve_penalty)
+        if any(self._lanes) and now_s - self._trouble_s > self._links.limits.give_up_s:
+            self._trouble_s = now_s
+            reason = self._links.penalties.reason(self.site)
+            self._fail(f"it is not dialled for {wait_s:.0f} s more: {reason}")
 
     def _dial(self) -> None:
         if self.is_over or self._link is not None:
@@ -313,9 +334,9 @@ class _Line:
         self._down(reason)
 
     def _down(self, reason: str, *, is_idle: bool = False) -> None:
-        waited = self.is_up or any(self._lanes) or not self._was_told
+        waited = self.is_up or any(self._lanes) or reason != self._told
         self.is_up = False
-        self._was_told = True
+        self._told = reason
         self._take(0)
         self._take(1)
         if waited:
@@ -355,7 +376,7 @@ class _Line:
         if self.is_up and not resumed:
             self._down("it has begun a new session")
         self.is_up = True
-        self._was_told = False
+        self._told = ""
         self._trouble_s = self.used_s
         self._links.tell(LinkUp(self.site, resumed))
 
@@ -366,4 +387,11 @@ class _Line:
         if passing and lonely_s < self._links.limits.give_up_s:
             return
         self._dialogue = self._new_dialogue()
-        self._fail(str(error))
+        if isinstance(error, SessionRefused):
+            self._fail(str(error))
+            return
+        wait_s = self._links.penalties.note(self.site, str(error), self._host.now_s())
+        self.is_over = True
+        self._links.forget(self)  # who keeps it, or posts to it, gets a new line
+        self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
+        self._links.keep(self._links.kept)

@@ -115,7 +115,8 @@ class JobPlan:
     A task takes `task_s`, times up to `spread` (exponentially, so that few are long). Of each
     thousand `errors` raise, `flaky` raise the first time, `poison` take their slot down, and
     `stuck` never end by themselves. At `cancel_at_s` the whole job is cancelled. It may run at the
-    sites of `only`, or everywhere when there are none, and never at those of `never`.
+    sites of `only`, or everywhere when there are none, and never at those of `never`. Results of an
+    impatient one are asked for at once, when nobody has said yet that it is kept.
     """
 
     at_s: float = 0.1
@@ -126,6 +127,7 @@ class JobPlan:
     spread: float = 1.0
     tags: dict[str, TagValue] = field(default_factory=dict)
     detached: bool = False
+    is_impatient: bool = False
     retries: int = 0
     timeout_s: float | None = None
     priority: float = 0.0
