@@ -437,10 +437,10 @@ class Purchases:
         purchase = self._by_handle.get(handle)
         if purchase is None or not purchase.is_live:
             return
-        purchase.busy_s = now_s
         contract = purchase.contract
         match message:
             case Assign():
+                purchase.busy_s = now_s
                 forward = deals.Forward(
                     contract, message.assignment, message.first, message.arguments
                 )

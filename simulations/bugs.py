@@ -6,6 +6,7 @@ other can show, BUDGET_BUGS those of them that only sites with budgets can: they
 such worlds alone.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -16,6 +17,7 @@ from federation.contracts import Phase
 from federation.deals import Bill, Deliver, Settle
 from federation.gossip import Claim, State
 from federation.membership import Membership
+from federation.messages import Recall
 from federation.reconciliation import Reconcile, Tally, sums_of
 from federation.session import Session
 from federation.wire import pack, unpack
@@ -26,7 +28,7 @@ from gateway.budgets.lending import Lending
 from gateway.dealing import Outcome
 from gateway.deliveries import Deliveries
 from gateway.disputes import Disputes
-from gateway.effects import AnswerBill, Say, Side
+from gateway.effects import AnswerBill, Effect, Expel, Harden, Say, Side, Write
 from gateway.entitling import Entitling
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
@@ -39,6 +41,7 @@ from gateway.occupancy import Occupancy
 from gateway.outbox import Outbox
 from gateway.payments import PaymentsDesk
 from gateway.purchase import Purchase
+from gateway.purchases import Purchases
 from gateway.sales import Sales
 from policies.budgets import Earmark, Purse, payers
 from policies.parties import Whose
@@ -409,6 +412,75 @@ def forgotten_slices() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def overtaking_tells() -> Iterator[None]:
+    """What has no record of its own is told at once, ahead of what waits for the store."""
+    perform = Outbox.perform
+
+    def hasty(self: Outbox, effects: Iterable[Effect]) -> list[Expel]:
+        found = list(effects)
+        if any(isinstance(each, Write | Harden) for each in found):
+            return perform(self, found)
+        with patch.object(self, "_batches", deque()):
+            return perform(self, found)
+
+    with patch.object(Outbox, "perform", hasty):
+        yield
+
+
+@contextmanager
+def forgotten_holds() -> Iterator[None]:
+    """Nothing is held any more for tasks that were out when their gateway started again."""
+    resume = Handout.resume
+
+    def forgetful(self: Handout, *resumed: Any) -> None:
+        with patch.object(self, "_holds", lambda *_: ()):
+            resume(self, *resumed)
+
+    with patch.object(Handout, "resume", forgetful):
+        yield
+
+
+@contextmanager
+def forgotten_stops() -> Iterator[None]:
+    """A seller is asked for tasks that are to be stopped as if what runs might end."""
+    ordered = Purchases.ordered
+
+    def mild(self: Purchases, handle: int, message: Any, now_s: float) -> None:
+        if isinstance(message, Recall):
+            message = replace(message, kill=False)
+        ordered(self, handle, message, now_s)
+
+    with patch.object(Purchases, "ordered", mild):
+        yield
+
+
+@contextmanager
+def bytes_released_twice() -> Iterator[None]:
+    """A worker gives back the bytes of an assignment that is done once more than it held them."""
+    release = Handout.release
+
+    def twice(self: Handout, assignment: Assignment, first: int, stop: int) -> None:
+        release(self, assignment, first, stop)
+        if not assignment.left:
+            assignment.worker.held_bytes -= assignment.run.size
+
+    with patch.object(Handout, "release", twice):
+        yield
+
+
+@contextmanager
+def hoarded_contracts() -> Iterator[None]:
+    """A contract is kept for as long as its job lasts, though nothing is out under it."""
+    is_done = Purchases._is_done
+
+    def hoards(self: Purchases, purchase: Purchase, now_s: float) -> bool:
+        return is_done(self, purchase, now_s) and purchase.job not in self._broker.jobs
+
+    with patch.object(Purchases, "_is_done", hoards):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -417,6 +489,8 @@ BUGS: Final[dict[str, Bug]] = {
     "unheeded-entitlements": unheeded_entitlements,
     "forgotten-slots": forgotten_slots,
     "unheld-tasks": unheld_tasks,
+    "overtaking-tells": overtaking_tells,
+    "bytes-released-twice": bytes_released_twice,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,
@@ -440,9 +514,12 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "overbooked-slots": overbooked_slots,
     "unheld-contracts": unheld_contracts,
     "forgotten-slices": forgotten_slices,
+    "forgotten-holds": forgotten_holds,
+    "forgotten-stops": forgotten_stops,
+    "hoarded-contracts": hoarded_contracts,
 }
 # Of these, what only sites with budgets can show.
-BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices"})
+BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices", "forgotten-holds"})
 
 
 def planted(name: str) -> AbstractContextManager[Any]:

@@ -53,6 +53,9 @@ RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a fede
 BESIDE_EACH: Final = 18  # and so many worlds one of those that have entitlements, or shares as well
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 BUDGETS_EACH: Final = 7  # so many worlds one has budgets
+STOPS_EACH: Final = 10  # so many worlds one has long tasks that are stopped, if it is a federation
+# So many worlds gateways of one start again with long tasks out, if it is a federation: of budgets.
+RESTARTS_EACH: Final = 3 * BUDGETS_EACH
 IMPATIENT_EACH: Final = 4  # so many worlds the users of one wait for no job to be kept
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
@@ -65,10 +68,15 @@ def draw_plan(seed: int) -> Plan:
     # Drawn apart: what is drawn for all other worlds stays as it was.
     if seed % ENTITLED_EACH == 6:
         plan = _with_entitlements(plan, Random(f"entitlements {seed}"))
+    if seed % STOPS_EACH == 8:
+        plan = _with_stops(plan, Random(f"stops {seed}"))
     if seed % SHARES_EACH == 2:
         plan = _with_shares(plan, Random(f"shares {seed}"))
     if seed % BUDGETS_EACH == 5:
-        plan = _with_budgets(plan, Random(f"budgets {seed}"))
+        limits_s: tuple[float, ...] = (1.0, 2.0, 10.0)
+        if seed % RESTARTS_EACH == 5 and any(site.others for site in plan.sites):
+            plan, limits_s = _with_restarts(plan, Random(f"restarts {seed}")), (10.0,)
+        plan = _with_budgets(plan, Random(f"budgets {seed}"), limits_s)
     if seed % RESERVES_EACH == 1 or seed % BESIDE_EACH == 6:
         plan = _with_reservations(plan, Random(f"reservations {seed}"))
     if seed % IMPATIENT_EACH == 3:
@@ -116,6 +124,21 @@ def _with_reservations(plan: Plan, dice: Random) -> Plan:
     return replace(plan, sites=tuple(sites))
 
 
+def _with_stops(plan: Plan, dice: Random) -> Plan:
+    """The same, where the first job of each user has long tasks, and is stopped half way."""
+    if not any(site.others for site in plan.sites):
+        return plan
+    clients = []
+    for client in plan.clients:
+        first, *more = client.jobs
+        stop_s = first.at_s + dice.uniform(2.0, 8.0)
+        long = replace(
+            first, tasks=40, batch=40, task_s=20.0, spread=1.0, deadline_s=None, kill=True
+        )
+        clients.append(replace(client, jobs=(replace(long, cancel_at_s=round(stop_s, 3)), *more)))
+    return replace(plan, clients=tuple(clients))
+
+
 def _impatient(plan: Plan) -> Plan:
     """The same, where users ask for results of detached jobs before these are known to be kept."""
     clients = tuple(
@@ -161,12 +184,25 @@ def _with_entitlements(plan: Plan, dice: Random) -> Plan:
     return replace(plan, sites=tuple(sites))
 
 
-def _with_budgets(plan: Plan, dice: Random) -> Plan:
+def _with_restarts(plan: Plan, dice: Random) -> Plan:
+    """The same, where the first job of each user has long tasks, and its gateway starts again."""
+    clients, crashes = [], []
+    for client in plan.clients:
+        first, *more = client.jobs
+        long = replace(first, tasks=40, batch=40, task_s=8.0, spread=1.0, detached=True)
+        long = replace(long, objective="fastest", deadline_s=None, cancel_at_s=None, stuck=0)
+        clients.append(replace(client, jobs=(long, *more)))
+        at_s = round(first.at_s + dice.uniform(3.0, 8.0), 3)
+        crashes.append(Crash(at_s, client.site, dice.choice((0.3, 1.0))))
+    return replace(plan, clients=tuple(clients), faults=(*plan.faults, *crashes))
+
+
+def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan:
     """The same, with budgets that run out, or nearly; all sites of a federation share one.
 
     They are for good, as nobody here waits for midnight, and so what can't be paid ends.
     """
-    limit_s = dice.choice((1.0, 2.0, 10.0))
+    limit_s = dice.choice(limits_s)
     clients = tuple(
         replace(each, jobs=tuple(replace(job, timeout_s=limit_s) for job in each.jobs))
         for each in plan.clients

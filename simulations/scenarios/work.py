@@ -41,8 +41,12 @@ def slow_store(seed: int) -> Plan:
 def early_questions(seed: int) -> Plan:
     """Results are asked for, and jobs cancelled, before a slow store has the jobs."""
     job = JobPlan(0.5, tasks=40, task_s=0.05, detached=True, is_impatient=True)
-    jobs = (job, replace(job, at_s=0.6, cancel_at_s=0.9), replace(job, at_s=0.7, task_s=2.0))
-    jobs = (*jobs, replace(jobs[2], at_s=0.8, cancel_at_s=4.0, kill=True))
+    jobs = (
+        job,
+        replace(job, at_s=0.6, cancel_at_s=0.9),
+        replace(job, at_s=0.7, task_s=2.0),
+        replace(job, at_s=0.8, task_s=2.0, cancel_at_s=4.0, kill=True),
+    )
     slow = SlowStore(0.2, "london", 1.0, 6.0)
     return Plan(workers=WORKERS, clients=(ClientPlan("ann", jobs=jobs),), faults=(slow,))
 

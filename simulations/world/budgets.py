@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from gateway.jobs import Assignment
 from gateway.ledger.journal import Booked
 from gateway.ledger.records import Record, UsageRecord, is_for_its_user
 from policies.budgets import KILL_S, Budget, Purse
 from policies.parties import Whose
+from policies.reservations import NAMED
 from simulations.world.gateway import Member
 from simulations.world.invariants import Invariant
 from simulations.world.plan import SitePlan
@@ -107,6 +109,7 @@ class BudgetsHold(Invariant):
         held: Counter[Purse] = Counter()
         for job in site.reception.broker.jobs.values():
             for assignment in job.assignments.values():
+                self._check_holds(site, assignment)
                 for purse, nanos in assignment.holds:
                     held[purse] += nanos * len(assignment.left)
         bought = site.reception.exchange.purchases.purchases.values()
@@ -118,6 +121,25 @@ class BudgetsHold(Invariant):
             if purse.held_nanos != held[purse]:
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
                 self.fail(f"{text}, and {held[purse]} for what is under way")
+
+    def _check_holds(self, site: Member, assignment: Assignment) -> None:
+        """For each task that is out so much is held as it may use up, wherever it was taken up.
+
+        Of reservations the money is held as a whole, and so it is for most contracts.
+        """
+        job, worker, tariff = assignment.job, assignment.worker, assignment.tariff
+        if tariff.version.startswith(NAMED):
+            return
+        wanted: dict[Purse, int] = {}
+        for purse in job.purses:
+            nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, None)
+            if nanos is not None and not (worker.is_funded and purse.budget.is_money):
+                wanted[purse] = nanos
+        if dict(assignment.holds) != wanted:
+            names = sorted(purse.budget.name for purse in wanted)
+            text = f"{site.name}: {sum(wanted.values())} nanos should be held in {names}"
+            held = sum(nanos for _, nanos in assignment.holds)
+            self.fail(f"{text} for each task at {worker.name}, and {held} are", job.id)
 
     def finish(self) -> None:
         """Nothing is held or lent in the end, and everybody knows what was spent.

@@ -5,8 +5,8 @@ over their waits.
 """
 
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from federation import messages
 from federation.errors import GridError
@@ -18,7 +18,7 @@ from gateway.circle import Circle
 from gateway.config import PoolConfig, SiteConfig
 from gateway.dealings import Dealings
 from gateway.desk import Desk
-from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.effects import Effect, Expel, Order, Side, Tell, Write
 from gateway.events import Event
 from gateway.ledger import records
 from gateway.links import LinkNews
@@ -48,6 +48,16 @@ async def read_now(query: Callable[..., Any], *args: Any) -> Any:
     return query(*args)
 
 
+class Ear(Protocol):
+    """Who hears what a gateway decides and says."""
+
+    def decided(self, effects: Sequence[Effect]) -> None:
+        """These are about to be carried out, in order."""
+
+    def told(self, message: Any) -> None:
+        """This leaves for a client, a worker or another site."""
+
+
 class Member(Host):
     """What every kind of simulated gateway has: a configuration, a disk, and who watches it."""
 
@@ -55,6 +65,7 @@ class Member(Host):
         super().__init__(ground, plan.name, skew_s=plan.skew_s, drift=plan.drift)
         self.plan = plan
         self.disk = Disk()
+        self.ears: list[Ear] = []
         self.commit_s: float | None = None  # when its disk is slow now
         self.config = SiteConfig(
             name=plan.name,
@@ -113,8 +124,13 @@ class Member(Host):
         self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
         return self.disk.boot
 
-    def watch(self, broker: Broker) -> None:
-        """Note what a broker hears and decides, without it knowing."""
+    def watch(self, reception: Reception) -> None:
+        """Note what a gateway hears, decides and says, without it knowing."""
+        self._watch_broker(reception.broker)
+        if self.ears:
+            self._listen(reception)
+
+    def _watch_broker(self, broker: Broker) -> None:
         handle, settle = broker.handle, broker.settle
 
         def handled(event: Event, now_s: float) -> list[Effect]:
@@ -129,6 +145,36 @@ class Member(Host):
             return effects
 
         vars(broker).update(handle=handled, settle=settled)
+
+    def _listen(self, reception: Reception) -> None:
+        outbox, lobby = reception.outbox, reception.lobby
+        carrier: Any = outbox.carrier
+        perform, post = outbox.perform, lobby.post
+
+        def performed(effects: Iterable[Effect]) -> list[Expel]:
+            found = list(effects)
+            for ear in self.ears:
+                ear.decided(found)
+            return perform(found)
+
+        def posted(guest: Guest, message: Any, *, urgent: bool = False) -> None:
+            self._told(message)
+            post(guest, message, urgent=urgent)
+
+        vars(outbox).update(perform=performed)
+        vars(lobby).update(post=posted)
+        if carrier is not None:
+            carry = carrier.carry
+
+            def carried(site: str, side: Side, message: Any) -> None:
+                self._told(message)
+                carry(site, side, message)
+
+            vars(carrier).update(carry=carried)
+
+    def _told(self, message: Any) -> None:
+        for ear in self.ears:
+            ear.told(message)
 
     def _note_event(self, event: Event) -> None:
         add, host = self.trace.add, self.name
@@ -149,7 +195,8 @@ class Member(Host):
             case events.JobOpened(client, job) | events.JobClosed(client, job):
                 add(host, type(event).__name__, job, note=f"by {client}")
             case events.CancelAsked(client, _, job, ranges, kill):
-                add(host, "is asked to cancel", job, note=f"{ranges} kill={kill} by {client}")
+                note = f"{ranges} kill={kill} by {client}"
+                add(host, "is asked to cancel", job, note=note, data=event)
             case events.JobRecovered(job):
                 add(host, "recovers", job)
             case events.Ticked():
@@ -178,7 +225,8 @@ class Member(Host):
             match effect:
                 case Order(worker, messages.Assign() as message):
                     span = (message.first, message.first + len(message.arguments))
-                    add(host, "assigns", message.job, span, f"{message.assignment} to {worker}")
+                    note = f"{message.assignment} to {worker}"
+                    add(host, "assigns", message.job, span, note, worker)
                 case Order(worker, messages.Recall() as message):
                     add(host, "recalls", note=f"{message} from {worker}")
                 case Write(records.UsageRecord() as usage):
@@ -252,10 +300,10 @@ class Gateway(Member):
         )
         self.desk = Desk(cast("Any", self))
         self.census = Census(cast("Any", self))  # which nobody lets look
-        self.watch(self._reception.broker)
         if self.peers is not None:
             self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)
             self._open_books(roll, self._dealings)
+        self.watch(self._reception)
         self._reception.recover()
         self.after(TICK_S, self._tick)
 

@@ -1,14 +1,14 @@
 """What must hold in every world, whatever happens. One class each; `all_invariants` lists them.
 
-An invariant sees every line of the trace as it is written (`see`) and every commit of a site
-(`committed`), looks at the state of everybody twice a second (`check`), and once more when all is
-over (`finish`). It raises Broken. Those that compare sites go beside these: they see all of the
-world.
+An invariant sees every line of the trace as it is written (`see`), what each gateway decides and
+says (`decided`, `told`) and every commit of a site (`committed`), looks at the state of everybody
+twice a second (`check`), and once more when all is over (`finish`). It raises Broken. Those that
+compare sites go beside these: they see all of the world.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from federation.hearing import SILENT_BEATS
 from federation.ranges import RangeSet
@@ -16,6 +16,7 @@ from federation.session import DIALLER_WINDOW
 from federation.streams import Ended
 from gateway.accounts import Limits
 from gateway.broker import Broker
+from gateway.effects import Effect
 from gateway.fair_shares import Shares
 from gateway.jobs import Job as BrokerJob
 from gateway.ledger.journal import Booked
@@ -62,6 +63,12 @@ class Invariant:
 
         `is_anew`: that is all that there is, at first and after a power cut.
         """
+
+    def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
+        """Look at what a gateway is about to carry out, in order."""
+
+    def told(self, site: "Member", message: Any) -> None:
+        """Look at what a gateway says to a client, a worker or another site."""
 
     def check(self) -> None:
         """Look at everybody's state."""
@@ -294,6 +301,10 @@ class AddsUp(Invariant):
             held = list(worker.assignments.values())
             if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
                 self.fail(f"{site}: {worker.name} has {worker.in_flight} tasks in flight")
+            held_bytes = sum(each.run.size for each in held)
+            if worker.held_bytes != held_bytes:
+                text = f"{worker.name} has {worker.held_bytes} bytes of arguments"
+                self.fail(f"{site}: {text}, not {held_bytes}", held[0].job.id if held else "")
             for tag, free in worker.free.items() if not worker.job else ():
                 used = sum(each.job.counted.get(tag, 0) * len(each.left) for each in held)
                 there = worker.offer.tags[tag]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from federation.contracts import Phase
 from federation.gossip import State
 from federation.money import parse_money
+from gateway.broker import Broker
+from gateway.purchase import Purchase
 from simulations.world.books import (
     BooksAgree,
     BooksBalance,
@@ -94,6 +96,48 @@ class HoldsEnd(Invariant):
             tables = site.disk.tables
             for side, contract in tables.contracts.keys() - tables.ended:
                 self.fail(f"{site.name}: the books have {contract} ({side}) open")
+
+
+class IdleContractsClose(Invariant):
+    """A contract under which nothing is out is closed in time: soon when its job is over.
+
+    By the clock of its buyer. One of a former life of that waits for its seller.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._busy_s: dict[tuple[str, int, int], float] = {}  # by site, its life, and handle
+        self._over_s: dict[tuple[str, int, int], float] = {}  # since when its job is over
+
+    def see(self, entry: Entry) -> None:
+        """Note what is given out, however short it is out."""
+        if entry.what == "assigns" and entry.data < 0:
+            site = self.world.sites[entry.host]
+            self._busy_s[site.name, site.life, entry.data] = site.now_s()
+
+    def check(self) -> None:
+        """Look at every contract that is open."""
+        for site in self.world.sites.values():
+            is_awake = self.world.clock.now_s - site.resumed_s >= WAKING_S
+            if site.reception is not None and not site.is_paused and is_awake:
+                for purchase in site.reception.exchange.purchases.purchases.values():
+                    if purchase.phase is Phase.OPEN:
+                        self._look(site, site.reception.broker, purchase)
+
+    def _look(self, site: Member, broker: Broker, purchase: Purchase) -> None:
+        key, now_s = (site.name, site.life, purchase.handle), site.now_s()
+        worker = broker.workers.get(purchase.handle)
+        if purchase.is_recovered or (worker is not None and worker.assignments):
+            self._busy_s[key] = now_s
+            self._over_s.pop(key, None)
+            return
+        idle_s = now_s - self._busy_s.setdefault(key, now_s)
+        over_s = 0.0
+        if purchase.job not in broker.jobs:
+            over_s = now_s - self._over_s.setdefault(key, now_s)
+        if idle_s > site.plan.deals.idle_s + LATE_S or over_s > LATE_S:
+            text = f"{site.name} keeps {purchase.contract}, idle for {idle_s:.1f} s"
+            self.fail(text, purchase.job)
 
 
 class RunsWhereWished(Invariant):
@@ -232,6 +276,7 @@ between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     BudgetsHold,
     PaidOnce,
     HoldsEnd,
+    IdleContractsClose,
     RunsWhereWished,
     LimitsHold,
     LeaseHolds,

@@ -128,7 +128,7 @@ class TrioGateway(Member):
     async def _serve(self, site: Site, scope: trio.CancelScope, life: int) -> None:
         with scope:
             try:
-                await site.run(task_status=_Started(lambda: self.watch(site.broker)))
+                await site.run(task_status=_Started(lambda: self.watch(site.reception)))
             except* StoreClosed:
                 if self.life == life:
                     raise

@@ -28,6 +28,8 @@ from simulations.world.plan import (
     SlowStore,
 )
 from simulations.world.reserving import reserve
+from simulations.world.stopping import StopsWhenTold
+from simulations.world.telling import ToldIsStored
 from simulations.world.trace import Broken, Trace
 from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
@@ -38,6 +40,12 @@ CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
 GOODBYE_S: Final = 180.0
 
 MakeMember = Callable[..., Member]
+INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
+    *all_invariants,
+    ToldIsStored,
+    StopsWhenTold,
+    *between_sites,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,14 @@ class Run:
     events: int
     seconds: float  # virtual
     digest: str
+
+
+class _Ear:
+    """Has an invariant hear what one gateway decides and says."""
+
+    def __init__(self, invariant: Invariant, site: Member) -> None:
+        self.decided = partial(invariant.decided, site)
+        self.told = partial(invariant.told, site)
 
 
 class World:
@@ -67,7 +83,7 @@ class World:
         *,
         clock: Clock | None = None,
         make_member: MakeMember = Gateway,
-        invariants: Sequence[Callable[["World"], Invariant]] = (*all_invariants, *between_sites),
+        invariants: Sequence[Callable[["World"], Invariant]] = INVARIANTS,
     ) -> None:
         self.plan = plan
         self.clock = clock or Clock()
@@ -93,6 +109,9 @@ class World:
             looks_at_commits = type(invariant).committed is not Invariant.committed
             for member in self.sites.values() if looks_at_commits else ():
                 member.disk.auditors.append(partial(invariant.committed, member))
+            listens = type(invariant).told is not Invariant.told
+            for member in self.sites.values() if listens else ():
+                member.ears.append(_Ear(invariant, member))
 
     def _ground(self) -> Ground:
         """Each host's chance is its own: what one draws changes nothing for the others."""

@@ -123,6 +123,20 @@ def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, 
     assert not london.exchange.purchases.purchases
 
 
+def test_an_idle_contract_closes_though_its_pool_is_drained_again_and_again(town, london):
+    london.do(events.ClientJoined(CLIENT, "ann"))
+    london.do(events.JobOpened(CLIENT, "j", spec(wishes=ABROAD)))
+    london.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    town.run(lambda: london.results[CLIENT])
+    [purchase] = london.exchange.purchases.purchases.values()
+    for _ in range(4):
+        for on in (True, False):
+            london.do(events.DrainAsked(purchase.handle, on))
+        town.pass_time(RULES.idle_s / 2)
+    assert "j" in london.broker.jobs
+    assert not london.exchange.purchases.purchases
+
+
 def test_a_seller_has_no_more_contracts_with_one_buyer_than_its_limit(town, london, paris):
     sales = paris.exchange.sales
     sales._rules = replace(sales._rules, contracts_max=1)

@@ -58,10 +58,22 @@ FIRST = {
     "unheld-tasks": 12,
     "unheld-contracts": 460,
     "forgotten-slices": 1244,
+    "overtaking-tells": 1,
+    "bytes-released-twice": 0,
+    "forgotten-stops": 28,
+    "forgotten-holds": 89,
+    "hoarded-contracts": 16,
 }
 
 
-QUICK = {"open-door", "unheld-tasks", "overbooked-slots"}
+QUICK = {
+    "open-door",
+    "unheld-tasks",
+    "overbooked-slots",
+    "overtaking-tells",
+    "bytes-released-twice",
+    "forgotten-holds",
+}
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """What a simulated gateway's coroutines wait for, and a world whose users ask too early."""
 
+import pytest
+
 from simulations.scenarios import SCENARIOS
 from simulations.world.gateway import Gateway
 from simulations.world.waits import Stored
@@ -17,10 +19,8 @@ def test_who_is_woken_before_the_commit_waits_on() -> None:
     for _ in range(3):
         assert waiting.send(None) is None
     stored.done()
-    try:
+    with pytest.raises(StopIteration):
         waiting.send(None)
-    except StopIteration:
-        pass
     assert told == ["stored"]
 
 
