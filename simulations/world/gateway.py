@@ -471,8 +471,7 @@ class Gateway(Member):
 
     def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
         async def look_up() -> None:
-            if not self.broker.trouble:
-                await self.record()  # what is on its way there counts too
+            await self.record()  # what is on its way there counts too
             then(find())
 
         self._carry(look_up())
