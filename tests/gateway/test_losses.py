@@ -351,6 +351,22 @@ def test_as_much_is_paid_when_a_client_or_the_gateway_was_gone_meanwhile(what):
     assert len(set(keys)) == len(keys)
 
 
+def test_how_long_a_job_ran_for_nothing_is_known_after_a_restart():
+    """What may run again for nothing is bounded by what was paid, in all lives of a site."""
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    job = grid.broker.jobs["j"]
+    job.charged.add(0, 1)
+    job.wall_ns = 6 * S_NS
+    grid.now_s += 10
+    grid.finish(worker, 6)
+    assert [each.state for each in grid.written()] == ["repeat"]
+    after = next_life(grid, is_detached=False)
+    come_back(after)
+    assert after.broker.jobs["j"].repeat_ns == job.repeat_ns == 6 * S_NS
+
+
 def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
     grid = Grid()
     worker = grid.join()
