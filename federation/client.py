@@ -10,7 +10,6 @@ and questions about the site. The work is done by federation.engine.
 import atexit
 import concurrent.futures
 import contextlib
-import getpass
 import hashlib
 import os
 import random
@@ -40,6 +39,7 @@ from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.task_passes import is_pass
 from federation.transport import TlsSettings
+from federation.users import login
 from federation.wishes import USUAL_PROJECT, wishes_plain
 
 T = TypeVar("T")
@@ -410,7 +410,7 @@ class Client(concurrent.futures.Executor):
         if where.token is None and where.secret is not None and is_pass(token):
             token = ""  # of two ways to prove itself a task takes the one that it names
         return Holder(
-            where.user or _login(),
+            where.user or login(),
             environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
             token,
             where.trusted_sites,
@@ -787,13 +787,6 @@ def _revive(where: _Where, options: Options) -> Client:
     client._where, client._options = where, options
     client._shared, client._recent = _Shared(), None
     return client
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
 
 
 def _check_tags(tags: Any) -> None:

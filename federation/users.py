@@ -4,6 +4,8 @@ Users of another site are known here as `ada@paris`, and rules name parties as `
 user of ours can't be called so, or they would be taken for somebody else.
 """
 
+import getpass
+import os
 import re
 from typing import Final
 
@@ -34,3 +36,11 @@ def check_user(name: str) -> str:
             "by their site's token"
         )
     return name
+
+
+def login() -> str:
+    """What this process's user is called on this host; a user without a name, by number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"

@@ -393,7 +393,8 @@ class Broker:
 
     def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
         """A client opens a job that we have: it came back with a new session."""
-        if job.spec.user != event.spec.user or job.spec.function != event.spec.function:
+        ours = (job.spec.user, job.spec.project, job.spec.function)
+        if ours != (event.spec.user, event.spec.project, event.spec.function):
             reason = f"job {event.job} is somebody else's"
             self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
             return

@@ -292,8 +292,8 @@ class Desk:
                 row = await self._site.read(store.job, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
-            if row.user != asker.user:
-                raise BadQuestion(f"job {name!r} is somebody else's", Reason.JOB_NOT_FOUND)
+            if not asker.owns(row.user, row.project):
+                raise BadQuestion(f"job {name!r} is not yours", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.outcomes, name, after, limit)
@@ -315,7 +315,7 @@ class Desk:
         if name in self._site.broker.jobs:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
         row = await self._site.read(self._site.store.job, name)
-        if row is None or row.user != asker.user:
+        if row is None or not asker.owns(row.user, row.project):
             raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
         await self._site.forget([name])
         return {"job": name, "forgotten": True}

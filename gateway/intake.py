@@ -102,7 +102,7 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
         raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
     if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
         raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
-    if len(message.python) > 16 or len(message.currency) > 3:
+    if not _is_version(message.python) or len(message.currency) > 3:
         raise BadJob("the Python version or the currency is not one")
     try:
         tags, wishes = check_tags(message.tags), check_wishes(message.wishes)
@@ -282,6 +282,10 @@ def check_worker_name(name: str, own: Set[str], *, is_own: bool) -> None:
         )
 
 
+def _is_version(python: str) -> bool:
+    return len(python) <= 16 and python.isprintable()
+
+
 def worker_joined(
     about: dict[str, Any], worker: int, name: str, pools: dict[str, dict[str, TagValue]]
 ) -> events.WorkerJoined:
@@ -295,7 +299,7 @@ def worker_joined(
         known = ", ".join(sorted(pools))
         wrong = f"there is no pool {pool!r:.60} here" if pool else "it names none of several pools"
         raise BadWorker(f"{wrong}: choose one with --pool; there are {known}")
-    if type(python) is not str or len(python) > 16:
+    if type(python) is not str or not _is_version(python):
         raise BadWorker("it does not say which Python it runs")
     tags = about.get("tags", {})
     if type(tags) is not dict:

@@ -42,6 +42,8 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     # Who may submit may take back; whose job it is, is for the broker to look at.
     Cancel: (Scope.CANCEL, Scope.SUBMIT),
 }
+# Questions in the name of a project, and that which is meant where they name none.
+_OF_A_PROJECT: Final = {"reserve": "", "explain": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,16 @@ class Pass:
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
             raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
-        project = None
         if isinstance(message, OpenJob):
-            project = message.project
-        elif isinstance(message, Ask) and message.verb == "reserve":
-            project = message.details.get("project", "")
-        if isinstance(project, str) and not self.token.allows(Scope.SUBMIT, project):
-            known = ", ".join(sorted(self.token.projects or ()))
+            self.check_project(message.project)
+        elif isinstance(message, Ask) and message.verb in _OF_A_PROJECT:
+            self.check_project(message.details.get("project", _OF_A_PROJECT[message.verb]))
+
+    def check_project(self, project: Any) -> None:
+        """Raise Denied when a token that names projects does not name this one."""
+        projects = self.token.projects
+        if projects is not None and isinstance(project, str) and project not in projects:
+            known = ", ".join(sorted(projects))
             raise Denied(
                 Reason.PROJECT_NOT_ALLOWED,
                 f"this token is not good for project {project!r:.80}: it is for {known}",

@@ -22,11 +22,13 @@ from federation.messages import (
     Answer,
     Ask,
     Cancel,
+    CloseJob,
     NeedFunction,
     OpenJob,
     Pulse,
     PutFunction,
     RejectJob,
+    Tasks,
 )
 from federation.reasons import Reason
 from federation.reserving import Reserve, Reserved
@@ -569,6 +571,7 @@ class Reception:
             if held is not None:
                 message = held.complete(message)
                 held.check(message)
+                self._check_project(held, message)
             event = self._event(guest, message, happened)
         except Denied as denial:
             self._deny(guest, message, denial)
@@ -578,6 +581,13 @@ class Reception:
             return
         if event is not None:
             happened.append(event)
+
+    def _check_project(self, held: Pass, message: Any) -> None:
+        """Raise Denied when a message is about a job of a project that the token does not name."""
+        if isinstance(message, (Cancel, Tasks, CloseJob)):
+            job = self.broker.jobs.get(message.job)
+            if job is not None:
+                held.check_project(job.spec.project)
 
     def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
         """Tell a client what its token is not good for; what needs no answer is dropped."""
@@ -678,7 +688,7 @@ class Reception:
         if found is None:
             return True
         row, _ = found
-        if row.user != guest.user:
+        if (row.user, row.project) != (guest.user, message.project):
             reason = f"job {message.job} is somebody else's"
         elif row.detached and row.state != "open":
             self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))

@@ -111,7 +111,7 @@ async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
     utc_s = site.surroundings.utc_s()
     name, bookings = _text(details, "reservation"), site.reception.bookings
     whole = site.reception.buying.find(name)
-    if whole is not None and (asker.is_local or whole.by.user == asker.user):
+    if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not Phase.BOOKED:
             raise CantReserve(f"reservation {name} is being given back already")
         now_s = site.surroundings.now_s()
@@ -119,7 +119,7 @@ async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
-    if found is None or found.by.site or not (asker.is_local or found.by.user == asker.user):
+    if found is None or found.by.site or not _may_cancel(asker, found.by):
         raise CantReserve(f"no reservation {name[:60]!r} of yours is open here")
     if found.left_s is not None:
         raise CantReserve(f"reservation {name} was cancelled before")
@@ -127,6 +127,10 @@ async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
     await site.harden()
     gone = bookings.open.get(name, found)
     return [view(kept_as(gone, "sell", 0), site.config.name, utc_s)]
+
+
+def _may_cancel(asker: Asker, by: Whose) -> bool:
+    return asker.is_local or asker.owns(by.user, by.project)
 
 
 async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
@@ -162,6 +166,8 @@ def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
     by, group = each.by, site.config.groups.get(asker.user, "")
     if asker.sees(by.user, by.project, by.site):
         return True
+    if asker.projects is not None and by.project not in asker.projects:
+        return False
     is_for_some = each.who.kind in (Kind.USER, Kind.GROUP)
     return is_for_some and not by.site and asker.concerns(each.who, group)
 

@@ -115,6 +115,10 @@ class Asker:
         is_covered = self.projects is None or project in self.projects
         return is_covered and (self.may_see_all or (user == self.user and not site))
 
+    def owns(self, user: str, project: str) -> bool:
+        """Whether a row is the asker's to read whole and to change: of their name and projects."""
+        return user == self.user and (self.projects is None or project in self.projects)
+
     def concerns(self, party: Party, group: str) -> bool:
         """Whether a rule about a party is shown: one that counts for the asker, of this group."""
         if self.projects is not None and party.kind is Kind.PROJECT:

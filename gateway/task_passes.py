@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from federation.errors import SessionRefused
 from federation.handshake import Credentials, Prover, SharedSecret
-from federation.messages import Challenge, Hello, OpenJob
+from federation.messages import Ask, Challenge, Hello, OpenJob
+from federation.reasons import Reason
 from federation.task_passes import (
     ABOUT,
     HANDS_ON,
@@ -30,6 +31,7 @@ from federation.tokens import Scope, UserToken
 from federation.wishes import USUAL_PROJECT
 from gateway.jobs import Job
 from gateway.passes import NO_SCOPE, NO_TOKEN, Pass
+from gateway.rights import Denied
 
 NO_PASS: Final = "pass"  # noqa: S105 - the code of a refusal
 
@@ -55,6 +57,12 @@ class JobPass(Pass):
         if self.site:
             message = replace(message, wishes={**message.wishes, "sites": [self.site]})
         return message
+
+    def check(self, message: Any) -> None:
+        """Raise Denied when a message is beyond the pass: it is for jobs, while its own lasts."""
+        if isinstance(message, Ask) and message.verb in ("reserve", "unreserve"):
+            raise Denied(Reason.SCOPE_MISSING, "a task's pass is for jobs: it reserves nothing")
+        Pass.check(self, message)
 
 
 class TaskPasses:
@@ -120,16 +128,14 @@ class TaskPasses:
         if objection:
             raise SessionRefused(objection, NO_PASS)
         spec = self._jobs[job_of(subject)].spec
-        is_foreign = bool(spec.path)
-        user = f"{spec.user}@{spec.path[0]}" if is_foreign else spec.user
         scopes = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value})
         token = UserToken(
-            *("", self._site, "", user),
+            *("", self._site, "", spec.user),  # of another site's job it names that site: ada@paris
             *(frozenset({spec.project}), scopes, frozenset({self._site})),
             issued_s=0.0,
             expires_s=0.0,
         )
-        return JobPass("", token, spec.project, self._site if is_foreign else "")
+        return JobPass("", token, spec.project, self._site if spec.path else "")
 
     def find_end(self, subject: str) -> SessionRefused | None:
         """Why a pass that was believed counts no more."""

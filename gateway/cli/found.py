@@ -1,6 +1,5 @@
 """Making a site: its keys, its trust book, and a configuration with every knob explained."""
 
-import getpass
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import click
 from federation.address import default_address
 from federation.identity import FEDERATION_PATTERN
 from federation.statements import CONTACT_CHARS_MAX, sign
-from federation.users import SITE_PATTERN
+from federation.users import SITE_PATTERN, login
 from federation.words import clean
 from gateway import trust_file
 from gateway.cli import show
@@ -162,7 +161,7 @@ def _config(
         join_listen=_text(_address(bound, join_port)),
         advertise="# advertise = []" if is_here else advertise,
         join_advertise='# join_advertise = ""' if is_here else join_advertise,
-        contact=_text(contact or clean(f"{getpass.getuser()}@{host}")[:CONTACT_CHARS_MAX]),
+        contact=_text(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
     )
 
 

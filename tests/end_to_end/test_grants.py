@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from members_support import Member, dear_and_cheap, distrusts, federate, run
@@ -71,6 +72,31 @@ def test_a_token_is_good_for_its_projects_and_scopes_only(pair):
             client.submit(square, 2).result(timeout=300)
         assert caught.value.code == "scope-missing"
         assert client.ask("report", kind="usage", by=["user"])["columns"]
+
+
+def test_a_token_of_one_project_touches_no_other_of_its_user(pair):
+    london, _ = pair
+    whole = token(london, "--user", "ada")
+    narrow = token(london, "--user", "ada", "--projects", "fx")
+    with london.client(token=whole) as client, london.client(token=narrow) as other:
+        view = client.options(project="risk", sites=["london"])
+        ended = view.submit_job(square, [3])
+        assert list(ended.results()) == [9]
+        ended.wait(300)
+        running = view.submit_job(time.sleep, [900])
+        for verb, details in (
+            ("job", {"job": ended.id}),
+            ("results", {"job": ended.id}),
+            ("forget", {"job": ended.id}),
+            ("explain", {"job": running.id}),
+            ("explain", {"project": "risk"}),
+        ):
+            with pytest.raises(GridError, match="no job|no detached job|not yours|never was|for fx"):
+                other.ask(verb, **details)
+        with pytest.raises(GridError, match="risk"):
+            other.job(running.id).cancel(stop=True)
+        assert client.ask("job", job=running.id)["state"] == "running"
+        running.cancel(stop=True)
 
 
 def test_a_token_that_is_revoked_ends_its_session(pair):

@@ -699,6 +699,14 @@ def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
     assert world.broker.jobs == {}
 
 
+def test_an_open_job_is_taken_over_in_its_own_project_only() -> None:
+    world = World()
+    world.submit(1, project="risk")
+    opened = events.JobOpened(CLIENT, "j", spec(project="fx"), again=True)
+    (reject,) = told(world.do(opened), messages.RejectJob)
+    assert "somebody else's" in reject.reason
+
+
 def test_an_id_is_used_again_only_by_who_comes_back_and_then_is_not_charged_again() -> None:
     world = World()
     (order,) = orders(world.submit(1))

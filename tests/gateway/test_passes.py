@@ -262,6 +262,10 @@ def test_a_token_is_good_for_its_projects_only(door):
     held(door).check(opening("risk"))
     held(door, projects=None).check(opening("fx"))
     assert denial(door, opening("fx")) == Reason.PROJECT_NOT_ALLOWED
+    held(door).check(Ask(1, "explain", {"job": "j"}))
+    for verb in ("explain", "reserve"):
+        held(door).check(Ask(1, verb, {"project": "risk"}))
+        assert denial(door, Ask(1, verb, {"project": "fx"})) == Reason.PROJECT_NOT_ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from gateway.config import SiteConfig
 from gateway.ledger.records import ReservationKept
 from gateway.rights import Asker
 from policies.entitlements import Entitlements, Rule
-from policies.parties import read_party
+from policies.parties import Whose, read_party
 from policies.reservations import CantReserve
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore
@@ -62,3 +62,22 @@ async def test_who_has_few_reservations_among_many_of_others_is_shown_them_all(m
     assert [row["id"] for row in found] == ["r-0099", "r-0074", "r-0049", "r-0024"]
     others = await reservation_desk.reservations(site, Asker(1, "bob"), {"all": True})
     assert len(others) == 10
+
+
+async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_another():
+    mine = SimpleNamespace(
+        by=Whose("ann", project="risk"), who=read_party("user:ann"), left_s=None, state="open"
+    )
+    site = SimpleNamespace(
+        config=SiteConfig(name="london"),
+        surroundings=SimpleNamespace(utc_s=lambda: NOON),
+        reception=SimpleNamespace(
+            buying=SimpleNamespace(find=lambda _name: None),
+            bookings=SimpleNamespace(open={"r-1": mine}),
+        ),
+    )
+    narrow = Asker(1, "ann", projects=frozenset({"fx"}))
+    assert not reservation_desk._is_shown(site, narrow, mine)
+    assert reservation_desk._is_shown(site, Asker(1, "ann"), mine)
+    with pytest.raises(CantReserve, match="no reservation 'r-1' of yours"):
+        await reservation_desk.unreserve(site, narrow, {"reservation": "r-1"})

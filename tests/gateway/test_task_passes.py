@@ -7,7 +7,7 @@ import pytest
 
 from federation.errors import SessionRefused
 from federation.handshake import Prover, SharedSecret
-from federation.messages import Cancel, Challenge, Hello, OpenJob
+from federation.messages import Ask, Cancel, Challenge, Hello, OpenJob
 from federation.task_passes import (
     ABOUT,
     HANDS_ON,
@@ -135,10 +135,13 @@ def test_what_it_is_good_for():
     with pytest.raises(Denied, match="risk"):
         held.check(held.complete(replace(OPEN, project="another")))
     assert opened.wishes == {}
+    for verb in ("reserve", "unreserve"):
+        with pytest.raises(Denied, match="reserves nothing"):
+            held.check(Ask(1, verb, {"project": "risk"}))
 
 
 def test_a_task_of_another_site_comes_in_where_its_users_may_and_stays():
-    world = World(c1=job(path=("rome",)), c2=job(path=("paris", "rome")))
+    world = World(c1=job("ada@rome", path=("rome",)), c2=job("ada@paris", path=("paris",)))
     worker = {HANDS_ON: True}
     assert world.passes.sealed_for(worker, "c1") == b""
     assert world.refusal(world.passes.give(subject_of("c1"))) == "pass"
