@@ -55,6 +55,11 @@ def test_nothing_is_found_where_all_is_well(facts):
     assert "| client | 9 | 8 | 1 | 1 | 0 | 3 |" in markdown(facts, judge(facts), 3.0, "")
 
 
+def test_without_messages_each_look_is_shown(facts):
+    shown = markdown(replace(facts, tallies={}), {}, 3.0, "")
+    assert "| london | 0.1 | 100.0 | 12 | 40 | 1 | 1.0 |" in shown
+
+
 PLANTED = {
     "gateways go on": [{"ended": {"london": -11}}, {"codes": {"london": 1}}],
     "honest work is done": [

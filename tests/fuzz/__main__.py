@@ -7,6 +7,7 @@ import sys
 from . import run
 
 ROLES = ("client", "worker", "buyer", "seller", "stranger")
+SOAK_S = 60.0  # between two looks
 DESCRIPTION = """\
 Starts two sites that work for each other, and sends messages to all ports of one of them: by the
 tokens of clients and workers, by the keys of members, and without either. Meanwhile honest users go
@@ -23,6 +24,7 @@ def main() -> int:
     add("--minutes", type=float, default=60.0, help="at most [60]")
     add("--seed", type=int, help="of what is said; drawn and printed if not given")
     add("--roles", default=",".join(ROLES), help=f"only these [{','.join(ROLES)}]")
+    add("--soak", type=float, metavar="MINUTES", help="honest work alone, looked at each minute")
     add("--keep", action="store_true", help="keep logs and books of a run without violations")
     given = parser.parse_args()
     roles = given.roles.split(",")
@@ -31,6 +33,8 @@ def main() -> int:
             parser.error(f"there is no role {each!r}: {', '.join(ROLES)}")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
     settings = run.Settings(seed, given.messages, given.minutes, roles, keep=given.keep)
+    if given.soak:
+        settings = run.Settings(seed, sys.maxsize, given.soak, (), SOAK_S, keep=given.keep)
     try:
         _, violations = run.perform(settings)
     except KeyboardInterrupt:

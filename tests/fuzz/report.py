@@ -77,11 +77,28 @@ def _taken(facts: Facts) -> list[str]:
     return lines
 
 
+def _minutes(facts: Facts) -> list[str]:
+    """What each gateway took at each look."""
+    lines = [
+        "| gateway | minute | memory MiB | threads | descriptors | log KiB | books MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for site, samples in facts.samples.items():
+        for each in samples:
+            lines.append(
+                f"| {site} | {(each.at_s - samples[0].at_s) / 60:.1f} "
+                f"| {each.rss_bytes / 2**20:.1f} | {each.threads} | {each.descriptors} "
+                f"| {each.log_bytes / 1024:.0f} | {each.books_bytes / 2**20:.1f} |"
+            )
+    return lines
+
+
 def markdown(
     facts: Facts, violations: Mapping[str, Sequence[str]], lasted_s: float, about: str
 ) -> str:
     """All of it."""
-    lines = [about, "", *_messages(facts.tallies, lasted_s), ""]
+    said = _messages(facts.tallies, lasted_s) if facts.tallies else _minutes(facts)
+    lines = [about, "", *said, ""]
     lines += [*_honest(facts.done, facts.ways), "", *_taken(facts), ""]
     for name, found in violations.items():
         lines.append(f"{name}: {'yes' if not found else f'NO, {len(found)} violations'}")
