@@ -108,7 +108,8 @@ class Broker:
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
         self._provisional = Provisional(self.admission.refusal, self.offers)
         self._endings = Endings(
-            self._accounts, self._handout, self.roster, self.elsewhere, self._effects
+            *(self._accounts, self._handout, self.roster, self.elsewhere, self._effects),
+            lambda job, ranges: self._losses.end_owing(job, ranges),
         )
         self._preemption = Preemption(
             self.workers,
@@ -119,7 +120,10 @@ class Broker:
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
         )
-        self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
+        self._withdrawals = Withdrawals(
+            *(self.clients, self._handout, self._tell, self._cancel),
+            lambda job, ranges: self._losses.end_owing(job, ranges),
+        )
         self._probation = Probation(self.roster.is_awaited)
         self._losses = Losses(
             *(self.charging, self._endings, self._withdrawals),

@@ -4,7 +4,7 @@ Each ends exactly once, and only its owner is told: the client of an attached jo
 detached one. What that means for the job as a whole, and when it is over, the broker says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from federation.messages import Dropped
 from federation.ranges import Range, RangeSet
@@ -30,6 +30,7 @@ class Endings:
         roster: who may be able to do what another worker could not.
         elsewhere: the same of other sites.
         effects: where what follows is put, in order with all else that is decided.
+        end_owing: (job, ranges): ends those that owe something for runs that were lost; see Losses.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Endings:
         roster: Roster,
         elsewhere: Elsewhere,
         effects: list[Effect],
+        end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
         self._accounts = accounts
         self._clients: Mapping[int, Client] = accounts.clients
@@ -46,6 +48,7 @@ class Endings:
         self._roster = roster
         self._elsewhere = elsewhere
         self._effects = effects
+        self._end_owing = end_owing
         self.done = 0
 
     def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
@@ -108,7 +111,8 @@ class Endings:
             else:
                 for first, stop in reversed(job.stopping.missing(low, high)):
                     job.enqueue(run.cut(first, stop), ahead=True)
-                self.drop(job, job.stopping.within(low, high), "cancelled", "stopped on request")
+                stopped = self._end_owing(job, job.stopping.within(low, high))
+                self.drop(job, stopped, "cancelled", "stopped on request")
         self.queued(job)
 
     def queued(self, job: Job) -> None:

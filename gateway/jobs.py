@@ -7,7 +7,7 @@ worker, or ended. A million queued tasks are a few hundred runs.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
@@ -169,18 +169,22 @@ class Worker:
             self.free[name] = round(self.free[name] - amount * tasks, 9)
 
 
+# Of the task's user; of somebody else; of nobody that can be told from others who were there.
+Doing = Literal["own", "others", "shared"]
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A worker that was lost while a task ran there.
 
-    `is_sole`: one user's tasks had begun there, and nobody else's.
+    `doing`: whose it is taken for.
     """
 
     worker: str
     place: str
     utc_s: float
     reason: str
-    is_sole: bool
+    doing: Doing
 
     def __str__(self) -> str:
         return f"{self.worker} at {show_time(self.utc_s)} ({self.reason})"
@@ -244,6 +248,7 @@ class Job:
     repeat_ns: int = 0  # of it, of what ran again for nothing
     credits: Credits = field(default_factory=Credits)  # what wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
+    has_seen_loss: bool = False  # a worker was lost where its tasks had begun, not by others' doing
     is_struck: bool = False  # a task of it was given up for the workers that were lost under it
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
     unmet: str = ""  # why not all of it can be done within its limits

@@ -5,31 +5,37 @@ and listed, by task: it goes to another worker that can take it, and after `loss
 workers were lost it is given up. Which tasks had begun the worker has said (Begun); of one that
 does not say so, every task that it held may have.
 
-Nobody can see who ended a worker. If nothing but one user's tasks had begun there, the loss is
-taken for the doing of that user's task: the run is charged at once, as `wasted`, and the next runs
-of the task are free for as long as that (gateway.credits). So what has to be done again is paid
-once, and what a task has kept for itself is paid. A loss where others' tasks had begun as well is
-booked as `lost`, at no cost.
+Nobody can see who ended a worker, so each loss is judged by itself. If nothing but one user's tasks
+had begun there, it is taken for the doing of that user. So it is if others' had begun as well, and
+his are the only ones there of which a task, or else a job, has seen a worker lost before: what kills
+its workers is there each time, and beside it are others. Such a run is charged at once, as `wasted`,
+and the next runs of the task are free for as long as that (gateway.credits). So what has to be done
+again is paid once, and what a task has kept for itself is paid. Any other run that ended with its
+worker is booked as `lost`, at no cost.
 
 Of work sold one delivery comes back for a task. There such time is owed until the next run, and
-delivered with it as far as that run is shorter; the rest is `lost`.
+delivered with it as far as that run is shorter; the rest is `lost`. What is stopped by its buyer
+before it runs again is delivered as `cancelled`, with all that it owes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from federation.ranges import RangeSet
+from federation.ranges import Range, RangeSet
 from gateway.charging import Charging
 from gateway.endings import Endings
 from gateway.events import Reported, WorkerGone
-from gateway.jobs import Assignment, Job, Loss, Run, Strikes, Worker
+from gateway.jobs import Assignment, Doing, Job, Loss, Run, Strikes, Worker
 from gateway.ledger.records import UsageRecord
 from gateway.withdrawals import Withdrawals
 
 LISTED_MAX: Final = 10  # losses that an error lists
 SHUN_S: Final = 300.0  # how long a task waits for another worker than those that it was lost at
 REASON_CHARS_MAX: Final = 200
+
+
+_User = tuple[str, str]  # the site that sent the work, or none, and the user
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class _Gone:
     event: WorkerGone
     heard_s: float
     now_s: float
-    is_sole: bool  # one user's tasks had begun there, and nobody else's
+    suspect: _User | None  # whose doing it is taken for
 
 
 class Losses:
@@ -76,9 +82,10 @@ class Losses:
     def take_back(self, worker: Worker, event: WorkerGone, now_s: float) -> None:
         """A worker is gone: decide about all that it had."""
         held = list(worker.assignments.values())
-        users = {each.job.spec.user for each in held if each.begun}
         heard_s = now_s - max(0.0, event.silent_s)
-        gone = _Gone(worker, event, heard_s, now_s, is_sole=len(users) == 1)
+        gone = _Gone(worker, event, heard_s, now_s, _suspect(held))
+        for job in {each.job.id: each.job for each in held if each.begun}.values():
+            job.has_seen_loss = job.has_seen_loss or gone.suspect in (None, _user(job))
         for assignment in reversed(held):
             left, begun = list(assignment.left), dict(assignment.begun)
             for first, stop in left:
@@ -119,16 +126,16 @@ class Losses:
     def _survive(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> None:
         """Queue a task again that had begun, until it was lost too often."""
         job, strikes = assignment.job, self._note(assignment, task, at_s, gone)
-        is_sole = all(each.is_sole for each in strikes.losses)
-        most = 1 if is_sole and job.is_struck else self._losses_max
+        own = sum(each.doing == "own" for each in strikes.losses)
+        most = 1 if own and job.is_struck else self._losses_max
         if len(strikes.losses) >= most and task not in job.ended and not job.leaving:
-            job.is_struck = job.is_struck or is_sole
+            job.is_struck = job.is_struck or 2 * own > len(strikes.losses)
             run = assignment.run.cut(task, task + 1)
-            if not strikes.owed_ns:
-                run.attempt += 1  # the failure has a record of its own
-            failure = [0, "lost", _explain(strikes.losses), b""]
-            report = Reported(gone.worker.handle, assignment.id, task, [b""], [failure])
-            self._fail(replace(assignment, run=run), report)
+            run.attempt += 1  # the failure has a record of its own
+            self._fail(
+                replace(assignment, run=run),
+                _report(assignment, task, 0, "lost", _explain(strikes.losses)),
+            )
             return
         run = assignment.run.cut(task, task + 1)
         run.attempt += 1
@@ -144,17 +151,18 @@ class Losses:
         strikes = job.strikes.setdefault(task, Strikes())
         ran_ns = max(0, round((gone.heard_s - at_s) * 1e9))
         reason = "".join(each if each.isprintable() else "?" for each in event.reason)
-        loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], gone.is_sole)
+        doing: Doing = "own" if gone.suspect == _user(job) else "others"
+        if gone.suspect is None:
+            doing = "shared"
+        loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
         job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
         run = Run(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
-        is_own_doing = all(each.is_sole for each in strikes.losses)
-        if not is_own_doing:
-            ran_ns, strikes.owed_ns = ran_ns + strikes.owed_ns, 0
-            self._book(job, under, self._charging.lost(under, _report(under, ran_ns), gone.heard_s))
+        report = _report(under, task, ran_ns)
+        if doing != "own":
+            self._book(job, under, self._charging.lost(under, report, gone.heard_s))
         elif job.spec.price is None:
-            report = _report(under, ran_ns)
             self._book(job, under, self._charging.wasted(under, report, gone.heard_s))
         else:
             strikes.owed_ns += ran_ns
@@ -178,6 +186,20 @@ class Losses:
         self._give_up(job, strikes, strikes.owed_ns - more_ns, now_s)
         return replace(report, wall_ns=report.wall_ns + more_ns)
 
+    def end_owing(self, job: Job, ranges: Iterable[Range]) -> list[Range]:
+        """End those of these tasks that owe something, which their buyer had stopped.
+
+        They are delivered with what they owe. Returns the others.
+        """
+        rest = RangeSet(ranges)
+        for task, strikes in list(job.strikes.items()):
+            under = strikes.lost_under
+            if under is not None and strikes.owed_ns and task in rest and task not in job.ended:
+                rest.remove(task, task + 1)
+                report = _report(under, task, 0, "cancelled", "stopped on request")
+                self._fail(replace(under, is_stopped=False), report)
+        return list(rest)
+
     def settle(self, job: Job, now_s: float) -> None:
         """A job is over: nobody takes a bill any more for what was sold and is still owed."""
         for strikes in job.strikes.values():
@@ -187,13 +209,37 @@ class Losses:
         """Nothing is owed any more: so much of it is booked as lost."""
         under, strikes.owed_ns = strikes.lost_under, 0
         if under is not None and lost_ns:
-            used = self._charging.lost(under, _report(under, lost_ns), now_s)
+            report = _report(under, under.run.first, lost_ns)
+            used = self._charging.lost(under, report, now_s)
             self._book(job, under, used)
 
 
-def _report(assignment: Assignment, wall_ns: int) -> Reported:
-    failure = [0, "lost", "", b""]
-    task, worker = assignment.run.first, assignment.worker.handle
+def _user(job: Job) -> _User:
+    return job.whose.site, job.whose.user
+
+
+def _suspect(held: list[Assignment]) -> _User | None:
+    """Whose doing the loss of a worker is taken for, that had these assignments; maybe nobody's."""
+    begun = [each for each in held if each.begun]
+    if not begun:
+        return None
+    users = {_user(each.job) for each in begun}
+    by_task = {_user(each.job) for each in begun if _was_lost_before(each)}
+    by_job = {_user(each.job) for each in begun if each.job.has_seen_loss}
+    return next((found.pop() for found in (users, by_task, by_job) if len(found) == 1), None)
+
+
+def _was_lost_before(assignment: Assignment) -> bool:
+    """Whether a task that had begun has seen a worker lost, and not by the doing of others."""
+    job = assignment.job
+    strikes = [job.strikes[task] for task in assignment.begun if task in job.strikes]
+    return job.is_struck or any(loss.doing != "others" for each in strikes for loss in each.losses)
+
+
+def _report(
+    assignment: Assignment, task: int, wall_ns: int, kind: str = "lost", text: str = ""
+) -> Reported:
+    failure, worker = [0, kind, text, b""], assignment.worker.handle
     return Reported(worker, assignment.id, task, [b""], [failure], [], wall_ns)
 
 

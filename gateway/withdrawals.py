@@ -47,6 +47,8 @@ class Withdrawals:
         handout: recalls what workers have.
         tell: sends a client a message.
         drop: ends tasks as cancelled; their owner is told if the last argument says so.
+        end_owing: (job, ranges): ends those that owe something for runs that were lost, and
+            returns the others; see Losses.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class Withdrawals:
         handout: Handout,
         tell: Callable[[int, Any], None],
         drop: Callable[[Job, list[Range], bool], None],
+        end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
         self._clients = clients
         self._handout = handout
         self._tell = tell
         self._drop = drop
+        self._end_owing = end_owing
         self._open: list[Withdrawal] = []
 
     def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
@@ -76,8 +80,11 @@ class Withdrawals:
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
-        taken, awaited = RangeSet(job.withdraw(ranges)), set()
+        back, awaited = job.withdraw(ranges), set()
         is_sold = job.spec.price is not None
+        if is_sold and event.kill:
+            back = self._end_owing(job, back)
+        taken = RangeSet(back)
         killed = job.stopping if is_sold else taken
         for assignment, parts in job.assigned(ranges):
             self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)

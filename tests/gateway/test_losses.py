@@ -397,6 +397,68 @@ def test_what_was_lost_beside_others_work_is_not_owed():
     assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9] * 2
 
 
+def beside(grid, number, user, task):
+    """A task of job j works for six seconds beside a fresh one of a user, and ends its worker."""
+    worker = grid.join(f"w{number}", slots=4)
+    if user:
+        grid.submit(f"k{number}", 1, name=f"{user}{number}", user=user)
+    for _ in range(4):
+        grid.pass_time(100)
+    rows = [(each.id, at, 0.0) for each in grid.held(worker) for pair in each.left
+            for at in range(*pair) if each.job.id != "j" or at == task]  # fmt: skip
+    assert len(rows) == 1 + bool(user)
+    grid.do(events.TasksBegun(worker, tuple(rows)))
+    grid.lose(worker, after_s=6)
+    if user:
+        grid.do(events.CancelAsked(grid.clients, 1, f"k{number}", (), True))
+
+
+@pytest.mark.parametrize("others", [["bob", "", "", "", ""], ["bob", "eve", "bob", "eve", "bob"]])
+def test_a_task_that_ends_one_worker_after_the_other_is_charged_whoever_was_there(others):
+    grid = Grid()
+    grid.submit("j", 1)
+    job = grid.broker.jobs["j"]
+    for number, user in enumerate(others):
+        beside(grid, number, user, 0)
+    of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
+    assert of_j == [("lost", 0), *[("wasted", 6 * COST_S)] * 4, ("failed", 0)]
+    assert job.is_struck
+    assert not any(each.cost_nanos for each in grid.written() if each.job != "j")
+
+
+def test_a_job_whose_tasks_end_a_worker_each_is_charged_from_the_second_on():
+    grid = Grid()
+    grid.submit("j", 3)
+    for number, user in enumerate(("bob", "eve", "joe")):
+        beside(grid, number, user, number)
+    states = [(each.first, each.state) for each in grid.written() if each.job == "j"]
+    assert states == [(0, "lost"), (1, "wasted"), (2, "wasted")]
+
+
+def test_a_seller_is_owed_for_its_buyers_losses_whatever_is_lost_beside_others():
+    grid = Grid()
+    grid.submit("paris:c.1", 1, site="paris")
+    grid.submit("k", 1, name="k", user="bob")
+    worker = grid.join("both", slots=2)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)  # nobody can tell whose doing it is
+    for number in range(2):
+        worker = grid.join(f"w{number}")
+        grid.pass_time(400)
+        [first] = grid.held(worker)
+        if first.job.id == "k":
+            grid.finish(worker, 1)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+    last = grid.join("last")
+    grid.pass_time(2000)
+    grid.begin(last)
+    grid.do(events.CancelAsked(grid.clients - 1, 1, "paris:c.1", ((0, 1),), True))
+    grid.lose(last)
+    sold = [(each.state, each.cost_nanos) for each in grid.written() if each.job != "k"]
+    assert sold == [("lost", 0), ("failed", 12 * COST_S)]
+
+
 def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
     """It works for six seconds, keeps the result, and kills its agent."""
     grid = Grid(losses_max=3)
@@ -538,11 +600,35 @@ def test_a_seller_delivers_what_was_lost_with_the_next_run_and_books_each_second
     assert used == [("lost", 5 * S_NS, 0), ("ok", 12 * S_NS, 12 * COST_S)]
 
 
+@pytest.mark.parametrize("when", ["waits", "has not begun", "runs, and its worker is lost"])
+def test_what_a_seller_is_owed_is_delivered_when_its_buyer_stops_the_task(when):
+    """A task of another site works for six seconds, and ends its worker."""
+    grid = Grid()
+    grid.submit("paris:c.1", 1, site="paris")
+    again = worker = grid.join()
+    grid.begin(worker)
+    if when != "runs, and its worker is lost":
+        grid.lose(worker, after_s=6)
+        again = 0 if when == "waits" else grid.join()
+    grid.do(events.CancelAsked(grid.clients, 1, "paris:c.1", ((0, 1),), True))
+    if again:
+        grid.lose(again, after_s=6)
+    [tell] = [
+        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+    ]
+    assert tell.message.failures[0][1] == "cancelled"
+    assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (6 * S_NS, 6 * COST_S)
+    used = [(each.state, each.wall_ns, each.cost_nanos) for each in grid.written()]
+    assert used == [("failed", 6 * S_NS, 6 * COST_S)]
+    taken = [each.value["taken"] for each in grid.told(messages.Answer)]
+    assert taken == [[]], "it does not go back as well"
+
+
 def test_what_a_seller_can_deliver_no_more_is_booked_as_lost():
     grid = Grid()
     grid.submit("paris:c.1", 1, site="paris")
     worker = grid.join()
     grid.begin(worker)
     grid.lose(worker, after_s=6)
-    grid.do(events.CancelAsked(grid.clients, 1, "paris:c.1", (), True))
+    grid.do(events.ClientGone(grid.clients))
     assert [(each.state, each.wall_ns) for each in grid.written()] == [("lost", 6 * S_NS)]
