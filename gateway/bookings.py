@@ -43,6 +43,7 @@ from policies.reservations import (
     Reservation,
     ReservationRules,
     State,
+    Used,
     check_span,
     price_over,
 )
@@ -252,11 +253,11 @@ class Bookings:
             return
         self._billing.add(reservation.id)
         self._recall(
-            partial(used_ns, self._store, reservation, utc_s),
+            partial(used_of, self._store, reservation, utc_s),
             partial(self._bill, reservation.id, utc_s),
         )
 
-    def _bill(self, name: str, utc_s: float, used: int | str) -> None:
+    def _bill(self, name: str, utc_s: float, used: Used | str) -> None:
         """End a reservation, and charge what was not used of it."""
         self._billing.discard(name)
         reservation = self.open.get(name)
@@ -267,7 +268,7 @@ class Bookings:
         ended = replace(
             reservation,
             state=over,
-            used_ns=used,
+            used_ns=used.ns,
             billed_nanos=billed_nanos,
             billed_s=round(utc_s, 3),  # as it travels
         )
@@ -279,8 +280,8 @@ class Bookings:
         self._perform([*effects, Remark(text)])
 
 
-def used_ns(store: Store, reservation: Reservation, utc_s: float) -> int:
-    """The slot time that was used of a reservation, by the books.
+def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
+    """What was used of a reservation, by the books.
 
     It is what was charged at its price, and what ran again for nothing: what is unused is billed.
     """
@@ -289,11 +290,16 @@ def used_ns(store: Store, reservation: Reservation, utc_s: float) -> int:
     start_s = min(reservation.from_s, utc_s)
     # Whole hours are quick, and nothing has this price before.
     found = store.usage_totals(by, start_s // 3600 * 3600, None, {Dimension.TARIFF: name})
-    states = ((each, str(each.key[1]), str(each.key[2])) for each in found)
-    return sum(
-        each.wall_ns
+    states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
+    counted = [
+        each
         for each, state, price_class in states
         if state == "repeat" or is_for_its_user(state, price_class)
+    ]
+    return Used(
+        sum(each.wall_ns for each in counted),
+        sum(each.cost_nanos for each in counted),
+        sum(each.records for each in counted),
     )
 
 

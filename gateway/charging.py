@@ -50,6 +50,8 @@ class Charging:
 
         Slots that are kept have the price of guaranteed work, also for a job of the class
         preemptible: nothing makes it stop for others there, and what it uses is taken off the bill.
+        They are paid for as long as they are reserved, so that neither steps nor a minimum count:
+        with them tasks and bill together would come to more than what was booked.
         """
         nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
         # Another site is quoted for the class that it asks for, or it does not take the quote.
@@ -57,9 +59,8 @@ class Charging:
         tariff = seats.tariff
         if prices is not None:
             extras = prices.prices.extras
-            public = replace(tariff, step_ns=extras.step_ns)
-            tariff = extras.tariff(public, nanos, nanos, Wanted("", "guaranteed", spec.tags))
-        return replace(tariff, price_class=price_class)
+            tariff = extras.tariff(tariff, nanos, nanos, Wanted("", "guaranteed", spec.tags))
+        return replace(tariff, price_class=price_class, minimum_nanos=0, step_ns=0)
 
     def own_tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
         """What our own pools charge now for a job of our users."""

@@ -7,7 +7,7 @@ Each question makes a purchase, which is in the book of all of them from then on
 not chosen are dropped here; what becomes of the others is for `gateway.purchases`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,8 @@ from policies.budgets import money_room, note_short
 from policies.decisions import Decision
 from policies.estimates import pays_for_one, price_shown
 from policies.market import Key
+from policies.reservations import Reservation
+from policies.tariffs import Extras
 
 ROUND_TRIP_MAX_S: Final = 5.0
 
@@ -74,6 +76,8 @@ class Enquiries:
         self._book = book
         self._resting = resting
         self._outcome = outcome
+        # The reservation of ours of which this is the price, if it is that of one.
+        self.booked: Callable[[str], Reservation | None] = lambda _: None
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, float]] = {}  # given up unanswered: site, and when asked
@@ -258,7 +262,10 @@ class Enquiries:
         del self._enquiries[job]
         decision = enquiry.decision
         quoted = [
-            each for each in found if each.quote and _is_fair(each.site, each.quote, decision)
+            each
+            for each in found
+            if each.quote
+            and _is_fair(each.site, each.quote, decision, self.booked(each.quote.tariff))
         ]
         chosen = _chosen(decision, quoted)
         for purchase in found:
@@ -314,14 +321,22 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
     return min(left_nanos, max(2 * most, -(-left_nanos // 8)))
 
 
-def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
-    """Whether a quote is about what its site advertised; of a pool that none did, in our money."""
+def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:
+    """Whether a quote is about what its site advertised; of a pool that none did, in our money.
+
+    In slots that we have reserved it is what was `booked`, whatever the class of the work.
+    """
     house, ask = decision.house, decision.ask
     if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
         return False  # it may not run there, whatever it would cost
     if f"{site}/{quote.pool}" in ask.terms.barred:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is not None and booked is not None and booked.pool == quote.pool:
+        extras = known.candidate.extras or Extras()
+        most_nanos = extras.price_nanos(booked.price_nanos, "guaranteed", ask.terms.need.tags)
+        price_nanos = tariff_of(quote).for_tasks_of(round(known.estimate.task_s * 1e9))
+        return quote.currency == booked.currency and price_nanos <= most_nanos
     if known is not None:
         # What is quoted is the price of now, also where the run will see it fall.
         task_s = known.estimate.task_s

@@ -7,11 +7,11 @@ does not say so, every task that it held may have.
 
 Nobody can see who ended a worker, so each loss is judged by itself. If nothing but one user's tasks
 had begun there, it is taken for the doing of that user. So it is if others' had begun as well, and
-his are the only ones there of which a task, or else a job, has seen a worker lost before: what kills
-its workers is there each time, and beside it are others. Such a run is charged at once, as `wasted`,
-and the next runs of the task are free for as long as that (gateway.credits). So what has to be done
-again is paid once, and what a task has kept for itself is paid. Any other run that ended with its
-worker is booked as `lost`, at no cost.
+his are the only ones there of which a task, or else a job, has seen a worker lost before: what
+kills its workers is there each time, and beside it are others. Such a run is charged at once, as
+`wasted`, and the next runs of the task are free for as long as that (gateway.credits). So what has
+to be done again is paid once, and what a task has kept for itself is paid. Any other run that ended
+with its worker is booked as `lost`, at no cost.
 
 Of work sold one delivery comes back for a task. There such time is owed until the next run, and
 delivered with it as far as that run is shorter; the rest is `lost`. What is stopped by its buyer

@@ -93,6 +93,7 @@ class Purchases:
         self.enquiries = Enquiries(
             site, boot, rules, permits, notary, self._book, self.resting, outcome
         )
+        self.enquiries.booked = broker.reserved.booked
         self._handles = -(1 << 40)  # apart from those of sales
         self._by_handle: dict[int, Purchase] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`

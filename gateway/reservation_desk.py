@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.bookings import ID_BYTES, kept_as, sort_of, used_ns, view
+from gateway.bookings import ID_BYTES, kept_as, sort_of, used_of, view
 from gateway.bookings import reservation_of as read_back
 from gateway.ledger.records import ReservationKept
 from gateway.reserving import SITES_MAX, Whole
@@ -144,7 +144,7 @@ async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
         for row in sort_of(list(rows)):
             each = read_back(row)
             is_here = row.side == "sell" and row.state in OPEN
-            used = used_ns(store, each, utc_s) if is_here else None
+            used = used_of(store, each, utc_s).ns if is_here else None
             found.append(view(row, site.config.name, utc_s, used))
         return found
 

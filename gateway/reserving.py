@@ -25,7 +25,7 @@ from policies import coallocation
 from policies.coallocation import OVER, Coallocation, Decide, Phase
 from policies.parties import NAME_CHARS_MAX, Kind, Party, Whose
 from policies.pricelist import PRICE_NANOS_MAX
-from policies.reservations import OPEN, CantReserve, Reservation, State, advanced
+from policies.reservations import OPEN, CantReserve, Reservation, State, Used, advanced
 from policies.tariffs import MILLION, Tariff
 
 SITES_MAX: Final = 16  # of one booking
@@ -409,7 +409,7 @@ class Buying:
 
 def _most_nanos(part: Reservation) -> int:
     """What a part may be billed at the most: nothing of it was used, or all of it given back."""
-    return max(part.bill_nanos(0), replace(part, left_s=part.from_s).bill_nanos(0))
+    return max(part.bill_nanos(Used()), replace(part, left_s=part.from_s).bill_nanos(Used()))
 
 
 # --- messages ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from policies.claims import Amount, Claims, Seats
 from policies.coallocation import KEEP_S
@@ -82,6 +82,14 @@ class ReservationRules:
     hold_s: float = 30.0
     drain_lead_s: float = 0.0
     grace_s: float = 30.0
+
+
+class Used(NamedTuple):
+    """What was used of a reservation: slot time, what was charged for it, in so many records."""
+
+    ns: int = 0
+    nanos: int = 0
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +182,19 @@ class Reservation:
             return "ending"
         return self.state if utc_s < self.from_s else "running"
 
-    def bill_nanos(self, used_ns: int) -> int:
-        """What is charged at its end, besides what was used."""
-        unused_ns = max(0, self.slot_ns(self.ends_s) - used_ns)
+    def bill_nanos(self, used: "Used") -> int:
+        """What is charged at its end, besides what was used.
+
+        Each record of what was used is rounded by itself: what that comes to is taken off, so that
+        all together costs no more than was booked. What tags added to a price is no rounding.
+        """
+        unused_ns = max(0, self.slot_ns(self.ends_s) - used.ns)
         left_ns = self.slot_ns(self.until_s) - self.slot_ns(self.ends_s)
         parts = unused_ns * self.unused_factor + left_ns * self.cancel_factor
-        return round_half_up(Fraction(self.price_nanos * parts, HOUR_NS * MILLION))
+        nanos = round_half_up(Fraction(self.price_nanos * parts, HOUR_NS * MILLION))
+        rounded_nanos = used.nanos - cost_nanos(self.price_nanos, used.ns)
+        is_rounding = 0 < rounded_nanos <= used.records
+        return max(0, nanos - rounded_nanos) if is_rounding else nanos
 
 
 def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:

@@ -25,6 +25,7 @@ class Reserved:
     def __init__(self, purses: Purses) -> None:
         self._purses = purses
         self._held: dict[str, Earmark] = {}
+        self._made: dict[str, Reservation] = {}  # also those that no purse pays for
 
     def __bool__(self) -> bool:
         """Whether anything is held."""
@@ -37,6 +38,10 @@ class Reserved:
         """Those in which what is charged by a price is held already."""
         earmark = self._held.get(tariff)
         return earmark.purses if earmark is not None and earmark.left_nanos else ()
+
+    def booked(self, tariff: str) -> Reservation | None:
+        """The reservation that is open here, or of ours elsewhere, of which this is the price."""
+        return self._made.get(tariff)
 
     def objection(self, by: Whose, nanos: int, currency: str) -> str:
         """Why somebody's budgets don't pay for a reservation, with the figure; empty: they do."""
@@ -53,6 +58,7 @@ class Reserved:
 
     def hold(self, reservation: Reservation) -> None:
         """It was made, or is one of a former life."""
+        self._made[reservation.tariff_name] = reservation
         if reservation.tariff_name in self._held:
             return
         paying = self._paying(reservation)
@@ -69,6 +75,7 @@ class Reserved:
 
     def end(self, reservation: Reservation, utc_s: float) -> None:
         """It is over: what is billed is spent."""
+        self._made.pop(reservation.tariff_name, None)
         earmark = self._held.pop(reservation.tariff_name, None)
         if earmark is not None:
             earmark.end()

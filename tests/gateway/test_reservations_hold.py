@@ -9,7 +9,7 @@ from windows_support import NOON, RISK, World, assigned, orders, spec
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
-from gateway.bookings import used_ns
+from gateway.bookings import used_of
 from gateway.effects import Write
 from gateway.ledger.records import UsageRecord
 from gateway.ledger.rows import UsageTotal
@@ -18,7 +18,7 @@ from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
 from policies.parties import Whose, read_party
 from policies.pricelist import PriceList
-from policies.reservations import Reservation, ReservationRules, State, overlay
+from policies.reservations import Reservation, ReservationRules, State, Used, overlay
 from policies.tariffs import Extras, Tariff
 from policies.windows import EVERYBODY, Plan, Window, rules_at
 
@@ -109,7 +109,24 @@ def test_what_runs_in_it_pays_for_kept_slots_whatever_its_class():
     assert (used.tariff, used.price_class) == ("reservation r1", "guaranteed")
     assert (used.cost_nanos, used.list_cost_nanos) == (3_600_000_000, 3_600_000_000)
     # Used and unused together come to the whole price, to the nano-unit.
-    assert used.cost_nanos + made.bill_nanos(used.wall_ns) == made.total_nanos
+    bill_nanos = made.bill_nanos(Used(used.wall_ns, used.cost_nanos, 1))
+    assert used.cost_nanos + bill_nanos == made.total_nanos
+
+
+@pytest.mark.parametrize("site", ["", "paris"])
+def test_short_tasks_in_it_cost_with_its_bill_what_was_booked(site):
+    """A pool with steps and a minimum; its slots that are reserved are paid for by time alone."""
+    world = Reserved()
+    extras = Extras(minimum_nanos=10**6, step_ns=10**9)
+    now = PriceList(3_600_000_000, "USD", "v", extras=extras).at(NOON)
+    world.do(events.PricesChanged({"fast": now}))
+    made = reservation()
+    kept = Seats(made.who, made.slots, made.tariff)
+    tariff = world.broker.charging.tariff_in("fast", kept, spec(site=site, price=None))
+    costs = [tariff.charge_nanos(1, wall_ns) for wall_ns in range(5_000_000, 5_000_999)]
+    used = Used(sum(range(5_000_000, 5_000_999)), sum(costs), len(costs))
+    assert sum(costs) > used.ns * 2 / 1000, "rounded up: more than its time"
+    assert sum(costs) + made.bill_nanos(used) <= made.total_nanos
 
 
 def test_another_sites_work_in_it_has_its_class_and_that_price():
@@ -133,7 +150,7 @@ def test_what_was_paid_at_its_price_is_used_and_nothing_else():
         )
     ]
     store = SimpleNamespace(usage_totals=lambda *_: totals)
-    assert used_ns(store, reservation(), NOON) == 10_111
+    assert used_of(store, reservation(), NOON).ns == 10_111
 
 
 def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():

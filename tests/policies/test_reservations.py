@@ -18,6 +18,7 @@ from policies.reservations import (
     Reservation,
     ReservationRules,
     State,
+    Used,
     check_span,
     check_who,
     length,
@@ -192,7 +193,7 @@ def test_what_is_billed_at_its_end(used_h, left_h, unused, cancel, bill):
     each = made(
         unused_factor=round(unused * 10**6), cancel_factor=round(cancel * 10**6), left_s=left_s
     )
-    assert each.bill_nanos(round(used_h * HOUR_S * 1e9)) == round(bill * 10**9)
+    assert each.bill_nanos(Used(round(used_h * HOUR_S * 1e9))) == round(bill * 10**9)
 
 
 @given(
@@ -208,7 +209,7 @@ def test_what_was_used_and_the_bill_are_never_more_than_its_price(used_s, left_s
         left_s=None if left_s is None else NOON + left_s,
         price_nanos=123_456_789,
     )
-    bill = each.bill_nanos(used_s * 10**9)
+    bill = each.bill_nanos(Used(used_s * 10**9))
     inside_s = min(used_s, each.slot_ns(each.ends_s) // 10**9)
     used_nanos = Fraction(each.price_nanos * inside_s, HOUR_S)
     assert 0 <= bill <= each.total_nanos - used_nanos + 1
