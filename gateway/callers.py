@@ -3,7 +3,8 @@
 A task of a local pool may run as our own user. It can dial the gateway's socket, but orders are not
 its to give: it is below a worker, and that is looked at here. A worker calls itself AGENT_NAME, and
 has the kernel make it the parent of whatever its tasks leave behind (gateway.worker.adoption), so
-that neither a session of its own nor a second fork takes a process out from under it.
+that neither a session of its own nor a second fork takes a process out from under it. What is below
+more processes than are looked at is taken for a slot's.
 
 This is no wall against a task of our own user that means harm: it can read our files, and can end
 its worker. Pools with a sandbox, or a user for their slots, are (docs/trust.md).
@@ -29,8 +30,6 @@ class Callers:
     def __init__(self, proc: Path = Path("/proc"), own: int | None = None) -> None:
         self._proc = proc
         self._own = os.getpid() if own is None else own
-        # A gateway may itself be the task of a slot, in another grid: that worker is none of ours.
-        self._above_us = frozenset(self._chain(self._own) or ())
 
     def is_owner(self, uid: int, pid: int) -> bool:
         """Whether a process may order what our user may; not one that is gone by now."""
@@ -38,21 +37,32 @@ class Callers:
             return False
         if not self._proc.is_dir():
             return True  # no Linux: there are no sandboxes either
+        # A gateway may itself be the task of a slot, in another grid: that worker is none of ours.
+        # Asked anew: what ends above us leaves its number to others.
+        above_us = frozenset(self._chain(self._own) or ())
         for _ in range(_TRIES):
             above = self._chain(pid)
-            if above is not None:
-                return not any(
-                    self._name(each) == AGENT_NAME for each in above if each not in self._above_us
-                )
+            if above is None:
+                continue
+            if len(above) > _DEPTH_MAX:
+                return False
+            names = [self._name(each) for each in above if each not in above_us]
+            # Numbers may have become others' while we went up: a process has one way up for as
+            # long as nobody on it ends.
+            if self._chain(pid) == above:
+                return AGENT_NAME not in names
         return False
 
     def _chain(self, pid: int) -> list[int] | None:
-        """The processes above one, nearest first; None when one of them ended meanwhile."""
+        """The processes above one, nearest first; None when one of them ended meanwhile.
+
+        One more than _DEPTH_MAX where there are so many: nobody looks at what is above them.
+        """
         found: list[int] = []
         parent = self._parent(pid)
         if parent is None:
             return None
-        while parent > 1 and len(found) < _DEPTH_MAX:
+        while parent > 1 and len(found) <= _DEPTH_MAX:
             found.append(parent)
             above = self._parent(parent)
             if above is None:

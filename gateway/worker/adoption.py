@@ -5,6 +5,7 @@ With the kernel told so, it belongs to the worker: then what a task has started 
 worker, and the gateway knows it for a slot's (gateway.callers).
 """
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gateway.callers import AGENT_NAME
+from gateway.worker.limits import children
 
 PR_SET_NAME: Final = 15
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -32,19 +34,23 @@ class Reaper:
     """Removes adopted processes that have ended; else they would fill the table of processes."""
 
     def __init__(self) -> None:
-        self._pid = 0
-        self._since_s = 0.0
+        self._seen: set[int] = set()  # what had ended when we looked last
+        self._looks_s = 0.0
 
     def look(self, own: Collection[int], now_s: float) -> None:
-        """Look for one; never one of our `own`. Call it often: it looks at one at a time."""
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return  # we have no children at all
-        if ended is None or ended.si_pid in own:
-            self._pid = 0
-        elif ended.si_pid != self._pid:
-            self._pid, self._since_s = ended.si_pid, now_s
-        elif now_s - self._since_s > REAP_S:
-            os.waitpid(ended.si_pid, os.WNOHANG)
-            self._pid = 0
+        """Remove those that had ended a while ago; never one of our `own`. Call it often."""
+        if now_s < self._looks_s:
+            return
+        self._looks_s = now_s + REAP_S
+        ended = {pid for pid in children(os.getpid()) if pid not in own and _has_ended(pid)}
+        for pid in ended & self._seen:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._seen = ended - self._seen
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False  # its own parent has waited for it

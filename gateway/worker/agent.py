@@ -63,6 +63,7 @@ from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 __all__ = ["AgentSettings", "main", "run_agent"]
 
 WATCH_S: Final = 0.05
+START_AGAIN_S: Final = 1.0
 STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
 AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
 ALL_TASKS: Final = 1 << 62
@@ -225,7 +226,7 @@ class Agent:
             if slot.is_forsaken:
                 return
             match message:
-                case ["ready"]:
+                case ["ready"] if not slot.is_ready:
                     slot.is_ready = True
                     process.came_up()
                     self._environments.started(slot.home)
@@ -292,6 +293,7 @@ class Agent:
 
     def _send_chunk(self, process: SlotProcess, chunk: Chunk) -> None:
         terms = chunk.piece.terms
+        process.bound(self._gateway.part_bytes_max)
         is_new, forgotten = process.functions.lend(terms.function)
         if forgotten is not None:
             process.send(["forget", forgotten])
@@ -418,7 +420,19 @@ class Agent:
             home = self._roster.slots[index].home
             while self._devices.free < home.gpus:  # noqa: ASYNC110 - who lets go of his is ending
                 await trio.sleep(WATCH_S)
-            self._processes[index] = self._start(index, home)
+            self._processes[index] = await self._start_again(index, home)
+
+    async def _start_again(self, index: int, home: Home) -> SlotProcess:
+        """Start a slot anew, as soon as this host lets us: tasks may have all its processes."""
+        said = ""
+        while True:
+            try:
+                return self._start(index, home)
+            except OSError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._say(f"can't start a slot, and goes on trying: {said}")
+                await trio.sleep(START_AGAIN_S)
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import msgpack
 
-from federation.wire import CHECKS, pack
+from federation.wire import CHECKS, TEXT_CHARS_MAX, pack
 
 LARGE_BYTES: Final = 1 << 16  # a byte string of this size is sent from where it is
 _BIN32: Final = struct.Struct("!BI")
@@ -41,6 +41,8 @@ READ_BYTES: Final = 1 << 16
 # as often as that happens.
 FAILED: Final = "error"
 UNSENT: Final = "result"
+# Of the nanoseconds and bytes in a report: reports are added up, and a sum must travel as well.
+FIGURE_MAX: Final = 1 << 53
 CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
 
 
@@ -122,9 +124,14 @@ class Outgoing:
 
 
 class Decoder:
-    """Takes bytes as they come, gives messages as they are whole."""
+    """Takes bytes as they come, gives messages as they are whole.
 
-    def __init__(self) -> None:
+    Args:
+        bytes_max: of one message; may be changed.
+    """
+
+    def __init__(self, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[list[Any]]:
@@ -132,7 +139,7 @@ class Decoder:
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             (size,) = HEADER.unpack_from(self._buffer)
-            if size > MESSAGE_BYTES_MAX:
+            if size > self.bytes_max:
                 raise NonsenseError("a message that is too large")
             end = HEADER.size + size
             if len(self._buffer) < end:
@@ -155,9 +162,12 @@ def is_part(fields: list[Any]) -> bool:
     kinds = zip(("Payloads", "Failures", "Prints"), (values, failures, prints), strict=True)
     if not all(CHECKS[kind](value) for kind, value in kinds):
         return False
-    if not all(CHECKS["Count"](figure) for figure in used):
+    if not all(CHECKS["Count"](figure) and figure < FIGURE_MAX for figure in used):
         return False
     if any(each[1] not in (FAILED, UNSENT) for each in failures):
+        return False
+    texts = (*(each[2] for each in failures), *(each[1] for each in prints))
+    if any(len(text.encode()) > TEXT_CHARS_MAX for text in texts):
         return False
     offsets = [each[0] for each in failures]
     return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(

@@ -32,6 +32,7 @@ FINAL_REFUSALS: Final = frozenset(
 MESSAGE_BYTES_MAX: Final = 64 << 20
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
+REPORT_FIELDS_BYTES: Final = 1024  # of a report, beside what is in it
 PULSE_S: Final = 2.0
 
 
@@ -94,6 +95,11 @@ class WorkerConversation:
         """The largest result that a report to the gateway has room for."""
         bytes_max = self._conversation.message_bytes_max or MESSAGE_BYTES_MAX
         return max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
+
+    @property
+    def part_bytes_max(self) -> int:
+        """The largest report of a slot that one to the gateway has room for, with its fields."""
+        return (self._conversation.message_bytes_max or MESSAGE_BYTES_MAX) - REPORT_FIELDS_BYTES
 
     @property
     def pulse_s(self) -> float:

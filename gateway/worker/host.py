@@ -7,8 +7,8 @@
 Decisions about who moves where are the roster's.
 """
 
+import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ from gateway.worker.launch import SLOT, Launch, bare
 from gateway.worker.rules import AUTO, FREE, Confines, Rules
 from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.slot_code import copy_slot_code
-from gateway.worker.strays import lives, owner_of
+from gateway.worker.strays import lives, owner_of, remove_folder
 from gateway.worker.users import AUTO as ANY_USER
 from gateway.worker.users import SlotUser, UserUnavailable, find_user
 from policies.environments import SANDBOX_TAG, matches, tags_of
@@ -194,7 +194,7 @@ class Host:
         """Leave nothing behind."""
         self._close_cgroups()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_folder(self._folder)
 
     # --- environments ----------------------------------------------------------------------------
 
@@ -331,5 +331,6 @@ def _remove_strays() -> None:
     """Remove folders of agents that were killed; other users' are not ours to remove."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = path.name.removeprefix(PREFIX).rpartition("-")[0]
-        if path.lstat().st_uid == os.getuid() and not lives(owner):
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another agent removes them too
+            if path.lstat().st_uid == os.getuid() and not lives(owner):
+                remove_folder(path)

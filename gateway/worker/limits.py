@@ -4,11 +4,15 @@ import ctypes
 import os
 import resource
 import signal
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+# So many threads of a slot, and of what it has started, are looked at.
+THREADS_MAX: Final = 4096
+UNCOUNTED: Final = 1 << 62  # bytes
 PR_SET_PDEATHSIG: Final = 1
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -58,13 +62,24 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
     """Resident memory of a process and its descendants.
 
     Pages that they share are counted once when that decides whether they are over `limit_bytes`:
-    it is exact, and slow.
+    it is exact, and slow. With a limit, what has too many threads to be counted is over it:
+    UNCOUNTED.
     """
-    family = [pid, *descendants(pid)]
+    below, is_whole = _family(pid)
+    if limit_bytes and not is_whole:
+        return UNCOUNTED
+    family = [pid, *below]
     used = sum(map(resident_bytes, family))
     if limit_bytes and used > limit_bytes and len(family) > 1:
         return sum(map(_proportional_bytes, family))
     return used
+
+
+def describe_memory(used_bytes: int, limit_bytes: int) -> str:
+    """Why a slot that is over its limit is ended."""
+    if used_bytes == UNCOUNTED:
+        return f"it has more than {THREADS_MAX:,} threads, too many to watch its slot's memory"
+    return f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
 
 
 def _read(path: str) -> bytes:
@@ -92,17 +107,48 @@ def _proportional_bytes(pid: int) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """What a process has started, and what that has, as far as it is still below it."""
-    found: list[int] = []
+    """What a process has started, and what that has, as far as it is still below it.
+
+    The nearest first; not all of them where there are more than THREADS_MAX threads.
+    """
+    return _family(pid)[0]
+
+
+def children(pid: int) -> list[int]:
+    """What a process has started, or been given by the kernel, and not waited for."""
+    return [child for thread in _threads(pid) for child in _children(thread)]
+
+
+def _family(pid: int) -> tuple[list[int], bool]:
+    """The processes below one, and whether these are all.
+
+    How many there are, and how deep, is a task's to choose.
+    """
+    found: dict[int, None] = {pid: None}  # each once: they come and go while this looks
+    waiting = deque(found)
+    threads = 0
+    while waiting and threads <= THREADS_MAX:
+        for thread in _threads(waiting.popleft()):
+            threads += 1
+            for child in _children(thread):
+                if child not in found:
+                    found[child] = None
+                    waiting.append(child)
+            if threads > THREADS_MAX:
+                break
+    return list(found)[1:], threads <= THREADS_MAX
+
+
+def _children(thread: str) -> Iterator[int]:
+    return map(int, _read(f"{thread}/children").split())
+
+
+def _threads(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/task"
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        return [f"{folder}/{thread}" for thread in os.listdir(folder)]
     except OSError:
-        return found  # it has ended
-    for thread in threads:
-        for child in map(int, _read(f"/proc/{pid}/task/{thread}/children").split()):
-            found.append(child)
-            found.extend(descendants(child))
-    return found
+        return []  # it has ended
 
 
 def kill_session(leader: int) -> None:

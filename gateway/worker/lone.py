@@ -21,7 +21,7 @@ from typing import Any, Final
 from gateway.worker.cells import SINCE_NS, STARTED, create_cells
 from gateway.worker.channel import Decoder, NonsenseError, encode, is_part
 from gateway.worker.functions import Lent
-from gateway.worker.limits import kill_session, memory_used_bytes
+from gateway.worker.limits import describe_memory, kill_session, memory_used_bytes
 
 LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 18
@@ -105,7 +105,7 @@ class _Process:
 
     def kill(self) -> None:
         """End it and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         kill_session(self.pid)
@@ -115,7 +115,8 @@ class _Process:
         code = self._process.wait()
         words = f"its process ended with exit code {code}"
         if code < 0:
-            words = f"its process was ended by signal {signal.Signals(-code).name}"
+            known = {each.value: each.name for each in signal.Signals}
+            words = f"its process was ended by signal {known.get(-code, -code)}"
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - TAIL_BYTES))
         tail = self._said.read().decode(errors="replace").strip()
         return f"{words}; the last it wrote:\n{tail}" if tail else words
@@ -243,6 +244,5 @@ class LoneSlot:
         if self._memory_bytes:
             used_bytes = memory_used_bytes(process.pid, self._memory_bytes)
             if used_bytes > self._memory_bytes:
-                text = f"it used {used_bytes:,} bytes of memory; its slot may use "
-                return "memory", f"{text}{self._memory_bytes:,}"
+                return "memory", describe_memory(used_bytes, self._memory_bytes)
         return None

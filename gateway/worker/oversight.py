@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.worker.limits import memory_used_bytes
+from gateway.worker.limits import describe_memory
 from gateway.worker.pieces import SlotBook, Terms
 from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import Roster
@@ -46,11 +46,11 @@ def _oversee_one(
         process.kill()  # another site's work is over when its tasks are
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
-    used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
+    used_bytes = process.memory_bytes() if limit_bytes else 0
     if used_bytes > limit_bytes or process.lost_memory:
         # What a task has left behind is not the fault of the next one.
         number = started if running else NOBODY
-        text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+        text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
             text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
         process.kill(Doom(number, "memory", text))
@@ -97,7 +97,7 @@ def pulse_of(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> l
                 "job": running[0].job if running else "",
                 "task": running[1] if running else None,
                 "since_s": busy_s if running else 0.0,
-                "rss_bytes": memory_used_bytes(process.pid),
+                "rss_bytes": process.memory_bytes(),
             }
         )
     return slots

@@ -19,6 +19,7 @@ from typing import Final
 
 from federation.environments import REQUIREMENTS, UV, Environment, requirement_lines
 from gateway.worker.rules import Rules
+from gateway.worker.strays import remove_folder
 
 SAID_CHARS_MAX: Final = 1_500
 FOLDER: Final = "packages"
@@ -184,4 +185,4 @@ def _forget_oldest(cache: Path, kept_max: int, needed: Path) -> None:
     used_s = {each: when_s for when_s, each in found}
     for each in (*left, *kept[: max(0, len(kept) + 1 - kept_max)]):
         if now_s - used_s[each] > DAY_S:
-            shutil.rmtree(each, ignore_errors=True)
+            remove_folder(each)

@@ -27,7 +27,12 @@ from gateway.worker.container_init import OUT_OF_MEMORY
 from gateway.worker.functions import Lent
 from gateway.worker.handover import Handover
 from gateway.worker.launch import Launch
-from gateway.worker.limits import cores_of_children, descendants, kill_session
+from gateway.worker.limits import (
+    cores_of_children,
+    descendants,
+    kill_session,
+    memory_used_bytes,
+)
 
 READ_BYTES: Final = 1 << 18
 STDERR_KEPT_BYTES: Final = 8192
@@ -35,7 +40,14 @@ STDERR_SHOWN_BYTES: Final = 4096
 # A process that ends closes its channel a moment before it is gone.
 LINGER_S: Final = 0.2
 RUNTIME_LINGER_S: Final = 10.0  # and a container, until its runtime has told its exit code
+START_BYTES_MAX: Final = 1024  # of a message before it has work: it has nothing to tell
 NOBODY: Final = -1  # in place of a task's number
+# When it has ended its pipe and its channel hold no more reads than that. What has got away from it
+# may go on writing for ever.
+LAST_READS: Final = 64
+# Looking at a slot's memory takes no more of the agent's time than that: of a thousand processes it
+# takes a tenth of a second.
+LOOK_SHARE: Final = 20
 REMOVE_S: Final = 20.0
 BREACHED: Final = (
     "the slot's channel was closed or written to by somebody else: did the task close, or write "
@@ -98,11 +110,13 @@ class SlotProcess:
         self.is_unfit = False  # what it was started in is of no use, and will not be
         self.quiet_since_ns = self.born_ns = time.monotonic_ns()
         self._tail = bytearray()
-        self._decoder = Decoder()
+        self._decoder = Decoder(START_BYTES_MAX)
         self._outgoing = Outgoing()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
         self._family = 0  # below it, when it came up
+        self._used_bytes = 0
+        self._looks_ns = 0  # when its memory is looked at again
 
     def came_up(self) -> None:
         """Count what belongs to it: it is there, and has run nothing of anybody's yet."""
@@ -115,18 +129,28 @@ class SlotProcess:
 
     @property
     def started(self) -> int:
-        """The number of the last task that it came to."""
-        return self._cells.view[STARTED]
+        """The number of the last task that it came to, as it says."""
+        return min(max(NOBODY, self._cells.view[STARTED]), NO_LIMIT - 1)
 
     @property
     def since_ns(self) -> int:
         """Since when it is at that task, by the monotonic clock; 0 when it is at none."""
-        return self._cells.view[SINCE_NS]
+        since_ns = self._cells.view[SINCE_NS]
+        return max(self.born_ns, since_ns) if since_ns else 0
 
     def busy_s(self, now_ns: int) -> float:
         """How long it has been at its task."""
         since_ns = self.since_ns
         return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
+
+    def memory_bytes(self) -> int:
+        """What it, and what it has started, has in memory (limits.memory_used_bytes)."""
+        before_ns = time.monotonic_ns()
+        if before_ns >= self._looks_ns:
+            self._used_bytes = memory_used_bytes(self.pid, self._launch.memory_bytes)
+            now_ns = time.monotonic_ns()
+            self._looks_ns = now_ns + (now_ns - before_ns) * LOOK_SHARE
+        return self._used_bytes
 
     @property
     def _patience_s(self) -> float:
@@ -137,6 +161,10 @@ class SlotProcess:
     def is_sending(self) -> bool:
         """Whether a message is on its way to it."""
         return bool(self._outgoing)
+
+    def bound(self, bytes_max: int) -> None:
+        """Take no larger message from it."""
+        self._decoder.bytes_max = bytes_max
 
     def limit(self, number: int = NO_LIMIT) -> None:
         """Let it start no task of this number or above."""
@@ -176,9 +204,11 @@ class SlotProcess:
             return
         # A sandbox's first process is to end with its parent, but a task may have got hold of it.
         below = () if self._launch.is_child else descendants(self.leader)
-        os.killpg(self.leader, signal.SIGKILL)
+        # What has become another user's, by a program that lets it, is not ours to end.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.leader, signal.SIGKILL)
         for pid in below:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def distrust(self) -> None:
@@ -199,10 +229,10 @@ class SlotProcess:
             nursery.cancel_scope.cancel()
         self.is_breached |= self._process.wait() == CHANNEL_LOST
         await self._end_what_is_left()
-        while self._take_stderr():
-            pass
-        while self._take_messages(on_messages):
-            pass
+        for take in (self._take_stderr, lambda: self._take_messages(on_messages)):
+            for _ in range(LAST_READS):
+                if not take():
+                    break
 
     async def _let_in(self, handover: Handover) -> None:
         """Hand its descriptors to a slot that is no child of ours, when it comes for them."""
@@ -331,7 +361,8 @@ class SlotProcess:
                 await trio.lowlevel.wait_readable(self._pidfd)
             if self._process.poll() is None:
                 await self._remove()
-                os.killpg(self.leader, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.leader, signal.SIGKILL)
             self._process.wait()
             await self._end_what_is_left()
         self._socket.close()

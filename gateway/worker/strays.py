@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -25,6 +27,14 @@ def lives(owner: str) -> bool:
     if whereabouts and whereabouts != _whereabouts():
         return True
     return pid.isdecimal() and began != "" and _began(int(pid)) == began
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, as far as we may; how deep it is may be a task's doing."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def _began(pid: int) -> str:

@@ -84,3 +84,45 @@ def test_where_there_is_no_proc_the_user_counts(tmp_path):
     callers = Callers(tmp_path / "none", 10)
     assert callers.is_owner(OWN, 5)
     assert not callers.is_owner(OWN + 1, 5)
+
+
+def test_a_caller_below_more_processes_than_are_looked_at_is_a_slots(processes):
+    parent = 21
+    for pid in range(1000, 2000):
+        processes.add(pid, "sh", parent)
+        parent = pid
+    assert not processes.callers().is_owner(OWN, parent)
+
+
+def test_a_caller_that_is_far_below_a_shell_is_refused_rather_than_guessed(processes):
+    parent = 30
+    for pid in range(1000, 2100):
+        processes.add(pid, "sh", parent)
+        parent = pid
+    assert processes.callers().is_owner(OWN, 1900)
+    assert not processes.callers().is_owner(OWN, parent)
+
+
+def test_a_number_that_becomes_anothers_while_it_is_looked_at_hides_no_worker(processes):
+    """The slot's process 22 ends, and a shell of ours has its number before 23's way up is read."""
+    callers = processes.callers()
+    parent_of = callers._parent
+
+    def parent(pid):
+        if pid == 22:
+            processes.add(22, "bash", 1)
+            processes.add(23, "sh", 20)  # the kernel has given it to its worker
+        return parent_of(pid)
+
+    callers._parent = parent
+    assert not callers.is_owner(OWN, 23)
+
+
+def test_a_worker_with_the_number_of_what_ended_above_the_gateway_is_a_worker(processes):
+    processes.add(5, "bash", 1)
+    processes.add(10, "gridfed", 5)
+    callers = processes.callers()
+    processes.add(10, "gridfed", 1)
+    processes.add(5, AGENT_NAME, 1)
+    processes.add(6, "python", 5)
+    assert not callers.is_owner(OWN, 6)

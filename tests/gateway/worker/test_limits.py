@@ -61,5 +61,5 @@ def test_a_descendant_that_hides_its_pages_is_counted_by_its_resident_memory(sta
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     used = limits.memory_used_bytes(process.pid, limit_bytes=1)
-    assert limits._resident_bytes(hidden) <= used
+    assert limits.resident_bytes(hidden) <= used
     limits.kill_session(process.pid)
