@@ -10,7 +10,7 @@ from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import MEMORY_BYTES_MAX, Reported
 from gateway.jobs import Assignment, Job, Strikes
-from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
+from gateway.ledger.records import REPEATS, UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
@@ -221,7 +221,8 @@ def usage_records(
         due_ns = part_ns
         if how != "wasted" and report.cost_nanos is None:
             due_ns -= job.credits.of(low, high, part_ns)
-        cost_nanos = 0 if is_free else _cost(assignment, report, charged, due_ns, total_ns)
+        part = (due_ns, total_ns) if total_ns else (high - low, len(report.values))
+        cost_nanos = 0 if is_free else _cost(assignment, report, charged, due_ns, part)
         list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, due_ns)
         records.append(
             UsageRecord(
@@ -258,6 +259,41 @@ def usage_records(
             )
         )
     return records
+
+
+def paid_by_site(job: Job, report: Reported, used: Sequence[UsageRecord]) -> list[UsageRecord]:
+    """What another site asks for a report and no user is charged, as it ran again: our site pays.
+
+    It is a record of its own, of no tasks, time and user, so that reports come to what statements
+    have. `used` are the records of the report.
+    """
+    if report.cost_nanos is None or job.spec.price is not None or not used:
+        return []
+    nanos = report.cost_nanos - sum(each.cost_nanos for each in used)
+    if nanos <= 0:
+        return []
+    return [
+        replace(
+            used[0],
+            job=REPEATS + job.id,
+            first=report.first,
+            tasks=0,
+            user="",
+            project="",
+            group="",
+            name="paid for repeats",
+            state="repeat",
+            wall_ns=0,
+            cpu_ns=0,
+            peak_memory_bytes=0,
+            started_at_s=used[0].ended_at_s,
+            cost_nanos=nanos,
+            list_cost_nanos=nanos,
+            energy_uj=0,
+            carbon_ng=0,
+            embodied_ng=0,
+        )
+    ]
 
 
 def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Reported:
@@ -337,8 +373,10 @@ def _charged(first: int, stop: int, stopped: list[int]) -> int:
     return stop - first - sum(first <= at < stop for at in stopped)
 
 
-def _cost(assignment: Assignment, report: Reported, tasks: int, part_ns: int, total_ns: int) -> int:
-    """What a part of a report costs whoever owns the job.
+def _cost(
+    assignment: Assignment, report: Reported, tasks: int, part_ns: int, part: tuple[int, int]
+) -> int:
+    """What a part of a report costs whoever owns the job, that is so much of so much of it.
 
     What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
     we quoted counts, up to what its grant allows; what is beyond is our loss.
@@ -350,4 +388,4 @@ def _cost(assignment: Assignment, report: Reported, tasks: int, part_ns: int, to
         if given is None or given.errand.max_cost_nanos is None:
             return costs
         return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.limited_nanos))
-    return report.cost_nanos if part_ns == total_ns else report.cost_nanos * part_ns // total_ns
+    return report.cost_nanos * part[0] // part[1]

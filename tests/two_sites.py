@@ -29,6 +29,8 @@ from federation.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
 from gateway import books_desk, events
 from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules
+from gateway.budgets.purses import Purses
+from gateway.budgets.reserved import Reserved
 from gateway.dealing import DealRules, Outcome
 from gateway.effects import Harden, Say, Write
 from gateway.ledger import owed
@@ -97,7 +99,7 @@ class Site:
         self.told, self.stored = [], SimpleQueue()
         self.settled = {}
         self.outcome = Outcome()
-        self.broker = SimpleNamespace(workers={}, jobs={}, clients={})
+        self.broker = SimpleNamespace(workers={}, jobs={}, clients={}, reserved=Reserved(Purses()))
         self.outbox = Outbox(None, self, None, self.stored.put, lambda jobs: None)
         self.outbox.carrier = self
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})

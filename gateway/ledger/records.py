@@ -33,6 +33,9 @@ def is_for_its_user(state: str, price_class: str) -> bool:
     return not is_free and (state != "preempted" or price_class == "preemptible")
 
 
+# Before the id of a job: what its site pays for it that no user is charged, in place of a job.
+REPEATS: Final = "repeats-"
+
 PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]

@@ -18,6 +18,7 @@ from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.queries import hours_between
 from gateway.ledger.records import (
+    REPEATS,
     AlertEnded,
     AlertFired,
     AttachedLost,
@@ -542,7 +543,8 @@ class MemoryStore:
         dealt = set()
         for each in chain.from_iterable(map(dict.values, self._tables.usage.values())):
             if site in (each.origin, each.site):
-                charged["sell" if each.origin else "buy", each.job] += each.cost_nanos
+                job = each.job.removeprefix(REPEATS)
+                charged["sell" if each.origin else "buy", job] += each.cost_nanos
         for (side, contract, *_), posted in self._tables.postings.items():
             opened = self._tables.contracts[side, contract]
             if opened.site == site:

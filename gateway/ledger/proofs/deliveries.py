@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Select,
     String,
+    and_,
     case,
     func,
     literal_column,
@@ -23,10 +24,11 @@ from sqlalchemy import (
 
 from gateway.ledger.exact import exact_sums, joined
 from gateway.ledger.proofs.keys import rows_of
-from gateway.ledger.tables import OF_CONTRACT, SOLD_JOB, contracts, postings, usage
+from gateway.ledger.tables import OF_CONTRACT, PAID_JOB, SOLD_JOB, contracts, postings, usage
 
 _NONE: Final = literal_column("0", BigInteger)
 _ONE: Final = literal_column("1", BigInteger)
+_TWO: Final = literal_column("2", BigInteger)
 
 
 def undercharged(connection: Connection, site: str = "") -> Generator[str]:
@@ -44,24 +46,25 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         if used != delivered:
             yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
     for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
-        # What ran again for nothing is charged to nobody here, and paid for all the same.
+        # In older books what ran again was paid for, and stands in no record.
         if used > delivered or (used < delivered and not repeats):
             yield f"job {job} was charged {used} for {seller}, which delivered {delivered}"
 
 
 def _used_by_others() -> Select[Any]:
     """What other sites' jobs were charged."""
-    return _used(literal_column("''", String)).where(usage.c.origin != "")
+    return _used(usage.c.job, literal_column("''", String)).where(usage.c.origin != "")
 
 
 def _used_elsewhere() -> Select[Any]:
     """What jobs of our own users were charged for other sites."""
-    return _used(usage.c.site).where(usage.c.site != "", usage.c.origin == "")
+    return _used(PAID_JOB, usage.c.site).where(usage.c.site != "", usage.c.origin == "")
 
 
-def _used(site: ColumnElement[str]) -> Select[Any]:
-    repeats = case((usage.c.state == "repeat", _ONE), else_=_NONE)
-    return select(*_row(usage.c.job, site, repeats, usage.c.cost_nanos, _NONE, _NONE))
+def _used(job: ColumnElement[str], site: ColumnElement[str]) -> Select[Any]:
+    is_paid = and_(usage.c.state == "repeat", usage.c.cost_nanos > 0)
+    repeats = case((is_paid, _TWO), (usage.c.state == "repeat", _ONE), else_=_NONE)
+    return select(*_row(job, site, repeats, usage.c.cost_nanos, _NONE, _NONE))
 
 
 def _sold() -> Select[Any]:
@@ -92,7 +95,7 @@ def _row(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
 def _pairs(
     connection: Connection, used: Select[Any], delivered: Select[Any]
 ) -> Generator[tuple[str, str, int, int, bool]]:
-    """Job, site, what was charged, what was delivered, and whether anything was repeated."""
+    """Job, site, what was charged, what was delivered; and whether repeats were paid unbooked."""
     both = union_all(used, delivered).subquery().c
     sums = exact_sums(both.used, both.delivered)
     query = (
@@ -103,4 +106,4 @@ def _pairs(
     )
     for job, site, repeats, *halves in rows_of(connection, query):
         charged, came = joined(halves)
-        yield job, site, charged, came, bool(repeats)
+        yield job, site, charged, came, repeats == 1

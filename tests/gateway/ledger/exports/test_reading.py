@@ -165,6 +165,31 @@ def test_what_a_buyer_has_voided_is_taken_off(books, commit):
     assert (correction.origin, correction.amount_nanos) == ("tokyo", 300)
 
 
+@pytest.mark.parametrize(("paid", "is_clean"), [(None, True), (300, True), (299, False)])
+def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
+    books, commit, usage, paid, is_clean
+):
+    """Older books say of no repeat what it cost; those that do say all of it."""
+    at_ms = int(END_S * 1000)
+    delivered = [Delivery(2, first, first + 1, 300, 7, at_ms) for first in range(2)]
+    store = SqlStore(books)
+    ran = {"job": "r-1", "pool": "paris/gpu", "ended_at_s": END_S}
+    records = [
+        usage(**ran, cost_nanos=300),
+        usage(**ran, cost_nanos=0, attempt=2, state="repeat"),
+        ContractOpened("c-9", "buy", "paris", "r-1", "gpu", 1, 5, "USD", 30.0, END_S),
+        *(posted("c-9", "buy", "paris", each, "USD") for each in delivered),
+    ]
+    if paid is not None:
+        records.append(
+            usage(**ran | {"job": "repeats-r-1"}, cost_nanos=paid, state="repeat", user="", tasks=0)
+        )
+    commit(store, *records)
+    store.close()
+    with reader(books) as connection:
+        assert audit(connection).is_clean == is_clean
+
+
 def test_a_run_that_its_buyer_has_voided_costs_nothing(books, commit, usage):
     job, at_ms = "tokyo:c-2", int(END_S * 1000)
     costs = [300, 400, 400]
