@@ -53,6 +53,7 @@ from gateway.worker.homes import BARE, Home
 from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent
+from gateway.worker.meter import Attention, Moment
 from gateway.worker.oversight import newly_begun, oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
 from gateway.worker.process import Doom, SlotProcess
@@ -93,6 +94,7 @@ class Agent:
             usual=host.usual,
         )
         self._processes: list[SlotProcess] = []
+        self._attention = Attention(time.monotonic_ns())
         self._environments = Environments(
             self._roster,
             host,
@@ -222,6 +224,7 @@ class Agent:
 
     def _slot_says(self, index: int, messages: list[list[Any]]) -> None:
         slot, process = self._roster.slots[index], self._processes[index]
+        moment = self._attention.at(time.monotonic_ns())
         for message in messages:
             if slot.is_forsaken:
                 return
@@ -231,15 +234,18 @@ class Agent:
                     process.came_up()
                     self._environments.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
-                    if not self._take_part(slot, process, message):
+                    if not self._take_part(slot, process, message, moment):
                         break
                 case _:
                     process.distrust()
                     break
         self._feed()
 
-    def _take_part(self, slot: SlotBook, process: SlotProcess, message: list[Any]) -> bool:
+    def _take_part(
+        self, slot: SlotBook, process: SlotProcess, message: list[Any], moment: Moment
+    ) -> bool:
         _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
+        wall_ns = slot.meter.charge(wall_ns, len(values), moment)
         found = self._roster.report(slot, number, len(values), wall_ns)
         if found is None:
             process.distrust()
@@ -250,6 +256,9 @@ class Agent:
             self._gateway.post_report(
                 Report(terms.assignment, first, values, failures, prints, *used)
             )
+        if is_over and not self._roster.may_finish(slot):
+            process.distrust()
+            return False
         if is_over:
             self._report_cancelled(self._roster.finish(slot))
             if slot.freeze is None:
@@ -278,6 +287,7 @@ class Agent:
                 if chunk.piece.terms.wary:
                     self._tell_before(slot, chunk)
                 self._send_chunk(self._processes[slot.index], chunk)
+                slot.meter.hand(self._attention.at(time.monotonic_ns()))
             self._environments.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
@@ -449,7 +459,9 @@ class Agent:
             is_at_fault = False
         cancelled = self._roster.died(slot, started, is_at_fault=is_at_fault)
         if running is not None and is_at_fault:
-            wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
+            now_ns = time.monotonic_ns()
+            wall_ns = max(0, now_ns - since_ns) if since_ns else 0
+            wall_ns = slot.meter.charge(wall_ns, 1, self._attention.at(now_ns))
             self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
         self._report_cancelled(cancelled)
         self._feed()
@@ -462,6 +474,7 @@ class Agent:
         while True:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
+            self._attention.at(now_ns)
             reaper.look([each.leader for each in self._processes], now_s)
             self._oversee()
             if not self._is_stopping:

@@ -22,6 +22,7 @@ from gateway.worker.cells import SINCE_NS, STARTED, create_cells
 from gateway.worker.channel import Decoder, NonsenseError, encode, is_part
 from gateway.worker.functions import Lent
 from gateway.worker.limits import describe_memory, kill_session, memory_used_bytes
+from gateway.worker.meter import Meter, Moment
 
 LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 18
@@ -51,9 +52,15 @@ class Ran:
         self.values.append(b"")
         self.wall_ns += wall_ns
 
-    def add(self, part: list[Any]) -> None:
+    def fits(self, part: list[Any], total: int) -> bool:
+        """Whether a part is of no more than so many calls, and of all of them if it is the last."""
+        reported = len(self.values) + len(part[2])
+        return reported == total if part[-1] else reported <= total
+
+    def add(self, part: list[Any], meter: Meter) -> None:
         """Take in a part that the slot tells of."""
         _, _, values, failures, prints, wall_ns, cpu_ns, peak, _ = part
+        wall_ns = meter.charge(wall_ns, len(values), _moment())
         at = len(self.values)
         self.failures += [[offset + at, *rest] for offset, *rest in failures]
         self.prints += [[offset + at, text] for offset, text in prints]
@@ -102,6 +109,7 @@ class _Process:
         self.outgoing = bytearray()
         self.next_number = 0
         self.has_begun = False
+        self.meter = Meter()
 
     def kill(self) -> None:
         """End it and all that it has started."""
@@ -126,6 +134,11 @@ class _Process:
         self.kill()
         self.socket.close()
         self._said.close()
+
+
+def _moment() -> Moment:
+    now_ns = time.monotonic_ns()
+    return Moment(now_ns, now_ns)
 
 
 class LoneSlot:
@@ -172,16 +185,21 @@ class LoneSlot:
         """Have a slot run these; the number of the call at fault, and how, if one ends the slot."""
         process = self._process = self._process or _Process(self._memory_bytes)
         first, before = process.next_number, len(ran.values)
+        total = before + len(arguments)
         self._give(process, calls, arguments, bodies)
+        if process.has_begun:
+            process.meter.hand(_moment())
         doom: tuple[str, str] | None = None
         while True:
             parts = self._exchange(process)
             for message in parts or ():
                 if message[0] == "ready":
                     process.has_begun, self._bad_starts = True, 0
-                elif message[0] == "part" and is_part(message[2:]):
-                    ran.add(message)
+                    process.meter.hand(_moment())
+                elif message[0] == "part" and is_part(message[2:]) and ran.fits(message, total):
+                    ran.add(message, process.meter)
                     if message[-1]:
+                        process.meter.rest()
                         return None
                 else:
                     parts = None
@@ -200,6 +218,7 @@ class LoneSlot:
                 raise SlotUnfitError(f"slots can't start: {text}")
             return None
         wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
+        wall_ns = process.meter.charge(wall_ns, 1, _moment())
         number = min(max(started - first, len(ran.values) - before), len(arguments) - 1)
         return number, (doom[0] if doom else "crash", text, wall_ns)
 

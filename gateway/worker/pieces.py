@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from federation.ranges import RangeSet
 from gateway.worker.homes import BARE, Home
+from gateway.worker.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class SlotBook:
     home: Home = BARE
     moves_to: Home | None = None  # it is being killed, to begin anew in another home
     worked_ns: int = 0  # by what it has reported
+    meter: Meter = field(default_factory=Meter)
     told: int = -1  # the last of its tasks that the gateway was told to have begun
 
     @property

@@ -318,6 +318,11 @@ class Roster:
             self._settle(terms.assignment, first, first + tasks)
         return terms, first
 
+    def may_finish(self, slot: SlotBook) -> bool:
+        """Whether a slot can be through with its chunk: it leaves tasks only where it must stop."""
+        chunk = slot.chunks[0]
+        return slot.freeze is not None or chunk.reported == chunk.live
+
     def finish(self, slot: SlotBook) -> list[Piece]:
         """A slot is through with its chunk: queue again what it did not start.
 
@@ -326,6 +331,7 @@ class Roster:
         chunk = slot.chunks.popleft()
         if not slot.chunks:
             slot.freeze = None
+            slot.meter.rest()
         return self._take_back([chunk.part(chunk.reported, chunk.live)])
 
     def running(self, slot: SlotBook, started: int) -> tuple[Terms, int] | None:

@@ -153,7 +153,8 @@ class Slot:
         if self._come_to(number):
             function = self._functions.get(digest)
             if function is None:
-                # Part of the first task as far as limits and crashes go, but nobody is charged.
+                # Part of the first task as far as limits and crashes go; what is charged of it is
+                # what the agent does not allow for (gateway.worker.meter).
                 function = self._load(digest, job)
                 part = _Part(number)
             part = self._run(part, function, arguments, job)

@@ -182,3 +182,71 @@ def test_a_folder_of_any_depth_is_removed(tmp_path):
     os.close(here)
     strays.remove_folder(top)
     assert not top.exists()
+
+
+# --- the time that they say they took ------------------------------------------------------------
+
+
+def burns(seconds):
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        pass
+    return "good"
+
+
+def says_that_nothing_takes_time(seconds):
+    """The change stays for later tasks of the slot."""
+    part = sys.modules["__main__"]._Part
+    say = part.message
+    part.message = lambda self, is_over: [*say(self, is_over=is_over)[:5], 2, 2, 0, is_over]
+    return burns(seconds)
+
+
+class BurnsWhenOpened:
+    """A callable whose unpickling takes so long."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __call__(self):
+        return "good"
+
+    def __reduce__(self):
+        return opened, (self.seconds,)
+
+
+def opened(seconds):
+    burns(seconds)
+    return good
+
+
+def test_a_task_that_falsifies_what_its_slot_measures_is_charged_and_so_are_later_ones(
+    gateway, start_agent
+):
+    start_agent(gateway)
+    guest = gateway.guest()
+    charged_ns = []
+    for function in (says_that_nothing_takes_time, burns):
+        work = gateway.assign(guest, function, [(2.0,)]).wait()
+        assert work.values() == {0: "good"}
+        charged_ns.append(sum(report.wall_ns for report in work.reports))
+    assert min(charged_ns) > 1.5e9
+
+
+def test_work_that_is_done_while_a_function_is_unpickled_is_charged(gateway, start_agent):
+    start_agent(gateway)
+    work = gateway.assign(gateway.guest(), BurnsWhenOpened(2.0), [()]).wait()
+    assert work.values() == {0: "good"}
+    assert sum(report.wall_ns for report in work.reports) > 1.5e9
+
+
+def test_a_slot_that_says_it_is_through_with_what_it_has_not_begun_is_ended(gateway, start_agent):
+    """Or the task would come again, and run for nothing each time."""
+    start_agent(gateway)
+
+    def forges():
+        says_to_its_agent(["part", 0, [], [], [], 0, 0, 0, True])
+        time.sleep(600)
+
+    work = gateway.assign(gateway.guest(), forges, [()]).wait()
+    assert work.failures()[0][0] == "crash"

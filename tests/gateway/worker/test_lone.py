@@ -23,6 +23,11 @@ def act(what, *arguments):
         os._exit(3)
     elif what == "sleep":
         time.sleep(*arguments)
+    elif what == "forge":  # what the slot says of the time, from now on
+        part = sys.modules["__main__"]._Part
+        say = part.message
+        part.message = lambda self, is_over: [*say(self, is_over=is_over)[:5], 2, 2, 0, is_over]
+        time.sleep(*arguments)
     return what
 
 
@@ -58,6 +63,15 @@ def test_results_failures_and_prints(slot):
     assert "ValueError: no" in kinds(ran)[1][1]
     assert ran.prints == [[2, "said 1\n"]]
     assert ran.wall_ns > 0
+
+
+def test_a_call_that_falsifies_what_its_slot_measures_is_charged():
+    made = LoneSlot()
+    try:
+        assert made.run(calls(("forge", 2.0)), BODIES).wall_ns > 1.5e9
+        assert made.run(calls(("sleep", 2.0)), BODIES).wall_ns > 1.5e9
+    finally:
+        made.close()
 
 
 def test_the_call_that_takes_the_slot_down_is_named_and_the_others_run(slot):
