@@ -167,6 +167,12 @@ class Disk:
         for records in self.tables.usage.values():
             yield from (each for each in records.values() if each.state not in ("repeat", "lost"))
 
+    def paid_for_repeats(self) -> int:
+        """Nanos that the site itself pays for tasks of its users that ran again elsewhere."""
+        of_sites = (job for job in self.tables.usage if job.startswith(REPEATS))
+        records = chain.from_iterable(self.tables.usage[job].values() for job in of_sites)
+        return sum(each.cost_nanos for each in records)
+
     def charged(self, job: str) -> Counter[int]:
         """How often each task of a job was charged."""
         counts = self.tables.charged.setdefault(job, Counter())
