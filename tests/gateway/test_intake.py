@@ -180,3 +180,9 @@ def test_a_host_without_memory_is_refused(memory):
     about = {"slots": 4, "pool": "", "python": "3.11", "host_memory_bytes": memory}
     with pytest.raises(BadWorker, match="host_memory_bytes"):
         worker_joined(about, 1, "w", {"local": {}})
+
+
+@pytest.mark.parametrize("job", ["paris:c1", "repeats-j"])
+def test_a_client_can_not_name_its_job_as_the_books_name_what_is_no_job_of_a_client(job):
+    with pytest.raises(BadJob, match="a job id"):
+        job_event(opening(job=job), 1, "ann")
