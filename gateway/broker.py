@@ -41,7 +41,7 @@ from gateway.history import History
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.losses import Losses
-from gateway.outcomes import charged_for, footprint_of, is_sound, paid_by_site, within_bounds
+from gateway.outcomes import charged_for, footprint_of, is_sound, within_bounds
 from gateway.preemption import Preemption
 from gateway.probation import Probation
 from gateway.provisional import Provisional
@@ -677,9 +677,7 @@ class Broker:
         event = self._losses.with_owed(assignment, event, now_s)
         used = self.charging.used(assignment, event, now_s)
         self._book(job, assignment, used)
-        for record in paid_by_site(job, event, used):
-            self._write(record)
-        cost_nanos = sum(record.cost_nanos for record in used)
+        cost_nanos = sum(record.charged_nanos for record in used)
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
         )

@@ -18,7 +18,6 @@ from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import MEMORY_BYTES_MAX, Event, JobSpec
-from gateway.ledger.records import REPEATS
 from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
 from policies.environments import is_sandbox
@@ -76,8 +75,6 @@ def job_event(
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
     if ":" in message.job:
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
-    if message.job.startswith(REPEATS):
-        raise BadJob(f"a job id must not begin with {REPEATS!r}: the site books its own costs so")
     if message.retries > RETRIES_MAX:
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
     if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:

@@ -391,7 +391,7 @@ class Job:
             return
         self.credits.book(record)
         currency = record.currency
-        self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
+        self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.charged_nanos
         self.prices_nanos[currency] = record.price_nanos
         self.wall_ns += record.wall_ns
         if record.state == "repeat":

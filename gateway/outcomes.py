@@ -10,7 +10,7 @@ from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import MEMORY_BYTES_MAX, Reported
 from gateway.jobs import Assignment, Job, Strikes
-from gateway.ledger.records import REPEATS, UsageRecord, UsageState, is_for_its_user
+from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
@@ -193,8 +193,9 @@ def usage_records(
 
     Tasks that were charged before a restart, or before their client was lost, ran again through
     no fault of their user: their share of the time is recorded as "repeat", at no cost, as long as
-    that is in proportion to what was paid (Job.may_repeat_free). Of tasks whose runs were wasted,
-    what these have paid is taken off (gateway.credits).
+    that is in proportion to what was paid (Job.may_repeat_free). Another site is paid for it all
+    the same: that is our site's overhead, in a record without a user. Of tasks whose runs were
+    wasted, what these have paid is taken off (gateway.credits).
 
     `emissions` is what is known of its pool now, for what another site did not say itself. `state`
     is that of all of it, where the report does not tell.
@@ -206,6 +207,9 @@ def usage_records(
     else:
         pieces = [((report.first, report.first + count), state)]
     records = []
+    # What another site asks for our own user's tasks is booked to the nano-unit.
+    asked_nanos = report.cost_nanos if job.spec.price is None else None
+    left_nanos = asked_nanos or 0
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
     parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = assignment.tariff, wall_ns
@@ -216,13 +220,19 @@ def usage_records(
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
-        is_free = not is_for_its_user(how, tariff.price_class) or (how != "ok" and not part_ns)
+        is_for_user = is_for_its_user(how, tariff.price_class)
+        is_free = not is_for_user or (how != "ok" and not part_ns)
         charged = 0 if is_free else _charged(low, high, stopped)
         due_ns = part_ns
         if how != "wasted" and report.cost_nanos is None:
             due_ns -= job.credits.of(low, high, part_ns)
-        part = (due_ns, total_ns) if total_ns else (high - low, len(report.values))
-        cost_nanos = 0 if is_free else _cost(assignment, report, charged, due_ns, part)
+        if asked_nanos is not None:
+            share = (part_ns, total_ns) if total_ns else (high - low, len(report.values))
+            cost_nanos = left_nanos if is_last else asked_nanos * share[0] // share[1]
+            left_nanos -= cost_nanos
+        else:
+            cost_nanos = 0 if is_free else _cost(assignment, charged, due_ns)
+        is_overhead = cost_nanos > 0 and not is_for_user
         list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, due_ns)
         records.append(
             UsageRecord(
@@ -230,8 +240,8 @@ def usage_records(
                 first=low,
                 tasks=high - low,
                 attempt=assignment.run.attempt,
-                user=job.spec.user,
-                project=job.spec.project,
+                user="" if is_overhead else job.spec.user,
+                project="" if is_overhead else job.spec.project,
                 name=job.spec.name,
                 pool=worker.offer.pool,
                 worker=worker.title,
@@ -250,7 +260,7 @@ def usage_records(
                 price_class=tariff.price_class,
                 window=tariff.window,
                 tags=show_tags(job.spec.tags),
-                group=job.spec.group,
+                group="" if is_overhead else job.spec.group,
                 energy_uj=parts[index].energy_uj,
                 carbon_ng=parts[index].carbon_ng,
                 embodied_ng=parts[index].embodied_ng,
@@ -259,41 +269,6 @@ def usage_records(
             )
         )
     return records
-
-
-def paid_by_site(job: Job, report: Reported, used: Sequence[UsageRecord]) -> list[UsageRecord]:
-    """What another site asks for a report and no user is charged, as it ran again: our site pays.
-
-    It is a record of its own, of no tasks, time and user, so that reports come to what statements
-    have. `used` are the records of the report.
-    """
-    if report.cost_nanos is None or job.spec.price is not None or not used:
-        return []
-    nanos = report.cost_nanos - sum(each.cost_nanos for each in used)
-    if nanos <= 0:
-        return []
-    return [
-        replace(
-            used[0],
-            job=REPEATS + job.id,
-            first=report.first,
-            tasks=0,
-            user="",
-            project="",
-            group="",
-            name="paid for repeats",
-            state="repeat",
-            wall_ns=0,
-            cpu_ns=0,
-            peak_memory_bytes=0,
-            started_at_s=used[0].ended_at_s,
-            cost_nanos=nanos,
-            list_cost_nanos=nanos,
-            energy_uj=0,
-            carbon_ng=0,
-            embodied_ng=0,
-        )
-    ]
 
 
 def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Reported:
@@ -373,19 +348,14 @@ def _charged(first: int, stop: int, stopped: list[int]) -> int:
     return stop - first - sum(first <= at < stop for at in stopped)
 
 
-def _cost(
-    assignment: Assignment, report: Reported, tasks: int, part_ns: int, part: tuple[int, int]
-) -> int:
-    """What a part of a report costs whoever owns the job, that is so much of so much of it.
+def _cost(assignment: Assignment, tasks: int, due_ns: int) -> int:
+    """What a part of a report costs whoever owns the job, by our own price.
 
-    What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
-    we quoted counts, up to what its grant allows; what is beyond is our loss.
+    Work that was sold to us and passed on costs what we quoted, up to what its grant allows,
+    whatever the next site asks for it: the rest is our loss.
     """
-    sold_at = assignment.job.spec.price
-    if report.cost_nanos is None or sold_at is not None:
-        costs = assignment.tariff.charge_nanos(tasks, part_ns)
-        given = assignment.job.spec.given
-        if given is None or given.errand.max_cost_nanos is None:
-            return costs
-        return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.limited_nanos))
-    return report.cost_nanos * part[0] // part[1]
+    costs = assignment.tariff.charge_nanos(tasks, due_ns)
+    given = assignment.job.spec.given
+    if given is None or given.errand.max_cost_nanos is None:
+        return costs
+    return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.limited_nanos))

@@ -61,8 +61,10 @@ def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
             state, price_class, origin = map(str, total.key)
             if budget.party.kind is Kind.OTHERS and not origin:
                 continue
+            if not is_for_its_user(state, price_class):
+                continue  # overhead of the site's is in no budget
             if not budget.is_money:
-                found += total.wall_ns if is_for_its_user(state, price_class) else 0
+                found += total.wall_ns
             elif total.currency == budget.unit:
                 found += total.cost_nanos
     return found

@@ -272,10 +272,10 @@ def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
 
 
 def used_of(purse: Purse, record: UsageRecord) -> int:
-    """What a record has used up of a purse: of time only what is for its user to pay."""
+    """What a record has used up of a purse: what is for its user to pay."""
     if not purse.budget.is_money:
         return record.wall_ns if is_for_its_user(record.state, record.price_class) else 0
-    return record.cost_nanos if record.currency == purse.budget.unit else 0
+    return record.charged_nanos if record.currency == purse.budget.unit else 0
 
 
 def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:

@@ -128,10 +128,12 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
         ),
         case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
     )
+    # What a repeat costs is its site's overhead.
+    charged_nanos = case((is_repeat, literal_column("0")), else_=usage.c.cost_nanos)
     query = (
         select(usage.c.job, usage.c.currency)
         .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
-        .add_columns(*exact_sums(*ran_ns, usage.c.cost_nanos))
+        .add_columns(*exact_sums(*ran_ns, charged_nanos))
         .where(usage.c.job.in_([row.job for row in found]))
         .group_by(usage.c.job, usage.c.currency)
         .order_by(usage.c.job, usage.c.currency)

@@ -33,9 +33,6 @@ def is_for_its_user(state: str, price_class: str) -> bool:
     return not is_free and (state != "preempted" or price_class == "preemptible")
 
 
-# Before the id of a job: what its site pays for it that no user is charged, in place of a job.
-REPEATS: Final = "repeats-"
-
 PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
@@ -224,6 +221,11 @@ class UsageRecord:
         _check(self.cost_nanos, self.list_cost_nanos or 0)
         _check(self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh)
         _check_times(self.started_at_s, self.ended_at_s)
+
+    @property
+    def charged_nanos(self) -> int:
+        """What its user is charged: not overhead, which its site pays to the one that ran it."""
+        return self.cost_nanos if is_for_its_user(self.state, self.price_class) else 0
 
     @property
     def is_charge(self) -> bool:

@@ -31,8 +31,6 @@ from sqlalchemy import (
     literal_column,
 )
 
-from .records import REPEATS
-
 # The newest migration. A database that carries it is opened without loading Alembic.
 SCHEMA_VERSION: Final = "0014"
 
@@ -512,9 +510,6 @@ SOLD_JOB: Final = case(
     (func.substr(contracts.c.job, 1, func.length(_SENDER)) == _SENDER, contracts.c.job),
     else_=_SENDER + contracts.c.job,
 )
-# Of which job it is what our site pays and charges to nobody; of any other usage, its own.
-_IS_REPEATS: Final = usage.c.job.startswith(REPEATS, autoescape=True)
-PAID_JOB: Final = case((_IS_REPEATS, func.substr(usage.c.job, len(REPEATS) + 1)), else_=usage.c.job)
 for (_dialect, _table), _statements in APPEND_ONLY.items():
     for _statement in _statements:
         _trigger = DDL(_statement)  # type: ignore[no-untyped-call]

@@ -17,7 +17,6 @@ from gateway.ledger import owed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance
 from gateway.ledger.records import (
-    REPEATS,
     ContractOpened,
     ContractSide,
     DisputeSettled,
@@ -96,8 +95,7 @@ class ReportsAreStatements(Invariant):
             delivered = _delivered(site)
             for key, nanos in delivered.items():
                 side, other, job = key
-                of_job = [site.disk.tables.usage.get(each, {}) for each in (job, REPEATS + job)]
-                used = [each for found in of_job for each in found.values()]
+                used = list(site.disk.tables.usage.get(job, {}).values())
                 if side == "buy":
                     used = [each for each in used if each.site == other]
                 charged = sum(each.cost_nanos for each in used)

@@ -18,7 +18,6 @@ from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.queries import hours_between
 from gateway.ledger.records import (
-    REPEATS,
     AlertEnded,
     AlertFired,
     AttachedLost,
@@ -167,11 +166,10 @@ class Disk:
         for records in self.tables.usage.values():
             yield from (each for each in records.values() if each.state not in ("repeat", "lost"))
 
-    def paid_for_repeats(self) -> int:
-        """Nanos that the site itself pays for tasks of its users that ran again elsewhere."""
-        of_sites = (job for job in self.tables.usage if job.startswith(REPEATS))
-        records = chain.from_iterable(self.tables.usage[job].values() for job in of_sites)
-        return sum(each.cost_nanos for each in records)
+    def overhead_nanos(self) -> int:
+        """What the site itself pays for tasks of its users that ran again elsewhere."""
+        records = chain.from_iterable(map(dict.values, self.tables.usage.values()))
+        return sum(each.cost_nanos - each.charged_nanos for each in records)
 
     def charged(self, job: str) -> Counter[int]:
         """How often each task of a job was charged."""
@@ -549,8 +547,7 @@ class MemoryStore:
         dealt = set()
         for each in chain.from_iterable(map(dict.values, self._tables.usage.values())):
             if site in (each.origin, each.site):
-                job = each.job.removeprefix(REPEATS)
-                charged["sell" if each.origin else "buy", job] += each.cost_nanos
+                charged["sell" if each.origin else "buy", each.job] += each.cost_nanos
         for (side, contract, *_), posted in self._tables.postings.items():
             opened = self._tables.contracts[side, contract]
             if opened.site == site:

@@ -203,8 +203,8 @@ class ChargedOnce(Invariant):
                         self.fail(f"task {number} of {job.id} is free", job.id, number)
         for site in self.world.sites.values():
             store = MemoryStore(site.disk)
-            paid = site.disk.paid_for_repeats()
-            total = paid + sum(each.cost_nanos for each in site.disk.charges())
+            overhead = site.disk.overhead_nanos()
+            total = overhead + sum(each.cost_nanos for each in site.disk.charges())
             for dimension in (Dimension.JOB, Dimension.USER, Dimension.POOL):
                 summed = sum(each.cost_nanos for each in store.usage_totals([dimension]))
                 if summed != total:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.ledger.records import REPEATS
-
 from .books import Books, Delivery, Usage
 from .evidence import Run, value_of
 
@@ -320,8 +318,8 @@ def _differs(bought: Delivery | None, sold: Delivery | None) -> str:
 def reports_equal_statements(facts: Facts) -> Iterator[str]:
     """Reports and statements say what their rows come to, and their rows are of the same runs.
 
-    The site pays for what ran again through nobody's fault, in a record of its own, and its user
-    does not. Each run that was bought is matched by itself.
+    The site pays for what ran again through nobody's fault, and its user does not. Each run that
+    was bought is matched by itself.
     """
     for site, books in facts.books.items():
         used: Counter[str] = Counter()
@@ -348,7 +346,6 @@ def reports_equal_statements(facts: Facts) -> Iterator[str]:
 def _unmatched(site: str, books: Books) -> Iterator[str]:
     """Runs that were bought and have usage but no delivery, a delivery but no usage, or differ."""
     used = _bought(books)
-    repeats = _paid_for_repeats(books)
     for each in books.deliveries:
         if each.side != "buy" or each.state != "post":
             continue
@@ -358,39 +355,22 @@ def _unmatched(site: str, books: Books) -> Iterator[str]:
             yield f"{what} were paid for to {each.site}, {each.cost_nanos} nanos, without usage"
             continue
         row = rows.pop()
-        cost_nanos = row.cost_nanos
-        if row.state == "repeat":
-            again = each.site, each.job, each.first
-            part = min(repeats[again], each.cost_nanos - cost_nanos)
-            cost_nanos += part
-            repeats[again] -= part
-        if not row.origin and cost_nanos != each.cost_nanos:
-            yield f"{what} cost {cost_nanos} nanos, and {each.site} got {each.cost_nanos}"
+        if not row.origin and row.cost_nanos != each.cost_nanos:
+            yield f"{what} cost {row.cost_nanos} nanos, and {each.site} got {each.cost_nanos}"
     left = [row for rows in used.values() for row in rows if row.cost_nanos]
     for row in left:
         yield (
             f"{site}: tasks {row.first} to {row.stop} of {row.job} ({row.name}, {row.state}) "
             f"cost {row.cost_nanos} nanos at {row.site}, which got nothing"
         )
-    for (seller, job, first), nanos in (+repeats).items():
-        yield f"{site}: {nanos} nanos for repeats of task {first} of {job}: {seller} got less"
 
 
 def _bought(books: Books) -> dict[tuple[str, str, int, int, int], list[Usage]]:
     """Runs at other sites: (seller, job, first, tasks, wall_ns) → their records."""
     found: dict[tuple[str, str, int, int, int], list[Usage]] = defaultdict(list)
     for row in books.usage:
-        if row.site and not row.job.startswith(REPEATS):
+        if row.site:
             found[row.site, row.job, row.first, row.tasks, row.wall_ns].append(row)
-    return found
-
-
-def _paid_for_repeats(books: Books) -> Counter[tuple[str, str, int]]:
-    """What the site paid itself for what ran again: (seller, job, first) → nano-units."""
-    found: Counter[tuple[str, str, int]] = Counter()
-    for row in books.usage:
-        if row.job.startswith(REPEATS):
-            found[row.site, row.job.removeprefix(REPEATS), row.first] += row.cost_nanos
     return found
 
 

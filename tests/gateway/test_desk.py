@@ -207,7 +207,7 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         answer = await counter.ask("results", job="j-fx")
         assert (answer.code, answer.value["ended"], answer.value["outcomes"]) == ("", False, [])
         for verb, user, text in (
-            ("results", "bob", "somebody else's"),
+            ("results", "bob", "is not yours"),
             ("forget", "ann", "has not ended: cancel it first"),
         ):
             assert text in (await counter.refusal(verb, user=user, job="j-fx"))[1]

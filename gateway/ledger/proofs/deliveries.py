@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from gateway.ledger.exact import exact_sums, joined
 from gateway.ledger.proofs.keys import rows_of
-from gateway.ledger.tables import OF_CONTRACT, PAID_JOB, SOLD_JOB, contracts, postings, usage
+from gateway.ledger.tables import OF_CONTRACT, SOLD_JOB, contracts, postings, usage
 
 _NONE: Final = literal_column("0", BigInteger)
 _ONE: Final = literal_column("1", BigInteger)
@@ -46,25 +46,25 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         if used != delivered:
             yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
     for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
-        # In older books what ran again was paid for, and stands in no record.
+        # In older books what ran again costs nothing, and was paid for.
         if used > delivered or (used < delivered and not repeats):
             yield f"job {job} was charged {used} for {seller}, which delivered {delivered}"
 
 
 def _used_by_others() -> Select[Any]:
     """What other sites' jobs were charged."""
-    return _used(usage.c.job, literal_column("''", String)).where(usage.c.origin != "")
+    return _used(literal_column("''", String)).where(usage.c.origin != "")
 
 
 def _used_elsewhere() -> Select[Any]:
     """What jobs of our own users were charged for other sites."""
-    return _used(PAID_JOB, usage.c.site).where(usage.c.site != "", usage.c.origin == "")
+    return _used(usage.c.site).where(usage.c.site != "", usage.c.origin == "")
 
 
-def _used(job: ColumnElement[str], site: ColumnElement[str]) -> Select[Any]:
+def _used(site: ColumnElement[str]) -> Select[Any]:
     is_paid = and_(usage.c.state == "repeat", usage.c.cost_nanos > 0)
     repeats = case((is_paid, _TWO), (usage.c.state == "repeat", _ONE), else_=_NONE)
-    return select(*_row(job, site, repeats, usage.c.cost_nanos, _NONE, _NONE))
+    return select(*_row(usage.c.job, site, repeats, usage.c.cost_nanos, _NONE, _NONE))
 
 
 def _sold() -> Select[Any]:

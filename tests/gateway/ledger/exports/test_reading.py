@@ -165,7 +165,7 @@ def test_what_a_buyer_has_voided_is_taken_off(books, commit):
     assert (correction.origin, correction.amount_nanos) == ("tokyo", 300)
 
 
-@pytest.mark.parametrize(("paid", "is_clean"), [(None, True), (300, True), (299, False)])
+@pytest.mark.parametrize(("paid", "is_clean"), [(0, True), (300, True), (299, False)])
 def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     books, commit, usage, paid, is_clean
 ):
@@ -176,14 +176,10 @@ def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     ran = {"job": "r-1", "pool": "paris/gpu", "ended_at_s": END_S}
     records = [
         usage(**ran, cost_nanos=300),
-        usage(**ran, cost_nanos=0, attempt=2, state="repeat"),
+        usage(**ran, cost_nanos=paid, attempt=2, state="repeat", user="" if paid else "ann"),
         ContractOpened("c-9", "buy", "paris", "r-1", "gpu", 1, 5, "USD", 30.0, END_S),
         *(posted("c-9", "buy", "paris", each, "USD") for each in delivered),
     ]
-    if paid is not None:
-        records.append(
-            usage(**ran | {"job": "repeats-r-1"}, cost_nanos=paid, state="repeat", user="", tasks=0)
-        )
     commit(store, *records)
     store.close()
     with reader(books) as connection:
