@@ -11,7 +11,7 @@ the books by then: what was used is read there, by the name of its price.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from federation.contracts import Delivery, Verdict
 from gateway.broker import Broker
@@ -199,9 +199,7 @@ class Bookings:
     def keep(self, reservation: Reservation) -> Effect:
         """Have a reservation as it is from now on; it is written before anybody is told."""
         name = reservation.id
-        # By the clock at first: should a name come again after it is forgotten here, the store has
-        # an older reservation of it, which must not stand in the way of this one.
-        step = self._steps.get(name, round(reservation.made_s * 1000) - 1) + 1
+        step = self._steps.get(name, -1) + 1
         self._steps[name] = step
         self._put(reservation)
         self.has_changed = True
@@ -227,6 +225,17 @@ class Bookings:
     def find(self, name: str) -> Reservation | None:
         """A reservation that is open, or was lately."""
         return self.open.get(name) or self.over.get(name)
+
+    def look_up(self, name: str, then: Callable[["Named | str"], Iterable[Effect]]) -> None:
+        """Ask the books what had a name before, and carry out what follows of the answer.
+
+        That is a sentence when the books can't be read.
+        """
+
+        def go_on(found: "Named | str") -> None:
+            self._perform(then(found))
+
+        self._recall(partial(named, self._store, name), go_on)
 
     def cancel(self, reservation: Reservation, utc_s: float) -> Effect:
         """End a reservation before its time; what of that is charged is told in its bill."""
@@ -278,6 +287,19 @@ class Bookings:
             effects += [Write(each, durable=True) for each in records]
         text = f"{ended.tariff_name} of {ended.slots} slots of {ended.pool} for {ended.who}: {over}"
         self._perform([*effects, Remark(text)])
+
+
+class Named(NamedTuple):
+    """What was sold under a name, by the books."""
+
+    reservation: ReservationKept | None
+    is_contract: bool  # the bill of a reservation is booked under one of its name
+
+
+def named(store: Store, name: str) -> Named:
+    """What has, or had, this name among what we sell."""
+    is_contract = store.contract("sell", name) is not None
+    return Named(store.reservation("sell", name), is_contract)
 
 
 def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:

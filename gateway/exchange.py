@@ -232,13 +232,14 @@ class Exchange:
         contracts: Iterable[tuple[ContractRow, list[PostingRow]]],
         names: Iterable[tuple[str, str]],
         now_s: float,
+        reserved: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Take up the contracts of a former life. The broker has its detached jobs by now.
 
-        `names` has the last names, at least, that buyers have used up: (buyer, contract).
+        `names` has the last contracts, at least, that buyers have named: (buyer, contract);
+        `reserved` all reservations of theirs: (buyer, reservation).
         """
-        for buyer, contract in names:
-            self.sales.used(buyer, contract)
+        self.sales.names.recover(names, reserved)
         for row, postings in contracts:
             if row.side == "sell":
                 self.sales.recover(row, postings, now_s)

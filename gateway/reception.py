@@ -192,7 +192,13 @@ class Reception:
             recall=recall,
             perform=self.perform,
         )
-        self.selling = Selling(config.name, self.bookings, seat.permits)
+        self.selling = Selling(
+            config.name,
+            self.bookings,
+            seat.permits,
+            self.exchange.sales.names,
+            surroundings.utc_s,
+        )
         new_name = self.exchange.purchases.enquiries.new_name
         self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
@@ -276,7 +282,12 @@ class Reception:
             (row, self.store.postings(row.side, row.contract))
             for row in self.store.open_contracts()
         ]
-        self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
+        self.exchange.recover(
+            contracts,
+            self.store.last_contracts("sell"),
+            self._clock.now_s(),
+            self.store.reservation_names("sell"),
+        )
         kept = self.store.reservations(OVER_MAX)[::-1]
         self.bookings.recover(each for each in kept if each.state not in OPEN)
         kept = self.store.reservations(0, is_open=True)

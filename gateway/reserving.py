@@ -6,19 +6,24 @@ store and the post. What a coordinator has decided is in the store, a row for ea
 (side "sell"), and is asked and told as all others are, on the spot.
 
 A seller that has ended a reservation is asked for its bill, by saying again that it is to be kept.
+
+Nothing is held under a name that was used before: the books are asked for that, and what was said
+is answered once they have told.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from federation.errors import ProtocolError
 from federation.money import check_currency
 from federation.reserving import Reserve, Reserved, Step
-from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reservation_of
+from gateway.bookings import Bookings, Named, bill_of, delivered, kept_as, paid, reservation_of
 from gateway.dealing import Permits
 from gateway.effects import Effect, Remark, Say, Side, Write
 from gateway.ledger.records import NUMBER_LIMIT, ReservationKept
+from gateway.names import Names
 from gateway.purchase import shown
 from gateway.sale import number_of
 from policies import coallocation
@@ -32,6 +37,7 @@ SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
 SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
+_NOT_NEW: Final = "{} is the name of a contract: a reservation needs one that was never used"
 _ANSWERS: Final = (coallocation.REFUSED, SETTLED)
 ASK_BILL_S: Final = 1.0  # until it is asked for a second time, then twice as long, up to:
 ASK_BILL_MAX_S: Final = 30.0
@@ -49,30 +55,48 @@ _STATE: Final = {
 _PHASE: Final = {state: phase for phase, state in _STATE.items()}
 
 
+@dataclass(slots=True)
+class _LookUp:
+    """The books are asked for a name: holds of it that wait for that, and whether one may come."""
+
+    said: int = 1
+    is_wanted: bool = True
+
+
 class Selling:
     """What other sites reserve of our pools.
 
     Args:
         permits: what they may.
+        names: what they call what we sell to them; ours are told there.
+        utc_s: the time of day.
     """
 
-    def __init__(self, site: str, bookings: Bookings, permits: Permits) -> None:
+    def __init__(
+        self,
+        site: str,
+        bookings: Bookings,
+        permits: Permits,
+        names: Names,
+        utc_s: Callable[[], float],
+    ) -> None:
         self._site = site
         self._bookings = bookings
         self._permits = permits
+        self._names = names
+        self._utc_s = utc_s
+        self._look_ups: dict[tuple[str, str], _LookUp] = {}  # by buyer and name
 
     def hear(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
         """Do what a site wants of a reservation, and answer; ProtocolError when it may not ask."""
         _check(buyer, message)
         known = self._bookings.find(message.reservation)
         if known is None and message.step == Step.HOLD:
-            try:
-                known = self._hold(buyer, message, utc_s)
-            except CantReserve as error:
-                yield Say(buyer, Side.BUYER, _refused(message.reservation, str(error)))
-                return
-            yield self._bookings.keep(known)
+            yield from self._look_up(buyer, message, utc_s)
+            return
         if known is None:
+            if look_up := self._look_ups.get((buyer, message.reservation)):
+                look_up.is_wanted = False
             yield Say(buyer, Side.BUYER, _expired(message.reservation))
             return
         if message.step == Step.SETTLE:
@@ -84,6 +108,47 @@ class Selling:
         now = self._bookings.find(message.reservation)
         yield Say(buyer, Side.BUYER, _answer(now or known, utc_s))
 
+    def _look_up(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
+        """Refuse what can't be held anyhow; of the rest ask the books whether its name is new."""
+        name = message.reservation
+        if look_up := self._look_ups.get((buyer, name)):
+            look_up.said += 1
+            return
+        try:
+            if self._names.is_sold(buyer, name):
+                raise CantReserve(_NOT_NEW.format(name))
+            self._hold(buyer, message, utc_s)
+        except CantReserve as error:
+            yield Say(buyer, Side.BUYER, _refused(name, str(error)))
+            return
+        self._names.reserve(buyer, name)
+        self._look_ups[buyer, name] = _LookUp()
+        self._bookings.look_up(name, partial(self._found, buyer, message))
+
+    def _found(self, buyer: str, message: Reserve, found: Named | str) -> Iterator[Effect]:
+        """Hold it, unless the books have something of its name; answer each that asked for that."""
+        name, utc_s = message.reservation, self._utc_s()
+        look_up = self._look_ups.pop((buyer, name))
+        if not isinstance(found, str) and found.reservation is not None:
+            # It is over, and so long that it was forgotten here.
+            answer = _answer(reservation_of(found.reservation), utc_s)
+        elif not look_up.is_wanted:
+            answer = _expired(name)
+        else:
+            try:
+                if isinstance(found, str):
+                    raise CantReserve(f"the books of {self._site} can't be read now: {found}")
+                if found.is_contract:
+                    raise CantReserve(_NOT_NEW.format(name))
+                held = self._hold(buyer, message, utc_s)
+            except CantReserve as error:
+                answer = _refused(name, str(error))
+            else:
+                yield self._bookings.keep(held)
+                answer = _answer(held, utc_s)
+        for _ in range(look_up.said):
+            yield Say(buyer, Side.BUYER, answer)
+
     def advance(self, known: Reservation, step: str, utc_s: float) -> Iterator[Effect]:
         """Take a step with a part that we have; nothing where there is none to take."""
         now = advanced(known, step, utc_s)
@@ -91,8 +156,9 @@ class Selling:
             yield self._bookings.keep(now)
 
     def _hold(self, buyer: str, message: Reserve, utc_s: float) -> Reservation:
+        """What is to be held, which changes nothing yet. Raises CantReserve."""
         open_ = [each for each in self._bookings.open.values() if each.by.site == buyer]
-        if len(open_) >= OPEN_MAX:
+        if len(open_) + sum(of == buyer for of, _ in self._look_ups) >= OPEN_MAX:
             raise CantReserve(f"{OPEN_MAX} reservations of {buyer} are open here")
         user = f"{message.user}@{buyer}" if message.user else ""
         if len(user) > NAME_CHARS_MAX:

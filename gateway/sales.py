@@ -37,10 +37,11 @@ from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.lapses import Lapses
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
+from gateway.names import Names
 from gateway.offering import Offered, Offering
 from gateway.quotations import allowed_nanos, booked_terms
 from gateway.renewals import Renewals
-from gateway.sale import Sale, former_sale, number_of
+from gateway.sale import Sale, former_sale
 from gateway.stopping import Stopping
 from gateway.unsettled import Unsettled
 
@@ -87,7 +88,7 @@ class Sales:
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
-        self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
+        self.names = Names(sales)
 
     # --- what a buyer says ---------------------------------------------------------------------
 
@@ -124,10 +125,11 @@ class Sales:
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("a contract needs a name")
-        number = number_of(buyer, ask.contract)
-        if number <= self._numbers_of.get(buyer, (0, 0)):
-            raise ProtocolError(f"contract {ask.contract}: a name that was used before")
-        self._numbers_of[buyer] = number
+        self.names.begin(buyer, ask.contract)
+        if self.names.is_reserved(buyer, ask.contract):
+            reason = f"a reservation of {buyer} has the name {ask.contract}, or a later one"
+            self._decline(buyer, ask.contract, Reason.BAD_REQUEST, reason)
+            return
         refusal = self._idle_holds.refusal(buyer, now_s)
         if refusal is not None:
             reason = f"{buyer} has slots held and commits to nothing: not now"
@@ -602,16 +604,11 @@ class Sales:
         sale.bill_again()
         sale.asked_s = 0.0
 
-    def used(self, buyer: str, contract: str) -> None:
-        """A name that a buyer gave to a contract of a former life: no new one comes before it."""
-        number = number_of(buyer, contract)
-        self._numbers_of[buyer] = max(number, self._numbers_of.get(buyer, (0, 0)))
-
     def recover(self, row: ContractRow, postings: list[PostingRow], now_s: float) -> None:
         """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
         sale = former_sale(row, postings)
         sale.lapsed_s = now_s
         for _ in sale.tab.pending:
             self._unsettled.owe(row.site)
-        self.used(row.site, row.contract)
+        self.names.used(row.site, row.contract)
         self.sales[row.site, row.contract] = sale

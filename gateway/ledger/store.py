@@ -88,6 +88,7 @@ from .writer import Writer
 
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
+_NAMES: Final = 10_000  # of reservations, read together
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 OPEN_STATES: Final = ("held", "booking", "booked", "releasing")  # of reservations
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
@@ -252,6 +253,12 @@ class Store(Protocol):
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
+
+    def reservation(self, side: str, name: str) -> ReservationKept | None:
+        """Return a reservation, whatever has become of it; None when there is none of that name."""
+
+    def reservation_names(self, side: str) -> Iterator[tuple[str, str]]:
+        """Yield (site, reservation) of all that was ever reserved with other sites on a side."""
 
     def reservations(
         self, limit: int, is_open: bool = False, start: int = 0
@@ -607,6 +614,23 @@ class SqlStore:
         query = select(*kept).order_by(*alerts.primary_key.columns)
         with self._reading() as connection:
             return [AlertRow(*row) for row in connection.execute(query)]
+
+    def reservation(self, side: str, name: str) -> ReservationKept | None:
+        """See Store."""
+        kept = [reservations.c[field.name] for field in fields(ReservationKept)]
+        query = select(*kept).where(reservations.c.side == side, reservations.c.reservation == name)
+        with self._reading() as connection:
+            row = connection.execute(query).first()
+            return ReservationKept(*row) if row is not None else None
+
+    def reservation_names(self, side: str) -> Iterator[tuple[str, str]]:
+        """See Store."""
+        query = select(reservations.c.site, reservations.c.reservation).where(
+            reservations.c.side == side, reservations.c.site != ""
+        )
+        with self._reading() as connection:
+            found = connection.execute(query.execution_options(yield_per=_NAMES))
+            yield from ((site, name) for site, name in found)
 
     def reservations(
         self, limit: int, is_open: bool = False, start: int = 0

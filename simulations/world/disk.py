@@ -735,6 +735,16 @@ class MemoryStore:
         found = sorted(self._tables.payments_told.items())
         return [each for name, each in found if site in ("", name)]
 
+    def reservation(self, side: str, name: str) -> ReservationKept | None:
+        """See Store."""
+        return self._tables.reservations.get((side, name))
+
+    def reservation_names(self, side: str) -> Iterator[tuple[str, str]]:
+        """See Store."""
+        for (of, name), row in self._tables.reservations.items():
+            if of == side and row.site:
+                yield row.site, name
+
     def reservations(
         self, limit: int, is_open: bool = False, start: int = 0
     ) -> list[ReservationKept]:

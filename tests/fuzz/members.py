@@ -5,6 +5,7 @@ Pure but for the keys, by which it signs what has to be signed.
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ from .vocabulary import Remembered, Vocabulary, mutated, one_of
 PRICE_NANOS: Final = 40_000_000
 LEASE_S: Final = 30.0
 DAY_MS: Final = 86_400_000
-RESERVED: Final = 10**9
+RESERVATIONS: Final = 20  # names of them that are kept, to be said again
 ENVELOPES: Final = 50  # that are kept, to be said again
 _SEALED_KINDS: Final = frozenset(each.kind for each in SEALED)
 
@@ -245,10 +246,26 @@ class BuyerRole(MemberRole):
             AskEntries: self._ask_entries,
         }
 
+    def _name(self, number: int) -> str:
+        return f"{self.site}-{self.registry.boot}-{number}"
+
     def _contract(self) -> str:
         self._numbers += 1
-        self._memory.contracts.append(f"{self.site}-{self.registry.boot}-{self._numbers}")
+        self._memory.contracts.append(self._name(self._numbers))
         return self._memory.contracts[-1]
+
+    def _reservation(self, chance: random.Random) -> str:
+        """A name of one that was said before, of a contract, of the next contract, or its own."""
+        draw = chance.random()
+        if self._reservations and draw < 0.6:
+            return chance.choice(self._reservations)
+        name = self._name(self._numbers + 1)
+        if self._memory.contracts and draw < 0.8:
+            name = chance.choice(self._memory.contracts)
+        elif draw < 0.9:
+            self._numbers += 1
+        self._reservations.append(name)
+        return name
 
     def _ask(self, chance: random.Random) -> dict[str, Any]:
         contract, function = self._contract(), self._function.digest
@@ -313,11 +330,8 @@ class BuyerRole(MemberRole):
 
     def _reserve(self, chance: random.Random) -> dict[str, Any]:
         from_ms = int(time.time() * 1000) + int(chance.random() * DAY_MS)
-        number = RESERVED + int(chance.random() * 20)
         return {
-            # Not a contract's number: one name for both breaks the audit of who sells, which is
-            # known and open (docs/reliability.md).
-            "reservation": f"{self.site}-{self.registry.boot}-{number}",
+            "reservation": self._reservation(chance),
             "step": chance.choice([*Step]).value,
             "pool": chance.choice(("", "local")),
             "slots": 1 + int(chance.random() * 3),
@@ -369,6 +383,7 @@ class BuyerRole(MemberRole):
         return []
 
     _quotes: dict[str, deals.Quote]
+    _reservations: deque[str]
 
     def _react_sealed(self, message: Sealed, chance: random.Random) -> list[bytes]:
         inner = opened(message)
@@ -385,6 +400,7 @@ class BuyerRole(MemberRole):
 
     def __init__(self, registry: Registry, other: str) -> None:
         self._quotes = {}
+        self._reservations = deque(maxlen=RESERVATIONS)
         super().__init__(registry, other)
 
 

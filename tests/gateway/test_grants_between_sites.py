@@ -46,7 +46,7 @@ def question(town, **changes):
 
 def answer(town, ask, utc_s=UTC_S):
     """What paris says to it."""
-    town.sites["paris"].exchange.sales._numbers_of.clear()  # as if it was never asked
+    town.sites["paris"].exchange.sales.names._contracts.clear()  # as if it was never asked
     before = len(town.said)
     town.sites["paris"].exchange.hear("london", Side.BUYER, ask, town.now_s, utc_s)
     town.sites["paris"].do()

@@ -22,6 +22,7 @@ from gateway.ledger.records import (
     ReservationKept,
     UsageRecord,
 )
+from gateway.names import Names
 from gateway.recalling import recall_now
 from gateway.reserving import OPEN_MAX, Buying, Selling
 from policies.budgets import Budget
@@ -62,6 +63,9 @@ class Site:
         self.rows, self.records, self.remarks = {}, [], []
         self.out = []
         self.lives = 0
+        self.disk = Disk()
+        self.sold = set()  # contracts that there are, by buyer and name
+        self.now = lambda: NOON
         self.start(NOON)
 
     def start(self, now_s):
@@ -73,15 +77,21 @@ class Site:
         )
         broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
         self.broker = broker
+        self.store = MemoryStore(self.disk)
+        self.names = Names(self.sold)
+        self.names.recover(self.store.last_contracts("sell"), self.store.reservation_names("sell"))
         self.bookings = Bookings(
             self.config,
             broker,
-            MemoryStore(Disk(), lambda: now_s),
+            self.store,
             random_bytes=lambda count: bytes([self.lives % 256]) * count,
-            recall=recall_now,
+            recall=lambda find, then: self.recall(find, then),
             perform=self.do,
         )
-        self.selling = Selling(self.name, self.bookings, self.permits)
+        self.recall = recall_now
+        self.selling = Selling(
+            self.name, self.bookings, self.permits, self.names, lambda: self.now()
+        )
         self.buying = Buying(self.name, self.bookings, self.selling, self.new_name)
         rows = list(self.rows.values())
         self.bookings.recover(rows)
@@ -96,6 +106,8 @@ class Site:
 
     def do(self, effects):
         for effect in effects:
+            if isinstance(effect, Write):
+                self.store.write([effect.record], effect.durable, lambda: None)
             match effect:
                 case Write(ReservationKept() as row):
                     key = row.side, row.reservation
@@ -115,6 +127,8 @@ class World:
     def __init__(self, *sites):
         self.sites = {each.name: each for each in sites}
         self.now_s = NOON
+        for each in sites:
+            each.now = lambda: self.now_s
         self.wire = []
         self.begun = 0  # bookings: names are chance in truth, and none comes twice
 
@@ -429,10 +443,13 @@ def test_what_was_billed_is_known_however_much_is_held_and_released(world):
         paris.do(paris.selling.hear("rome", replace(hold, step="release"), world.now_s))
     assert len(paris.bookings.over) == OVER_MAX
     assert paris.bookings.find(name).billed_nanos == 2 * 10**9
-    # A name that was forgotten, and comes again, is on disk as it is now.
+    # What was forgotten and comes again is over, as the books have it.
     again = replace(hold, reservation="rome-1-0")
+    assert paris.bookings.find("rome-1-0") is None
+    paris.out.clear()
     paris.do(paris.selling.hear("rome", again, world.now_s + 1))
-    assert paris.rows["sell", "rome-1-0"].state == "held"
+    [(_, said)] = paris.out
+    assert said.state == paris.rows["sell", "rome-1-0"].state == "cancelled"
 
 
 def test_a_site_that_never_answers_does_not_fill_the_list_of_bookings(world):

@@ -644,6 +644,18 @@ def test_a_reservation_is_as_its_latest_step_says(open_store: OpenStore, commit:
     assert store.reservations(9) == [bought, last, ended]
     assert store.reservations(2) == [bought, last]
     assert store.reservations(0, is_open=True) == [bought, last]
+    assert [store.reservation("sell", name) for name in "abc"] == [last, ended, None]
+    assert store.reservation("buy", "a") == bought
+    assert store.reservation("buy", "b") is None
+
+
+def test_the_names_of_what_other_sites_reserved_are_read(store: Store, commit: Commit) -> None:
+    commit(store, reservation("a", 0, "held"), reservation("rome-1-1", 0, "held", site="rome"))
+    commit(store, reservation("london-1-7", 0, "expired", site="london"))
+    commit(store, reservation("paris-1-1", 0, "booked", side="buy", site="rome"))
+    found = store.reservation_names("sell")
+    assert sorted(found) == [("london", "london-1-7"), ("rome", "rome-1-1")]
+    assert list(store.reservation_names("buy")) == [("rome", "paris-1-1")]
 
 
 def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
