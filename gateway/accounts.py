@@ -45,6 +45,7 @@ class Client:
     tasks: int = 0  # unfinished, of attached jobs
     account: Account = field(default_factory=Account)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
+    is_operator: bool = False
     is_site: bool = False  # another site, for one of its jobs: see Sales for what it may hold
 
 
@@ -63,6 +64,7 @@ class Accounts:
     def join(self, event: ClientJoined) -> None:
         """A client's session opened."""
         client = self.clients[event.client] = Client(event.client, event.user)
+        client.is_operator = event.is_operator
         if event.account:
             client.account = self._shared.setdefault(event.account, client.account)
             client.is_site = True

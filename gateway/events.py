@@ -83,11 +83,15 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
-    """A client's session opened. All of one `account` answer together for the bytes they hold."""
+    """A client's session opened. All of one `account` answer together for the bytes they hold.
+
+    An operator may cancel the jobs of every user of this site.
+    """
 
     client: int
     user: str
     account: str = ""
+    is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

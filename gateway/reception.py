@@ -72,7 +72,7 @@ from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
 from gateway.reserving import Buying, Selling
-from gateway.rights import Denied
+from gateway.rights import Denied, is_operator
 from gateway.surroundings import Surroundings
 from gateway.task_passes import JobPass, PassCredentials, TaskPasses
 from gateway.terms import answer_ended
@@ -514,7 +514,9 @@ class Reception:
             self._turn_out(guest, end, happened)
             return
         if guest.role == "client":
-            happened.append(events.ClientJoined(guest.handle, guest.user))
+            held = self._tokens.get(guest.handle)
+            may_all = is_operator(guest, held.token if held is not None else None)
+            happened.append(events.ClientJoined(guest.handle, guest.user, is_operator=may_all))
             return
         try:
             is_own = guest.about.get(ABOUT) == WORKER

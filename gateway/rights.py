@@ -130,6 +130,13 @@ class Asker:
         return is_project or party.includes(Whose(self.user, group))
 
 
+def is_operator(guest: Any, token: UserToken | None) -> bool:
+    """Whether a client may cancel jobs of all users: by the own socket, or the scope admin."""
+    if token is None:
+        return bool(guest.is_local)
+    return token.projects is None and token.allows(Scope.ADMIN)
+
+
 def asker_of(
     guest: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]
 ) -> Asker:

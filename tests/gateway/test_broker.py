@@ -239,7 +239,7 @@ def test_a_kill_takes_what_runs_and_its_usage_is_still_recorded() -> None:
 def test_the_owner_is_told_what_an_operator_cancelled() -> None:
     world = World(slots=0)
     world.submit(3)
-    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.ClientJoined(9, "root", is_operator=True))
     effects = world.do(events.CancelAsked(9, 1, "j", (), False))
     dropped, beyond = told(effects, messages.Dropped)
     assert dropped.ranges == [[0, 3]]

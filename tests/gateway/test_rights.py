@@ -8,7 +8,17 @@ from federation.reasons import Reason
 from federation.tokens import Scope
 from gateway import books_desk, orders
 from gateway.desk import TAKES, Desk
-from gateway.rights import ALL_USERS, RIGHTS, Asker, Denied, Right, Rows, asker_of, right_to
+from gateway.rights import (
+    ALL_USERS,
+    RIGHTS,
+    Asker,
+    Denied,
+    Right,
+    Rows,
+    asker_of,
+    is_operator,
+    right_to,
+)
 from policies.parties import Whose, read_party
 
 # What a token of one scope alone may ask, verb by verb.
@@ -143,3 +153,17 @@ def test_a_token_of_some_projects_shows_the_rules_of_no_other():
     assert asker.concerns(read_party("project:fx"), "")
     assert not asker.concerns(read_party("project:risk"), "")
     assert asker.concerns(read_party("user:ann"), "")
+
+
+@pytest.mark.parametrize(
+    ("is_local", "held", "may_all"),
+    [
+        (True, None, True),
+        (False, None, False),  # by the shared secret, which proves no name
+        (False, token(Scope.ADMIN), True),
+        (True, token(Scope.SUBMIT, Scope.CANCEL), False),
+        (False, token(Scope.ADMIN, projects={"risk"}), False),
+    ],
+)
+def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
+    assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
