@@ -137,7 +137,7 @@ class Broker:
             *(self.purses, self.reserved, self.jobs),
             lambda spec: self.charging.own_tariffs(spec, self._now_s),
             self.durations.of,
-            lambda spec: self.elsewhere.tariffs(spec),
+            lambda spec: self.elsewhere.tariffs(spec, self._now_s),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._arrived: dict[bytes, None] = {}  # of these functions, those that are here by now

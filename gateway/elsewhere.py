@@ -26,7 +26,8 @@ class Elsewhere:
         unmet: why a job of so many tasks can't keep its limits, as far as is known; None when it
             can. Asked with its name, what it is, how many tasks, and the time (UTC).
         currencies: those that other sites' pools charge in, as far as they are known.
-        tariffs: what other sites charge that are known, and may be able to run a job.
+        tariffs: what other sites charge that are known, and may be able to run a job. Asked with
+            what it is, and the time (UTC).
     """
 
     may_run: Callable[[JobSpec], bool] = lambda _: False
@@ -34,4 +35,4 @@ class Elsewhere:
     why_nowhere: Callable[[JobSpec], str] = lambda _: ""
     unmet: Callable[[str, JobSpec, int, float], Unmet | None] = lambda *_: None
     currencies: Callable[[], Set[str]] = frozenset
-    tariffs: Callable[[JobSpec], Iterable[Tariff]] = lambda _: ()
+    tariffs: Callable[[JobSpec, float], Iterable[Tariff]] = lambda *_: ()

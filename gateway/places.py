@@ -130,7 +130,8 @@ class Places:
         """Whether a job could run, were it not for its cost limit.
 
         A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
-        it opens; nor is one that has said that it will not have work of this kind.
+        it opens; nor is one that has said that it will not have work of this kind, nor one that
+        has had no slot for long: perhaps it never has one again, and the job would wait for good.
         """
         if decision.why is not Why.NOBODY:
             return False  # before anything else: there may be thousands that refused
@@ -139,6 +140,7 @@ class Places:
         return is_dear and not any(
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
+            and not candidate.is_deserted(decision.made_s)
             and not self._purchases.resting.was_refused(job.spec, *candidate.key)
             for candidate, refusal in hopes
         )

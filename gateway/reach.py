@@ -133,13 +133,17 @@ class Reach:
         """The currencies that other sites' pools charge in."""
         return frozenset(each.advert.currency for each in self._others())
 
-    def tariffs(self, spec: JobSpec) -> list[Tariff]:
-        """What other sites' pools charge that may be able to run a job, now or later."""
+    def tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later.
+
+        Not those that have had no slot for long.
+        """
         if isinf(self._house.prefer_own_s):
             return []
         return [
             Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
             for each in self._able(self.terms(spec))
+            if not each.is_deserted(utc_s)
         ]
 
     def relays(self, spec: JobSpec, terms: Terms) -> list[str]:

@@ -24,6 +24,9 @@ Key = tuple[str, str]  # site and pool
 
 # Clocks of members agree this well or they can't deal: leases and windows depend on them.
 SKEW_MAX_S: Final = 2.0
+# Nobody who could do without waits for the first slot of a pool that has had none for so long. A
+# host that starts again, or a grid that has room again, is back within this time.
+EMPTY_S: Final = 600.0
 SITES_MAX: Final = 10_000
 # Less than this share of its slots no busy pool is taken to keep at work, whatever it measured.
 SERVING_MIN: Final = 0.01
@@ -86,6 +89,11 @@ class Candidate:
     slots_free: int  # less those that our work took
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
+    empty_since_s: float | None = None  # by our clock, when it shows neither workers nor slots
+
+    def is_deserted(self, now_s: float) -> bool:
+        """Whether it has shown no slot for so long that none is to be expected."""
+        return self.empty_since_s is not None and now_s - self.empty_since_s >= EMPTY_S
 
     def opens_s(self, now_s: float) -> float:
         """When it has slots for us by its windows: now, if it has some; inf when none is known."""
@@ -259,6 +267,11 @@ class Market:
         else:
             self._numbers = number = self._numbers + 1
         hint = Link(pool.rtt_s or self._link.rtt_s, pool.link_bytes_s or self._link.bytes_s)
+        spans = _spans(pool)
+        empty_since_s = None
+        if not pool.pythons or not any(span.slots for span in spans):
+            known_s = before.empty_since_s if before is not None else None
+            empty_since_s = now_s if known_s is None else known_s
         candidate = Candidate(
             key=(advert.site, pool.pool),
             number=number,
@@ -267,7 +280,7 @@ class Market:
             expires_s=float("inf") if is_own else as_of_s + advert.valid_s,
             advert=pool,
             profile=profile,
-            spans=_spans(pool),
+            spans=spans,
             price_change=None if pool.windows else pool.next_price,
             link=HERE if is_own else self._links.get(advert.site, hint),
             carbon_g_per_slot_s=_carbon(pool),
@@ -277,6 +290,7 @@ class Market:
             load_slot_s=pool.load_slot_s,
             slots_free=pool.slots_free,
             extras=_extras(pool),
+            empty_since_s=empty_since_s,
         )
         if before is None:
             return candidate

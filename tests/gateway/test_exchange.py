@@ -20,6 +20,7 @@ from gateway.resting import SILENT_MAX_S
 from policies.asks import FASTEST, House, WhenClosed, Wishes
 from policies.brokering import Rest
 from policies.claims import NOTHING, Claim, Claims
+from policies.market import EMPTY_S
 from policies.parties import OTHERS, OURS, read_party
 from policies.tariffs import Tariff
 from policies.windows import Rules, Span
@@ -1128,6 +1129,49 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     london.submit(40, "second", max_cost_nanos=100, currency="USD")
     town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
     assert dropped(town)["budget"] >= 36
+
+
+def hear_of_each_other(town, seconds):
+    """Let time pass in which everybody tells of its pools."""
+    for _ in range(round(seconds / 10)):
+        town.pass_time(10.0, 1.0)
+        town.show()
+
+
+def with_money_for_three_tasks(slots):
+    """London with a job whose money is used up there, and Paris, where one task more is paid for.
+
+    A task of a tenth of a second costs 27,778 nanos at home, and 278 in Paris.
+    """
+    town = Town()
+    london, _ = town.build("london", DEAR, 1), town.build("paris", CHEAP, slots)
+    town.show()
+    london.submit(4, "first")
+    town.run(lambda: not london.broker.jobs, task_s=0.1)
+    london.results.clear()
+    london.submit(5, "second", max_cost_nanos=100_000, currency="USD")
+    town.run(finished(town, 3), task_s=0.1)
+    return town
+
+
+def test_a_pool_without_workers_is_no_hope_for_ever_for_a_job_whose_money_is_used_up_elsewhere():
+    town = with_money_for_three_tasks(0)
+    london = town.sites["london"]
+    hear_of_each_other(town, EMPTY_S - 60)
+    assert london.broker.jobs["second"].waiting == 2
+    assert dropped(town) == {}
+    hear_of_each_other(town, 120)
+    assert dropped(town) == {"budget": 2}
+    assert not london.broker.jobs
+
+
+def test_a_pool_whose_workers_come_back_in_time_does_what_money_at_home_does_not_pay_for():
+    town = with_money_for_three_tasks(0)
+    hear_of_each_other(town, EMPTY_S - 60)
+    town.sites["paris"].join(2)
+    town.show()
+    town.run(finished(town, 5), task_s=0.1)
+    assert dropped(town) == {}
 
 
 def test_a_site_that_is_asked_blindly_and_is_too_dear_is_not_asked_for_ever():

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market_support import NOW_S, make_advert, make_market, make_pool, make_terms
 
+from federation.adverts import Window
 from federation.errors import ProtocolError
 from federation.reasons import Reason
-from policies.market import SENT_MAX, TERMS_REMEMBERED, Link, Market
+from policies.market import EMPTY_S, SENT_MAX, TERMS_REMEMBERED, Link, Market
 
 KEY = ("a", "main")
 
@@ -190,3 +191,27 @@ def test_a_candidate_is_never_changed() -> None:
     market.measured("a", Link(1.0, 1.0))
     assert before == copy
     assert only(market) != copy
+
+
+def seen(market, at_s, version, **changes):
+    """What is known of a pool that is shown at a time."""
+    shown = make_advert("a", make_pool(**changes), version=version, issued_s=NOW_S + at_s)
+    market.learn(shown, NOW_S + at_s)
+    return only(market)
+
+
+@pytest.mark.parametrize("changes", [{"slots_total": 0}, {"pythons": ()}])
+def test_a_pool_is_deserted_that_has_shown_no_slot_for_long(changes) -> None:
+    market = make_market(a=make_pool(**changes))
+    assert not seen(market, EMPTY_S - 1, 2, **changes).is_deserted(NOW_S + EMPTY_S - 1)
+    assert only(market).is_deserted(NOW_S + EMPTY_S)  # also when nothing is heard of it any more
+    assert not seen(market, EMPTY_S, 3).is_deserted(NOW_S + 10 * EMPTY_S)
+    again = seen(market, EMPTY_S + 1, 4, **changes)
+    assert not again.is_deserted(NOW_S + 2 * EMPTY_S)
+    assert again.is_deserted(NOW_S + 2 * EMPTY_S + 1)
+
+
+def test_a_pool_that_opens_later_is_not_deserted() -> None:
+    later = Window(NOW_S + 5 * EMPTY_S, NOW_S + 6 * EMPTY_S, 4, 1)
+    market = make_market(a=make_pool(windows=(later,)))
+    assert not only(market).is_deserted(NOW_S + 2 * EMPTY_S)

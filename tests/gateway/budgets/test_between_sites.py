@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from town import CHEAP, DEAR, RULES, UTC_S, Town
 
 from federation import deals
+from federation.messages import Dropped
 from federation.reasons import Reason
 from gateway import events
 from gateway.ledger import records
 from policies.asks import Wishes
 from policies.budgets import SLOT_TIME, Budget, Waiting
+from policies.market import EMPTY_S
 from policies.parties import Whose, read_party
 from policies.reservations import Reservation, ReservationRules, State, overlay
 from policies.windows import EVERYBODY, Plan, rules_at
@@ -229,6 +231,24 @@ def test_what_is_left_for_no_task_at_home_is_spent_where_a_contract_bounds_it():
     assert costs(london, "paris/local") > 0
     assert purse(london).left_nanos < CHEAP_TASK
     assert purse(london).held_nanos == 0
+
+
+def test_what_is_left_for_no_task_at_home_is_not_kept_for_ever_for_a_pool_without_workers():
+    town = Town(prefer_own_s=1e6)
+    town.build("london", CHEAP, 3, [budget(2 * BOUND, waiting=Waiting.END)])
+    town.build("paris", CHEAP, 0)
+    town.show()
+    london = town.sites["london"]
+    london.submit(30, timeout_s=TASK_S)
+    until(town, lambda: purse(london).left_nanos < BOUND)
+    for _ in range(9):
+        town.pass_time(EMPTY_S / 10, 5.0)
+        town.show()
+    assert purse(london).left_nanos >= CHEAP_TASK
+    assert london.broker.jobs["j"].waiting
+    town.pass_time(EMPTY_S / 5, 5.0)
+    assert not london.broker.jobs
+    assert {each.failure for each in london.told if isinstance(each, Dropped)} == {"budget"}
 
 
 def test_a_quota_without_room_for_a_task_buys_nothing_as_time_counts_anywhere():
