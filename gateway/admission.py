@@ -13,7 +13,7 @@ from gateway.elsewhere import Elsewhere
 from gateway.entitling import Entitling
 from gateway.events import JobSpec
 from gateway.roster import Roster
-from policies.placement import Offer, judge_all
+from policies.placement import Offer, judge, judge_all
 from policies.tariffs import Tariff
 
 JUDGED_MAX: Final = 1_000  # kinds of work that are remembered
@@ -51,6 +51,7 @@ class Admission:
         # It takes a look at each of thousands of offers to see that none does. So what was found is
         # kept until they change.
         self._judged: dict[Hashable, _Judgement] = {}
+        self._able: dict[Hashable, frozenset[str]] = {}  # the pools that can, likewise
         self._version = -1
         self._rules = entitling.rules
 
@@ -91,10 +92,24 @@ class Admission:
         """What was found of the offers and rules that there are now."""
         version, rules = self._roster.version, self._entitling.rules
         is_new = self._version != version or self._rules is not rules
-        if is_new or len(self._judged) >= JUDGED_MAX:
+        if is_new or max(len(self._judged), len(self._able)) >= JUDGED_MAX:
             self._version, self._rules = version, rules
             self._judged.clear()
+            self._able.clear()
         return self._judged
+
+    def pools(self, spec: JobSpec) -> frozenset[str]:
+        """Our pools of which a known offer can run work of a kind, now or when it is back."""
+        kind = self._kind(spec)
+        self._remembered()
+        found = self._able.get(kind)
+        if found is None:
+            able: set[str] = set()
+            for each in self._entitling.may_use(spec, self._roster.offers.values()):
+                if each.pool not in able and judge(spec.need, each) is None:
+                    able.add(each.pool)
+            found = self._able[kind] = frozenset(able)
+        return found
 
     def _look(self, spec: JobSpec) -> _Judgement:
         refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))

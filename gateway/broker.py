@@ -135,7 +135,7 @@ class Broker:
         self._history = History()
         self.spending = Spending(
             *(self.purses, self.reserved, self.jobs),
-            lambda spec: self.charging.own_tariffs(spec, self._now_s),
+            self._own_tariffs,
             self.durations.of,
             lambda spec: self.elsewhere.tariffs(spec, self._now_s),
         )
@@ -349,6 +349,16 @@ class Broker:
             if seats is not None:
                 return self.charging.tariff_in(pool, seats, job.spec)
         return self.charging.tariff_for(pool, job.spec, "", self._now_s)
+
+    def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
+        """What our own pools charge now that may be able to run a job of our users.
+
+        All of them, as long as it is not known which can.
+        """
+        able = self.admission.pools(spec)
+        is_known = bool(able) and not self._provisional.is_early(self._now_s)
+        pools = [each for each in self.tariffs if not is_known or each in able]
+        return self.charging.own_tariffs(spec, pools, self._now_s)
 
     def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
         self.shares = None if event.rules is None else Shares(event.rules)

@@ -4,7 +4,7 @@ A pool has a tariff for everybody, or a price list by which it depends on who bu
 much of it he has had. What a report used becomes usage records, counted to its job and its buyer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gateway.events import JobSpec, PricesChanged, Reported
@@ -62,9 +62,9 @@ class Charging:
             tariff = extras.tariff(tariff, nanos, nanos, Wanted("", "guaranteed", spec.tags))
         return replace(tariff, price_class=price_class, minimum_nanos=0, step_ns=0)
 
-    def own_tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
-        """What our own pools charge now for a job of our users."""
-        return [self.tariff_for(pool, spec, "", utc_s) for pool in self.tariffs]
+    def own_tariffs(self, spec: JobSpec, pools: Iterable[str], utc_s: float) -> list[Tariff]:
+        """What some of our own pools charge now for a job of our users."""
+        return [self.tariff_for(pool, spec, "", utc_s) for pool in pools]
 
     def used(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
         """What a report used, for the books; counted to its job, and to what its buyer has had."""

@@ -61,7 +61,7 @@ class Spending:
         purses: ours.
         reserved: what is held in them for reservations.
         jobs: by name; read.
-        tariffs: what our pools charge, for a job.
+        tariffs: what our pools charge that may be able to run a job, for that.
         task_s: how long a task of a function takes on average; None: it was never measured.
         offered: what other sites that may be able to run a job are known to charge.
     """

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation import messages
 from federation.ranges import RangeSet
 from federation.reasons import Reason
-from gateway import events, views
+from gateway import events, provisional, views
 from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.budgets.purses import Purses, Spent
@@ -134,6 +134,42 @@ def test_what_tasks_may_cost_is_held_while_they_run_and_then_what_they_cost_is_s
     assert (world["b"].held_nanos, world["b"].spent_nanos) == (10 * UNIT, 3 * UNIT)
     world.report(4.0)
     assert (world["b"].held_nanos, world["b"].spent_nanos) == (0, 7 * UNIT)
+
+
+@pytest.mark.parametrize("has_worker", [True, False])
+def test_a_cheaper_pool_that_can_not_run_a_job_keeps_it_from_neither_ending_nor_being_refused(
+    has_worker,
+):
+    cheap = Tariff(PRICE.price_nanos // 10, "USD", "cheap")
+    ends = budget(25, span=None, waiting=Waiting.END)
+    world = World(ends, slots=0, tariffs={"local": PRICE, "cheap": cheap})
+    world.do(events.WorkerJoined(WORKER, "w", "local", 1, {"gpu": 1}, "3.11"))
+    if has_worker:
+        world.do(events.WorkerJoined(WORKER + 1, "v", "cheap", 1, {}, "3.11"))
+    world.tick()
+    world.tick(provisional.SETTLE_S)
+    world.submit(4, timeout_s=9.0, tags={"gpu": 1})
+    world.report(9.0)
+    world.report(9.0)  # 7 are left: at the cheap pool, 1 would do for a task, and here it takes 10
+    world.tick()
+    assert world.dropped == [("budget", 2)]
+    world.submit(1, "k", timeout_s=9.0, tags={"gpu": 1})
+    assert [each.code for each in world.refusals] == [Reason.BUDGET_EXHAUSTED]
+    if has_worker:
+        world.submit(1, "l", timeout_s=9.0)
+        assert "l" in world.broker.jobs
+
+
+def test_just_after_a_start_a_cheaper_pool_may_still_turn_out_to_be_able_to_run_a_job():
+    cheap = Tariff(PRICE.price_nanos // 10, "USD", "cheap")
+    ends = budget(5, span=None, waiting=Waiting.END)
+    world = World(ends, slots=0, tariffs={"local": PRICE, "cheap": cheap})
+    world.do(events.WorkerJoined(WORKER, "w", "local", 1, {"gpu": 1}, "3.11"))
+    world.submit(1, timeout_s=9.0, tags={"gpu": 1})
+    world.tick()
+    assert world.dropped == [] == world.refusals
+    world.do(events.WorkerJoined(WORKER + 1, "v", "cheap", 1, {"gpu": 1}, "3.11"))
+    assert world.out == 1
 
 
 def test_no_more_is_handed_out_than_there_is_room_for():
