@@ -21,19 +21,37 @@ ABSENT_MIN_S: Final = 2.0  # … nor for so long: a client may look every half s
 
 
 class Hearing:
-    """When the other end was heard, and how long its silence may last."""
+    """When the other end was heard, and how long its silence may last.
+
+    Attributes:
+        heard_s: silence counts from then; also a lost pipe moves it, so it proves nothing.
+        word_s: the other end has been there until then: its last frame came no sooner.
+    """
 
     def __init__(self, now_s: float) -> None:
-        self.heard_s = now_s
+        self.heard_s = self.word_s = now_s
         self._pause_s = 0.0
         self._looked_s = now_s
         self._listening_s = now_s  # without a pause of our own since then
 
-    def heard(self, now_s: float) -> None:
-        """A frame came; what is read later than it came counts from when it came."""
+    def heard(self, now_s: float, came_s: float | None = None) -> None:
+        """A frame came; what is read later than it came counts from when it came.
+
+        It may be called again for a frame that was noted before: the first call decides `word_s`.
+
+        Args:
+            now_s: when it was read.
+            came_s: the earliest time at which it can have come; as it was read, if None.
+        """
+        if now_s > self.heard_s:
+            self.spoke(now_s if came_s is None else min(now_s, came_s))
         now_s = max(now_s, self.heard_s)
         self._pause_s = max(FADE * self._pause_s, now_s - self.heard_s)
         self.heard_s = now_s
+
+    def spoke(self, came_s: float) -> None:
+        """The other end was there at this time."""
+        self.word_s = max(self.word_s, came_s)
 
     def restarted(self, now_s: float) -> None:
         """Silence counts from now on; what was before is no pause."""

@@ -137,7 +137,7 @@ class WorkerJoined:
 class WorkerGone:
     """A worker left (`is_orderly`: it said goodbye), or its lease ran out.
 
-    It was last heard `silent_s` seconds ago.
+    It was certainly there until `silent_s` seconds ago, when it was last heard.
     """
 
     worker: int

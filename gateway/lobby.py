@@ -184,7 +184,7 @@ class Lobby:
         self._dirty: dict[int, Guest] = {}
         self._owed: dict[int, Guest] = {}  # whose frames are not acknowledged, first come first
         self._round: deque[int] = deque()  # guests that `tick` has not looked at in this round
-        self._ticked_s = -math.inf
+        self._ticked_s = self._ticked_before_s = -math.inf
 
     # --- what arrives --------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Lobby:
             if guest is None:
                 yield from self._greet(pipe, frame, now_s)
             else:
-                guest.hearing.heard(now_s)
+                guest.hearing.heard(now_s, self._ticked_before_s)
                 guest.pace.note(now_s)
                 self._dirty[guest.handle] = self._owed[guest.handle] = guest
                 yield from self._listen(guest, frame)
@@ -209,11 +209,13 @@ class Lobby:
     def note_heard(self, pipe: int, now_s: float) -> Guest | None:
         """A frame has come from a pipe, and is received later; return its guest, if it has one.
 
-        The guest counts as heard from now on, however long the frame waits.
+        The guest counts as heard from now on, however long the frame waits. It has been there only
+        until the tick before the last: if this process was stopped, the frame may have come at any
+        time since then, and the last tick may have been the first thing after the stop.
         """
         guest = self.guest_on(pipe)
         if guest is not None:
-            guest.hearing.heard(now_s)
+            guest.hearing.heard(now_s, self._ticked_before_s)
         return guest
 
     def guest_on(self, pipe: int) -> Guest | None:
@@ -296,6 +298,7 @@ class Lobby:
                 self._forget_pipe(guest)
             guest.session.rewind(hello.received)
             guest.hearing.restarted(now_s)
+            guest.hearing.spoke(min(now_s, self._ticked_before_s))
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
         if not resumed:
@@ -411,7 +414,7 @@ class Lobby:
             self._round.extend(self.guests)
         round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
         share = min(1.0, (now_s - self._ticked_s) / round_s)
-        self._ticked_s = now_s
+        self._ticked_before_s, self._ticked_s = self._ticked_s, now_s
         for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.guests) * share))):
             if not self._round:
                 return

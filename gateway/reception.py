@@ -558,7 +558,7 @@ class Reception:
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            silent_s = self._clock.now_s() - guest.hearing.heard_s
+            silent_s = self._clock.now_s() - guest.hearing.word_s
             happened.append(
                 events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
             )

@@ -252,6 +252,44 @@ def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
 TICK_S = 0.05
 
 
+def come_in(house):
+    caller = Caller(house.port)
+    meet(house, caller)
+    (guest,) = house.lobby.guests.values()
+    for at in range(1, 101):
+        house.tick(at * TICK_S)
+    caller.dialogue.post(Ask(1, "jobs", {}))
+    caller.step(5.0)
+    house.step(5.0)
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+    return caller, guest
+
+
+@pytest.mark.parametrize("is_ticked_first", [False, True])
+def test_a_frame_that_is_read_after_a_stop_of_the_gateway_may_be_as_old_as_the_stop(
+    make_house, is_ticked_first
+):
+    house = make_house()
+    caller, guest = come_in(house)
+    caller.dialogue.post(Ask(2, "jobs", {}))
+    caller.step(5.1)
+    if is_ticked_first:
+        house.tick(14.0)
+    house.step(14.0)
+    assert guest.hearing.heard_s == 14.0
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+
+
+def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(make_house):
+    house = make_house()
+    caller, guest = come_in(house)
+    caller.link.close()
+    house.step(14.0)
+    assert guest.pipe is None
+    assert guest.hearing.heard_s == 14.0
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+
+
 def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):
     house = make_house(heartbeat_s=2.0)
     callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
