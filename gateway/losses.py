@@ -149,7 +149,7 @@ class Losses:
         """Count a loss, and book the run that it ended."""
         job, worker, event = assignment.job, gone.worker, gone.event
         strikes = job.strikes.setdefault(task, Strikes())
-        ran_ns = max(0, round((gone.heard_s - at_s) * 1e9))
+        ran_ns = _ran_ns(job, gone.heard_s - at_s)
         reason = "".join(each if each.isprintable() else "?" for each in event.reason)
         doing: Doing = "own" if gone.suspect == _user(job) else "others"
         if gone.suspect is None:
@@ -212,6 +212,16 @@ class Losses:
             report = _report(under, under.run.first, lost_ns)
             used = self._charging.lost(under, report, now_s)
             self._book(job, under, used)
+
+
+def _ran_ns(job: Job, passed_s: float) -> int:
+    """The time of a run that ended with its worker, which was last heard so long after it began.
+
+    It is no more than the time limit of the job's tasks: an agent stops them then, and whether this
+    one did nobody can tell.
+    """
+    limit_s = job.spec.timeout_s
+    return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
 
 
 def _user(job: Job) -> _User:

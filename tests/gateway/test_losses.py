@@ -281,6 +281,43 @@ def test_what_has_to_be_done_again_after_a_loss_is_paid_once():
     ]
 
 
+def test_a_lost_run_had_no_more_time_than_its_limit():
+    """Its worker was heard for longer, and can't say any more that it had stopped the task."""
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1, timeout_s=5.0)
+    grid.begin(worker)
+    grid.lose(worker, after_s=20)
+    [wasted] = grid.written("wasted")
+    assert (wasted.wall_ns, wasted.cost_nanos) == (5 * S_NS, 5 * COST_S)
+
+
+def test_a_seller_is_owed_no_more_for_a_lost_run_than_its_limit():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("paris:c.1", 1, site="paris", timeout_s=5.0)
+    grid.begin(worker)
+    grid.lose(worker, after_s=20)
+    again = grid.join("again")
+    grid.now_s += 4
+    grid.finish(again, 2)
+    [tell] = [
+        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+    ]
+    assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (5 * S_NS, 5 * COST_S)
+
+
+def test_a_worker_that_fell_silent_before_its_task_began_ran_nothing_of_it():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=10, silent_s=11.0)
+    assert [(each.state, each.wall_ns, each.cost_nanos) for each in grid.written()] == [
+        ("wasted", 0, 0)
+    ]
+
+
 def test_what_a_task_has_kept_of_wasted_runs_is_paid():
     grid = Grid()
     grid.submit("j", 1)
