@@ -6,6 +6,7 @@ from simulations.world.plan import (
     ClientPlan,
     Crash,
     DrainWorkers,
+    Fault,
     JobPlan,
     Pause,
     Plan,
@@ -72,6 +73,18 @@ def pause(seed: int) -> Plan:
     faults = (Pause(at_s, "w0", 14.0), Pause(at_s + 1, "london", 2.0), Pause(at_s + 2, "ann", 12.0))
     bob = ClientPlan("bob", jobs=(LONG,))
     return Plan(workers=WORKERS, clients=(ClientPlan("ann", jobs=(LONG,)), bob), faults=faults)
+
+
+def lost_unnoticed(seed: int) -> Plan:
+    """Workers die in the middle of their tasks while the gateway is stopped."""
+    dice = Random(seed)
+    at_s = dice.uniform(2.0, 4.0)
+    job = JobPlan(tasks=6, task_s=4.0, max_cost_nanos=400_000_000)
+    faults: list[Fault] = [Pause(at_s, "london", 7.0)]
+    for worker in WORKERS:
+        crash_s, power = at_s + dice.uniform(0.2, 1.5), dice.random() < 0.5
+        faults.append(Crash(crash_s, worker.name, 12.0, power=power))
+    return Plan(workers=WORKERS, clients=(ClientPlan("ann", jobs=(job,)),), faults=tuple(faults))
 
 
 def draining(seed: int) -> Plan:

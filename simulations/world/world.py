@@ -15,6 +15,7 @@ from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
 from simulations.world.host import Ground, Host
 from simulations.world.invariants import Invariant, all_invariants
+from simulations.world.lost_runs import LostAsRun
 from simulations.world.network import Network
 from simulations.world.operators import Operator
 from simulations.world.plan import (
@@ -45,6 +46,7 @@ INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
     ToldIsStored,
     StopsWhenTold,
     *between_sites,
+    LostAsRun,
 )
 
 
