@@ -48,15 +48,16 @@ from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.devices import Devices, gpus_held, share_cores
 from gateway.worker.environments import Environments
+from gateway.worker.fault import End, judge
 from gateway.worker.functions import Functions
 from gateway.worker.homes import BARE, Home
 from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent
 from gateway.worker.meter import Attention, Moment
-from gateway.worker.oversight import newly_begun, oversee, pulse_of
+from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
-from gateway.worker.process import Doom, SlotProcess
+from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Roster
 from gateway.worker.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
@@ -102,6 +103,7 @@ class Agent:
             fail=self._report_failure,
             hand_back=self._give_back,
             feed=lambda: self._feed(),
+            busy_s=self._busy_s,
             say=say,
         )
         self._functions = Functions()
@@ -322,11 +324,15 @@ class Agent:
     def _started(self) -> list[int]:
         return [process.started for process in self._processes]
 
+    def _busy_s(self) -> list[float]:
+        moment = self._attention.at(time.monotonic_ns())
+        pairs = zip(self._roster.slots, self._processes, strict=True)
+        return [busy_s(slot, process, moment) for slot, process in pairs]
+
     async def _level(self) -> None:
         """While a slot is dry, give it what another would not get to soon."""
         while self._roster.is_uneven(started := self._started()):
-            now_ns = time.monotonic_ns()
-            donor = self._roster.donor(started, [each.busy_s(now_ns) for each in self._processes])
+            donor = self._roster.donor(started, self._busy_s())
             if donor is None:
                 await trio.sleep(LEVEL_S)
             else:
@@ -346,10 +352,9 @@ class Agent:
         for slot, process, freeze in frozen:
             self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
 
-    def _relieve(self, now_ns: int) -> None:
+    def _relieve(self) -> None:
         """Take back what waits behind tasks that take longer than they used to, and move for it."""
-        busy_s = [each.busy_s(now_ns) for each in self._processes]
-        stuck = self._roster.stuck(self._started(), busy_s)
+        stuck = self._roster.stuck(self._started(), self._busy_s())
         if stuck and not self._is_levelling:
             self._is_levelling = True
             self._nursery.start_soon(self._take_back, stuck)
@@ -376,7 +381,8 @@ class Agent:
 
     def _oversee(self) -> None:
         limit_bytes = self._settings.memory_bytes
-        oversee(self._roster, self._processes, limit_bytes, time.monotonic_ns())
+        moment = self._attention.at(time.monotonic_ns())
+        oversee(self._roster, self._processes, limit_bytes, moment)
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
@@ -393,12 +399,12 @@ class Agent:
             return
         self._roster.cancel(message.assignment, message.first, message.stop)
         for slot, process in zip(self._roster.slots, self._processes, strict=True):
-            started = process.started
-            running = self._roster.running(slot, started)
+            number = self._roster.at(slot, process.started)
+            running = self._roster.running(slot, number)
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop:
-                process.kill(Doom(started, "cancelled", "stopped on request"))
+                process.kill(Doom(number, "cancelled", "stopped on request"))
 
     # --- slots come and go ---------------------------------------------------------------------
 
@@ -449,19 +455,18 @@ class Agent:
         is_bad = not slot.is_ready and slot.moves_to is None
         if is_bad and not self._environments.not_started(slot, process):
             self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
+        now_ns = time.monotonic_ns()
+        moment = self._attention.at(now_ns)
         started, since_ns, doom = process.started, process.since_ns, process.doom
-        at_work = since_ns > 0 or process.is_breached
-        running = self._roster.running(slot, started) if at_work else None
-        # When we killed it for one task and it had come to another, that one is innocent. When
-        # its channel was broken by one of several tasks, they are tried again one by one.
-        is_at_fault = running is not None and (doom is None or doom.number == started)
-        if process.is_breached and self._roster.suspects(slot, started) > 1:
-            is_at_fault = False
-        cancelled = self._roster.died(slot, started, is_at_fault=is_at_fault)
+        silent_ns = slot.meter.silent_ns(moment) - (now_ns - (process.mute_since_ns or now_ns))
+        wall_ns = max(0, now_ns - since_ns) if since_ns else 0
+        wall_ns = slot.meter.charge(wall_ns, 1, moment) if slot.unsettled is not None else 0
+        doomed = None if doom is None or doom.number == NOBODY else doom.number
+        end = End(started, since_ns > 0, doomed, process.is_breached, silent_ns, wall_ns)
+        number, is_at_fault = judge(slot, end)
+        running = self._roster.running(slot, number)
+        cancelled = self._roster.died(slot, number, is_at_fault=is_at_fault)
         if running is not None and is_at_fault:
-            now_ns = time.monotonic_ns()
-            wall_ns = max(0, now_ns - since_ns) if since_ns else 0
-            wall_ns = slot.meter.charge(wall_ns, 1, self._attention.at(now_ns))
             self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
         self._report_cancelled(cancelled)
         self._feed()
@@ -474,18 +479,18 @@ class Agent:
         while True:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
-            self._attention.at(now_ns)
+            moment = self._attention.at(now_ns)
             reaper.look([each.leader for each in self._processes], now_s)
             self._oversee()
             if not self._is_stopping:
-                self._relieve(now_ns)
-            begun = newly_begun(self._roster, self._processes, now_ns)
+                self._relieve()
+            begun = newly_begun(self._roster, self._processes, moment)
             if begun:
                 self._gateway.post(Begun(begun))
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and now_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = now_s
-                self._gateway.post(Pulse(pulse_of(self._roster, self._processes, now_ns)))
+                self._gateway.post(Pulse(pulse_of(self._roster, self._processes, moment)))
             self._gateway.tick()
 
     # --- the end -------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Environments:
         fail: Callable[[Terms, int, str, str], None],
         hand_back: Callable[[frozenset[bytes]], None],
         feed: Callable[[], None],
+        busy_s: Callable[[], list[float]],
         say: Callable[[str], None],
     ) -> None:
         self._roster = roster
@@ -54,6 +55,7 @@ class Environments:
         self._fail = fail
         self._hand_back = hand_back
         self._feed = feed
+        self._busy_s = busy_s
         self._say = say
         self._environments: dict[bytes, Environment] = {}  # of functions that have one
         self._unhoused: dict[str, set[bytes]] = {}  # functions that wait for one to be made
@@ -158,8 +160,7 @@ class Environments:
         """Have idle slots begin anew where work waits for them."""
         if not self._roster.may_move:
             return
-        now_ns = time.monotonic_ns()
-        for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
+        for slot in self._roster.moves(self._busy_s()):
             home = slot.moves_to
             assert home is not None, "the roster says where to"
             objection = self._host.objection(home)

@@ -74,5 +74,15 @@ class Meter:
         self._room_ns, self._open_ns = room_ns - wall_ns, max(0, open_ns)
         return wall_ns
 
+    def silent_ns(self, moment: Moment) -> int:
+        """For how long, as the agent has seen it, no report has told of tasks."""
+        return 0 if self._last is None else self._open_ns + moment.seen_ns - self._last.seen_ns
+
+    def heir(self) -> "Meter":
+        """For the slot's next process: what this one left unexplained is spent."""
+        meter = Meter()
+        meter._spare_ns = self._spare_ns
+        return meter
+
     def _earn(self, spare_ns: int) -> None:
         self._spare_ns = min(max(0, self._spare_ns + spare_ns), SPARE_NS)

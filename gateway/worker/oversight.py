@@ -4,91 +4,126 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.worker.limits import describe_memory
+from gateway.worker.meter import Moment
 from gateway.worker.pieces import SlotBook, Terms
 from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import Roster
 
 START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
 QUIET_MAX_NS: Final = 5 * 10**9
+# What work may take to its slot and back. What a slot has not told of for longer it is at.
+WAY_NS: Final = 5 * 10**9
 # A task that has run for so long is told to have begun. Shorter ones are reported instead: telling
 # of each would cost as much as its result.
 BEGUN_S: Final = 0.25
 
 
+def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
+    """How long a slot has been at its task.
+
+    A task can write that it has just begun, or that there is none. So it is at least as long as the
+    slot has not told of any task, but for the way, and for a chunk that is still being sent to it.
+    """
+    said_s = process.busy_s(moment.now_ns)
+    if process.is_sending and len(slot.chunks) == 1:
+        return said_s
+    return max(said_s, (slot.meter.silent_ns(moment) - WAY_NS) / 1e9)
+
+
 def oversee(
-    roster: Roster, processes: Sequence[SlotProcess], limit_bytes: int, now_ns: int
+    roster: Roster, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
 ) -> None:
     """Look after all slots: end the process of one where it, or its task, is over a limit.
 
     `limit_bytes` is each slot's memory, 0 for no limit.
     """
     for slot, process in zip(roster.slots, processes, strict=True):
-        _oversee_one(roster, slot, process, limit_bytes, now_ns)
+        _oversee_one(roster, slot, process, limit_bytes, moment)
 
 
 def _oversee_one(
-    roster: Roster, slot: SlotBook, process: SlotProcess, limit_bytes: int, now_ns: int
+    roster: Roster, slot: SlotBook, process: SlotProcess, limit_bytes: int, moment: Moment
 ) -> None:
-    started, busy_s = process.started, process.busy_s(now_ns)
-    running = roster.running(slot, started) if busy_s else None
+    now_ns = moment.now_ns
+    at_s = busy_s(slot, process, moment)
+    number = roster.at(slot, process.started)
+    running = roster.running(slot, number) if at_s > 0 else None
     limit_s = running[0].timeout_s if running else None
-    if limit_s is not None and busy_s > limit_s:
+    if limit_s is not None and at_s > limit_s:
         text = f"it ran over its time limit of {limit_s:g} s and was stopped"
-        process.kill(Doom(started, "timeout", text))
+        process.kill(Doom(number, "timeout", text))
     if running:
-        _heed_notice(roster, process, started, running, now_ns)
-    if busy_s or not slot.chunks or process.is_sending:
-        process.quiet_since_ns = now_ns
-    elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
-        # It has work, is at none, and says nothing: a report was garbled on its way.
+        _heed_notice(roster, process, number, running, now_ns)
+    if not slot.chunks or process.is_sending or _is_at_its_work(slot, process):
+        process.quiet_since_ns = None
+    elif process.quiet_since_ns is None:
+        process.quiet_since_ns = moment.seen_ns
+    elif moment.seen_ns - process.quiet_since_ns > QUIET_MAX_NS:
+        # It has work, is at none of it, and says nothing: a report was garbled on its way, or a
+        # task has written to its cells.
         process.distrust()
     if slot.home.site and slot.is_ready and not slot.chunks and process.has_strays:
+        slot.is_forsaken = True
         process.kill()  # another site's work is over when its tasks are
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
     used_bytes = process.memory_bytes() if limit_bytes else 0
     if used_bytes > limit_bytes or process.lost_memory:
         # What a task has left behind is not the fault of the next one.
-        number = started if running else NOBODY
+        blamed = number if running else NOBODY
+        slot.is_forsaken |= slot.is_ready and not slot.chunks
         text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
             text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
-        process.kill(Doom(number, "memory", text))
+        process.kill(Doom(blamed, "memory", text))
+
+
+def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
+    """Whether a slot says that it is at a task of the first of its chunks, as it must be."""
+    low, started = slot.unsettled, process.started
+    is_its_own = low is not None and low <= started < slot.chunks[0].live
+    return is_its_own and process.since_ns > 0
 
 
 def _heed_notice(
-    roster: Roster, process: SlotProcess, started: int, running: tuple[Terms, int], now_ns: int
+    roster: Roster, process: SlotProcess, number: int, running: tuple[Terms, int], now_ns: int
 ) -> None:
     """Stop a task whose slot is needed, when the time that it was given is over."""
     stops_ns = roster.stops_ns(running[0].assignment, running[1])
     if stops_ns is None:
         process.tell_stop(NOBODY, 0)
         return
-    process.tell_stop(started, stops_ns)
+    process.tell_stop(number, stops_ns)
     if now_ns >= stops_ns:
-        process.kill(Doom(started, "preempted", "it was stopped to make room for other work"))
+        process.kill(Doom(number, "preempted", "it was stopped to make room for other work"))
 
 
-def newly_begun(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> list[list[int]]:
+def newly_begun(
+    roster: Roster, processes: Sequence[SlotProcess], moment: Moment
+) -> list[list[int]]:
     """Tasks that have run for a while and that the gateway was not told of, as Begun has them."""
     found = []
     for slot, process in zip(roster.slots, processes, strict=True):
-        started, busy_s = process.started, process.busy_s(now_ns)
-        if busy_s < BEGUN_S or started == slot.told:
+        at_s = busy_s(slot, process, moment)
+        number = roster.at(slot, process.started)
+        if at_s < BEGUN_S or number == slot.told:
             continue
-        running = roster.running(slot, started)
+        running = roster.running(slot, number)
         if running is not None:
-            slot.told = started
-            found.append([running[0].assignment, running[1], round(busy_s * 1000)])
+            slot.told = number
+            found.append([running[0].assignment, running[1], round(at_s * 1000)])
     return found
 
 
-def pulse_of(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> list[dict[str, Any]]:
+def pulse_of(
+    roster: Roster, processes: Sequence[SlotProcess], moment: Moment
+) -> list[dict[str, Any]]:
     """What each slot is doing, as a Pulse tells it."""
     slots = []
     for slot, process in zip(roster.slots, processes, strict=True):
-        busy_s = process.busy_s(now_ns)
-        running = roster.running(slot, process.started) if busy_s else None
+        at_s = busy_s(slot, process, moment)
+        number = roster.at(slot, process.started)
+        running = roster.running(slot, number) if at_s > 0 else None
         state = "running" if running else "idle" if slot.is_ready else "starting"
         slots.append(
             {
@@ -96,7 +131,7 @@ def pulse_of(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> l
                 "state": state,
                 "job": running[0].job if running else "",
                 "task": running[1] if running else None,
-                "since_s": busy_s if running else 0.0,
+                "since_s": at_s if running else 0.0,
                 "rss_bytes": process.memory_bytes(),
             }
         )

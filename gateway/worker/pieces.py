@@ -97,11 +97,22 @@ class SlotBook:
         """Whether it may be given more at all."""
         return self.is_ready and self.freeze is None and not self.is_forsaken
 
+    @property
+    def unsettled(self) -> int | None:
+        """The first task of the chunk it is at that it has not told of; it may be at that one."""
+        chunk = self.chunks[0] if self.chunks else None
+        return chunk.reported if chunk is not None and chunk.reported < chunk.live else None
+
+    def reached(self, started: int) -> int:
+        """The last task that it may have started: a task can write any number for `started`."""
+        low = self.unsettled
+        return started if low is None else max(started, low)
+
     def unstarted(self, started: int) -> int:
-        """How many of its tasks come after its task number `started`."""
+        """How many of its tasks it has surely not started; `started` is its word."""
+        after = self.reached(started) + 1
         return sum(
-            max(0, chunk.live - max(chunk.number, chunk.reported, started + 1))
-            for chunk in self.chunks
+            max(0, chunk.live - max(chunk.number, chunk.reported, after)) for chunk in self.chunks
         )
 
 

@@ -108,7 +108,9 @@ class SlotProcess:
         self.is_breached = False
         self._is_over_memory = False  # ended by the kernel, or by its container, for that
         self.is_unfit = False  # what it was started in is of no use, and will not be
-        self.quiet_since_ns = self.born_ns = time.monotonic_ns()
+        self.born_ns = time.monotonic_ns()
+        self.mute_since_ns: int | None = None  # when its channel was seen to be broken
+        self.quiet_since_ns: int | None = None  # by what the agent has seen (meter.Moment)
         self._tail = bytearray()
         self._decoder = Decoder(START_BYTES_MAX)
         self._outgoing = Outgoing()
@@ -214,7 +216,12 @@ class SlotProcess:
     def distrust(self) -> None:
         """Its channel can't be relied on: end it. Which task has done that is not known."""
         self.is_breached = True
+        self._is_mute()
         self.kill()
+
+    def _is_mute(self) -> None:
+        if self.mute_since_ns is None:
+            self.mute_since_ns = time.monotonic_ns()
 
     async def run(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
         """Carry messages both ways until it ends; its last ones are taken too."""
@@ -279,6 +286,7 @@ class SlotProcess:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             if not self._take_messages(on_messages):
+                self._is_mute()
                 await trio.sleep(LINGER_S if self._handover is None else RUNTIME_LINGER_S)
                 self.distrust()
                 return

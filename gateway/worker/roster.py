@@ -321,7 +321,8 @@ class Roster:
     def may_finish(self, slot: SlotBook) -> bool:
         """Whether a slot can be through with its chunk: it leaves tasks only where it must stop."""
         chunk = slot.chunks[0]
-        return slot.freeze is not None or chunk.reported == chunk.live
+        stop = chunk.live if slot.freeze is None else min(slot.freeze.bound, chunk.live)
+        return chunk.reported >= stop
 
     def finish(self, slot: SlotBook) -> list[Piece]:
         """A slot is through with its chunk: queue again what it did not start.
@@ -340,6 +341,15 @@ class Roster:
             if chunk.reported <= started < chunk.live:
                 return chunk.piece.terms, chunk.task(started)
         return None
+
+    def at(self, slot: SlotBook, started: int) -> int:
+        """The number of the task that a slot at work is at; `started` is its word.
+
+        Where that is none of its tasks, or one that it has told of, it is at the first that it has
+        not told of.
+        """
+        low = slot.unsettled
+        return started if low is None or self.running(slot, started) else low
 
     def _settle(self, assignment: int, first: int, stop: int) -> None:
         left = self.held[assignment].left
@@ -386,8 +396,9 @@ class Roster:
         """The slots with tasks of an assignment in [first, stop) that they have not started."""
         found = []
         for slot, at in zip(self.slots, started, strict=True):
+            after = slot.reached(at) + 1
             for chunk in slot.chunks:
-                low = chunk.task(max(chunk.number, chunk.reported, at + 1))
+                low = chunk.task(max(chunk.number, chunk.reported, after))
                 is_ours = chunk.piece.terms.assignment == assignment
                 if is_ours and max(low, first) < min(chunk.task(chunk.live), stop):
                     found.append(slot)
@@ -401,7 +412,7 @@ class Roster:
         """
         assert slot.chunks, "an idle slot would stay frozen for ever"
         if slot.freeze is None:
-            slot.freeze = Freeze(started + 1)
+            slot.freeze = Freeze(slot.reached(started) + 1)
         return slot.freeze
 
     def reclaim(self, slot: SlotBook, freeze: Freeze, started: int) -> list[Piece]:
@@ -414,8 +425,9 @@ class Roster:
         if slot.freeze is not freeze or self.slots[slot.index] is not slot:
             return []
         pieces: list[Piece] = []
+        after = slot.reached(started) + 1
         for chunk in slot.chunks:
-            low = max(freeze.bound, started + 1, chunk.reported, chunk.number)
+            low = max(freeze.bound, after, chunk.reported, chunk.number)
             if low < chunk.live:
                 pieces.append(chunk.part(low, chunk.live))
                 chunk.live = low
@@ -453,14 +465,12 @@ class Roster:
                 best, best_s = slot, ahead_s
         return best
 
-    def suspects(self, slot: SlotBook, started: int) -> int:
-        """How many tasks a slot has come to without having reported them."""
-        return sum(max(0, min(chunk.live, started + 1) - chunk.reported) for chunk in slot.chunks)
-
     # --- slots end, sessions end ---------------------------------------------------------------
 
     def died(self, slot: SlotBook, started: int, *, is_at_fault: bool) -> list[Piece]:
         """A slot is gone: queue again what it had, without its task `started` if that fails.
+
+        Those before `started` go out one by one: see `gateway.worker.fault`.
 
         Returns the tasks that must be reported as cancelled.
         """
@@ -475,7 +485,8 @@ class Roster:
                 self._settle(chunk.piece.terms.assignment, task, task + 1)
                 middle += 1
             pieces += [done, chunk.part(middle, high)]
-        self.slots[slot.index] = SlotBook(slot.index, home=slot.moves_to or slot.home)
+        meter = slot.meter.heir()
+        self.slots[slot.index] = SlotBook(slot.index, home=slot.moves_to or slot.home, meter=meter)
         return self._take_back(pieces)
 
     def drop_all(self) -> list[SlotBook]:

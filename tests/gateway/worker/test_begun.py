@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from gateway.worker.meter import Moment
 from gateway.worker.oversight import BEGUN_S, newly_begun
 from gateway.worker.pieces import Terms
 from gateway.worker.roster import Roster
+
+NOW = Moment(0, 0)
 
 
 @dataclass
@@ -13,6 +16,7 @@ class Process:
 
     started: int = -1
     at_work_s: float = 0.0
+    is_sending: bool = False
 
     def busy_s(self, _now_ns):
         return self.at_work_s
@@ -32,23 +36,23 @@ def roster_with(tasks, *, slots=2, wary=False):
 def test_a_task_that_runs_for_a_while_is_told_once():
     roster, _ = roster_with(2)
     processes = [Process(0, BEGUN_S / 2), Process()]
-    assert newly_begun(roster, processes, 0) == []
+    assert newly_begun(roster, processes, NOW) == []
     processes[0].at_work_s = 1.5
-    assert newly_begun(roster, processes, 0) == [[7, 10, 1500]]
-    assert newly_begun(roster, processes, 0) == []
+    assert newly_begun(roster, processes, NOW) == [[7, 10, 1500]]
+    assert newly_begun(roster, processes, NOW) == []
     processes[1].started, processes[1].at_work_s = 0, BEGUN_S
-    assert newly_begun(roster, processes, 0) == [[7, 11, 250]]
+    assert newly_begun(roster, processes, NOW) == [[7, 11, 250]]
 
 
 def test_short_tasks_cost_no_word():
     roster, _ = roster_with(2)
-    assert newly_begun(roster, [Process(0, 0.01), Process(0, 0.0)], 0) == []
+    assert newly_begun(roster, [Process(0, 0.01), Process(0, 0.0)], NOW) == []
 
 
 def test_what_a_slot_is_at_that_is_nobodys_any_more_is_not_told():
     roster, _ = roster_with(2)
     roster.drop_all()
-    assert newly_begun(roster, [Process(0, 9.0), Process(0, 9.0)], 0) == []
+    assert newly_begun(roster, [Process(0, 9.0), Process(0, 9.0)], NOW) == []
 
 
 def test_wary_tasks_go_to_slots_one_by_one():

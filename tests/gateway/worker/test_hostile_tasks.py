@@ -250,3 +250,90 @@ def test_a_slot_that_says_it_is_through_with_what_it_has_not_begun_is_ended(gate
 
     work = gateway.assign(gateway.guest(), forges, [()]).wait()
     assert work.failures()[0][0] == "crash"
+
+
+# --- where they say they are ---------------------------------------------------------------------
+
+
+def writes_its_cells(started, since_ns):
+    """What does not name itself stays as it is."""
+    frame = sys._getframe()
+    while frame is not None:
+        slot = frame.f_locals.get("self")
+        if type(slot).__name__ == "Slot":
+            for cell, value in ((STARTED, started), (SINCE_NS, since_ns)):
+                if value is not None:
+                    slot._cells[cell] = value
+        frame = frame.f_back
+
+
+CELLS = [(None, 0), (-1, None), (-1, 0), (1 << 61, None), (1 << 61, 1 << 62)]
+
+
+@pytest.mark.parametrize(("started", "since_ns"), CELLS)
+def test_a_task_that_says_it_is_idle_and_takes_its_slot_down_is_at_fault_and_charged(
+    gateway, start_agent, tmp_path, started, since_ns
+):
+    """Or it would come again, and run for nothing each time."""
+    start_agent(gateway)
+    runs = tmp_path / "runs"
+
+    def works():
+        with runs.open("a") as file:
+            file.write("x")
+        time.sleep(1.0)
+        writes_its_cells(started, since_ns)
+        os._exit(0)
+
+    work = gateway.assign(gateway.guest(), works, [()]).wait(20.0)
+    assert [kind for kind, *_ in work.failures().values()] == ["crash"]
+    assert runs.read_text() == "x"
+    assert sum(report.wall_ns for report in work.reports) > 0.5e9
+
+
+def hides(started, since_ns):
+    def works():
+        writes_its_cells(started, since_ns)
+        time.sleep(600)
+
+    return works
+
+
+def test_a_task_that_says_it_has_yet_to_begin_is_not_given_to_another_slot(
+    gateway, start_agent, tmp_path
+):
+    start_agent(gateway, 2)
+    guest = gateway.guest()
+    runs = tmp_path / "runs"
+
+    def works():
+        with runs.open("a") as file:
+            file.write("x")
+        writes_its_cells(-1, None)
+        time.sleep(2.0)
+        return "good"
+
+    work = gateway.assign(guest, works, [()]).wait(20.0)
+    assert work.values() == {0: "good"}
+    assert runs.read_text() == "x"
+
+
+@pytest.mark.parametrize(("started", "since_ns"), [(-1, None), (1 << 61, 1 << 62)])
+def test_a_task_that_hides_from_a_recall_by_force_is_stopped(
+    gateway, start_agent, started, since_ns
+):
+    start_agent(gateway)
+    guest = gateway.guest()
+    work = gateway.assign(guest, hides(started, since_ns), [()])
+    for _ in range(20):
+        gateway.pump(0.1)
+    work.recall(0, 1, kill=True)
+    assert work.wait(20.0).failures()[0][0] == "cancelled"
+
+
+@pytest.mark.parametrize("since_ns", [0, 1 << 62])
+def test_a_task_that_hides_from_its_time_limit_is_stopped(gateway, start_agent, since_ns):
+    start_agent(gateway)
+    work = gateway.assign(gateway.guest(), hides(None, since_ns), [()], timeout_s=1.0)
+    assert work.wait(60.0).failures()[0][0] in ("timeout", "crash")
+    assert sum(report.wall_ns for report in work.reports) > 1e9
