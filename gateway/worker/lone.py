@@ -28,6 +28,7 @@ LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 18
 TAIL_BYTES: Final = 4096
 BAD_STARTS_MAX: Final = 3
+WAY_NS: Final = 5 * 10**9  # what work may take to the slot and back
 _SENT_AT_ONCE: Final = 1 << 16
 
 
@@ -111,6 +112,11 @@ class _Process:
         self.has_begun = False
         self.meter = Meter()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         """End it and all that it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -183,6 +189,8 @@ class LoneSlot:
         self, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes], ran: Ran
     ) -> tuple[int, tuple[str, str, int]] | None:
         """Have a slot run these; the number of the call at fault, and how, if one ends the slot."""
+        if self._process is not None and self._process.has_ended:
+            self.close()  # while it had nothing to do: no call is at fault
         process = self._process = self._process or _Process(self._memory_bytes)
         first, before = process.next_number, len(ran.values)
         total = before + len(arguments)
@@ -212,14 +220,18 @@ class LoneSlot:
         process.kill()
         text = doom[1] if doom else process.describe_end()
         self.close()
-        if started < first or not process.has_begun:
+        if not process.has_begun:
             self._bad_starts += 1
             if self._bad_starts >= BAD_STARTS_MAX:
                 raise SlotUnfitError(f"slots can't start: {text}")
             return None
         wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
         wall_ns = process.meter.charge(wall_ns, 1, _moment())
-        number = min(max(started - first, len(ran.values) - before), len(arguments) - 1)
+        # A task can write what it likes into the cells, so they decide only between calls that the
+        # slot has not told of.
+        low = len(ran.values) - before
+        is_one = since_ns > 0 and low <= started - first < len(arguments)
+        number = started - first if is_one else low
         return number, (doom[0] if doom else "crash", text, wall_ns)
 
     def _give(
@@ -258,6 +270,9 @@ class LoneSlot:
         self._look()
         since_ns = process.cells.view[SINCE_NS]
         busy_s = (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
+        if process.has_begun and not process.outgoing:
+            # A task can write that it has just begun, or that there is none.
+            busy_s = max(busy_s, (process.meter.silent_ns(_moment()) - WAY_NS) / 1e9)
         if timeout_s is not None and busy_s > timeout_s:
             return "timeout", f"it ran over its time limit of {timeout_s:g} s and was stopped"
         if self._memory_bytes:

@@ -1,6 +1,7 @@
 """One slot without an agent: results, limits, the call at fault named, another slot started."""
 
 import os
+import signal
 import sys
 import time
 
@@ -23,6 +24,15 @@ def act(what, *arguments):
         os._exit(3)
     elif what == "sleep":
         time.sleep(*arguments)
+    elif what == "hide":  # that the slot is at it, and end
+        frame = sys._getframe()
+        while type(frame.f_locals.get("self")).__name__ != "Slot":
+            frame = frame.f_back
+        time.sleep(1.0)
+        for cell, value in enumerate(arguments):
+            if value is not None:
+                frame.f_locals["self"]._cells[cell] = value
+        os._exit(0)
     elif what == "forge":  # what the slot says of the time, from now on
         part = sys.modules["__main__"]._Part
         say = part.message
@@ -70,6 +80,29 @@ def test_a_call_that_falsifies_what_its_slot_measures_is_charged():
     try:
         assert made.run(calls(("forge", 2.0)), BODIES).wall_ns > 1.5e9
         assert made.run(calls(("sleep", 2.0)), BODIES).wall_ns > 1.5e9
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("cells", [(None, 0), (-1, None), (1 << 61, 0)])
+def test_a_call_that_says_it_is_idle_and_takes_the_slot_down_is_at_fault_and_charged(cells):
+    made = LoneSlot()
+    try:
+        ran = made.run(calls(("hide", *cells), ("b",)), BODIES)
+    finally:
+        made.close()
+    assert values(ran) == [None, "b"]
+    assert kinds(ran)[0][0] == "crash"
+    assert ran.wall_ns > 0.5e9
+
+
+def test_a_slot_that_ends_between_two_lots_is_no_calls_fault():
+    made = LoneSlot()
+    try:
+        made.run(calls(("a",)), BODIES)
+        os.kill(made._process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, made._process.pid, os.WEXITED | os.WNOWAIT)
+        assert values(made.run(calls(("a",)), BODIES)) == ["a"]
     finally:
         made.close()
 
