@@ -63,7 +63,15 @@ class LocalSite:
 
     def gridfed(self, *arguments: str) -> str:
         """Run a command of this site; what it printed."""
-        command = [sys.executable, "-m", "gateway", *arguments, "--config-dir", str(self.folder)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "gateway",
+            *arguments,
+            "--config-dir",
+            str(self.folder),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
             sys.exit(
@@ -90,7 +98,7 @@ class LocalSite:
         config = ["gateway", "--config", str(self.folder / "gateway.toml"), "--json"]
         log = (self.folder / "gateway.log").open("w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", *config],
+            [sys.executable, "-P", "-m", "gateway", *config],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

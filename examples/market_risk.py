@@ -220,7 +220,7 @@ def run(using: Map, options: int = OPTIONS, days: int | None = None) -> Figures:
 def local_gateway() -> Iterator[str]:
     """A gateway of our own with workers on every core; its address. Ended at the end."""
     with tempfile.TemporaryDirectory(prefix="gridfed-demo-") as folder:
-        command = [sys.executable, "-m", "gateway", "up", "--json", "--price", PRICE]
+        command = [sys.executable, "-P", "-m", "gateway", "up", "--json", "--price", PRICE]
         command += ["--listen", f"ipc://{folder}/gateway.sock", "--state", f"{folder}/state"]
         log = Path(folder) / "gateway.log"
         # A process group of its own: Ctrl-C reaches us alone, and we stop the gateway, once.

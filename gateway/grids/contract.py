@@ -28,6 +28,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+from gateway.interpreter import run_module
 from policies.placement import TagValue, show_tags
 
 PILOT_MARK: Final = "."  # between an order's name and a pilot's number
@@ -197,7 +198,8 @@ class Launch:
         """
         tags = ["--tags", show_tags(shape.tags)] if shape.tags else []
         return [
-            *(python, "-m", "gateway.worker.agent", "--gateway", self.address),
+            *run_module("gateway.worker.agent", python=python),
+            *("--gateway", self.address),
             *("--pool", self.pool, "--name", name, "--slots", str(shape.slots)),
             *("--memory", str(shape.memory_bytes // max(1, shape.slots))),
             *("--give-up-s", f"{self.dial_s:g}", *tags, *self.options),

@@ -7,7 +7,6 @@ when it ends it is started again, ever more slowly.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.config import PoolConfig
 from gateway.grids.delegating import Delegated
 from gateway.grids.local import LocalGrid
+from gateway.interpreter import run_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class EnginePool(LocalGrid):
         environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
         environment[TOKEN_VARIABLE] = self._credential
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.grids.delegate"],
+            run_module("gateway.grids.delegate"),
             stdin=subprocess.PIPE,
             env=environment,
             start_new_session=True,

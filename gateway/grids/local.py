@@ -6,7 +6,6 @@ its predecessor using the same cores. When the agent dies it is started again, e
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +14,8 @@ import trio
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
+from gateway.interpreter import run_module
+from gateway.worker.users import NONE
 from policies.placement import show_tag
 
 RESTART_MIN_S: Final = 0.5
@@ -64,7 +65,7 @@ class LocalGrid:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         """Start one, in this very thread: it is killed when the thread that started it ends."""
-        command = [sys.executable, "-m", "gateway.worker.agent"]
+        command = run_module("gateway.worker.agent")
         command += ["--gateway", self._address, "--slots", str(self._pool.slots_wanted)]
         command += ["--pool", self._pool.name, "--name", f"{self._pool.name}-{os.getpid()}"]
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
@@ -76,8 +77,21 @@ class LocalGrid:
         environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
         environment[TOKEN_VARIABLE] = self._credential
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=self._folder,
+            start_new_session=True,
         )
+
+    @property
+    def _folder(self) -> str | None:
+        """Where the agent runs; None: where we do.
+
+        Of root it may be that its slots run as another user, who may be able to write where we run:
+        then an entry of $PYTHONPATH that is empty or relative would have it import what they left.
+        """
+        return "/" if os.geteuid() == 0 and self._pool.user != NONE else None
 
     async def _run_once(self) -> int:
         process = self._start()

@@ -96,6 +96,7 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
     for name, value in variables.items():
         command += ["--env", f"{name}={value}"]
+    # Without -P, which older Pythons refuse in other words than ours; this folder is new and empty.
     command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
     command += [image, "-s", "-m", "gateway.worker.container_init", f"{SOCKETS}/{SOCKET_NAME}"]
     return (*command, str(shape.memory_bytes))

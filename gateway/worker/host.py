@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.environments import Environment
+from gateway.interpreter import run_module
 from gateway.worker import containers, packages, sandbox
 from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
 from gateway.worker.devices import show_cores
@@ -294,10 +295,13 @@ class Host:
         shell = () if user is None else user.shell
         if user is not None:
             environment = user.variables(environment)
+        # Not our own, which a user that tasks run as might not even enter.
+        folder = "" if user is None else user.home
         if python is None:
-            return bare(environment, self._memory_bytes, shell)
+            return bare(environment, self._memory_bytes, shell, folder)
         variables = {**environment, "PYTHONPATH": str(self._kit)}
-        return Launch((*shell, str(python), "-s", "-m", SLOT), variables, self._memory_bytes)
+        command = (*shell, *run_module(SLOT, "-s", python=str(python)))
+        return Launch(command, variables, self._memory_bytes, folder=folder)
 
     def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
         assert self._runtime is not None, "an image was provided"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.interpreter import run_module
 from gateway.worker.cgroups import Group
 
 SLOT: Final = "gateway.worker.slot"
@@ -29,6 +30,7 @@ class Launch:
         remove: the command that ends it, should its socket never have been used.
         python: the minor version that it must be; empty: it is.
         filter: of system calls, for bubblewrap's --seccomp; empty for none.
+        folder: where it runs; empty: where we do.
     """
 
     command: tuple[str, ...]
@@ -41,6 +43,7 @@ class Launch:
     remove: tuple[str, ...] = ()
     python: str = ""
     filter: bytes = b""
+    folder: str = ""
 
     def open_filter(self) -> int | None:
         """A new descriptor that the filter is read from, to its end; None without one."""
@@ -68,6 +71,8 @@ class Launch:
         return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
 
 
-def bare(environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = ()) -> Launch:
+def bare(
+    environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = (), folder: str = ""
+) -> Launch:
     """A slot like any other process, in this Python; behind a command that makes it another's."""
-    return Launch((*shell, sys.executable, "-m", SLOT), environment, memory_bytes)
+    return Launch((*shell, *run_module(SLOT)), environment, memory_bytes, folder=folder)

@@ -11,13 +11,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gateway.interpreter import run_module
 from gateway.worker.cells import SINCE_NS, STARTED, create_cells
 from gateway.worker.channel import Decoder, NonsenseError, encode, is_part
 from gateway.worker.functions import Lent
@@ -91,7 +91,7 @@ class _Process:
         self.cells, cells_fd = create_cells()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as this lives
         descriptors = (theirs.fileno(), cells_fd)
-        command = [sys.executable, "-m", "gateway.worker.slot"]
+        command = run_module("gateway.worker.slot")
         command += [str(number) for number in (*descriptors, os.getpid(), memory_bytes)]
         self._process = subprocess.Popen(
             command,

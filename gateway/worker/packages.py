@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.environments import REQUIREMENTS, UV, Environment, requirement_lines
+from gateway.interpreter import run_module
 from gateway.worker.rules import Rules
 from gateway.worker.strays import remove_folder
 
@@ -130,10 +131,11 @@ def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str
         fill = [uv, "pip", "install", "--quiet", "--no-config", "--python", str(target)]
         fill += ["--requirements", str(wanted)] + (["--no-build"] if rules.wheels_only else [])
         return [[*make, str(target)], [*fill, *_source(rules, "--default-index")]]
-    fill = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
+    fill = run_module("pip", python=str(target / "bin" / "python"))
+    fill += ["install", "--quiet", "--no-input"]
     fill += ["--disable-pip-version-check", "--requirement", str(wanted)]
     fill += ["--only-binary", ":all:"] if rules.wheels_only else []
-    return [[sys.executable, "-m", "venv", str(target)], [*fill, *_source(rules, "--index-url")]]
+    return [[*run_module("venv"), str(target)], [*fill, *_source(rules, "--index-url")]]
 
 
 def _source(rules: Rules, index_option: str) -> list[str]:

@@ -87,6 +87,7 @@ class SlotProcess:
                 stderr=write_end,
                 pass_fds=() if launch.socket else inherited,
                 env=dict(launch.environment),
+                cwd=launch.folder or None,
                 start_new_session=True,
             )
         os.close(write_end)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from gateway.interpreter import run_code, run_module
 from gateway.worker.launch import FILTER_PLACE, SLOT, Launch
 from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.users import SETPRIV, become
@@ -114,7 +115,7 @@ def launch(
     python: Path | None = None,
 ) -> Launch:
     """A slot behind a `shell`, in this Python or another."""
-    inner = (str(python or sys.executable), "-s", "-m", SLOT)
+    inner = run_module(SLOT, "-s", python=str(python or ""))
     return Launch(
         (*command, *inner), environment, memory_bytes, is_child=False, filter=no_user_namespaces()
     )
@@ -133,7 +134,7 @@ def probe(kit: Path) -> None:
     if _is_root() and not Path(SETPRIV).exists():
         raise SandboxUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
     shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
-    command = Launch((*shut_in, sys.executable, "-c", "pass"), {}, filter=no_user_namespaces())
+    command = Launch((*shut_in, *run_code("pass")), {}, filter=no_user_namespaces())
     try:
         done = _try(command)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.interpreter import run_code
+
 AUTO: Final = "auto"
 NONE: Final = "none"
 # The account that "auto" takes, if the host has it; else the one that every host has.
@@ -97,7 +99,7 @@ def _probe(user: SlotUser) -> None:
     # Where the libraries of a Python can't be read another's may be found: that is none of ours.
     code = "import sys, gateway.worker.slot; print(sys.version, sys.base_prefix, sys.prefix)"
     ours = " ".join((sys.version, sys.base_prefix, sys.prefix))
-    command = [*user.shell, sys.executable, "-c", code]
+    command = [*user.shell, *run_code(code)]
     try:
         done = subprocess.run(
             command,
@@ -106,6 +108,7 @@ def _probe(user: SlotUser) -> None:
             timeout=PROBE_S,
             stdin=subprocess.DEVNULL,
             env=user.variables(os.environ),
+            cwd=user.home,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserUnavailable(f"slots don't start as user {user.name}: {error}") from None

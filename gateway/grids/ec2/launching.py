@@ -22,6 +22,7 @@ from federation.money import format_amount
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
 from gateway.grids.ec2.prices import Offer
 from gateway.grids.ec2.settings import Ec2Config, Market
+from gateway.interpreter import run_module
 
 MARK_TAG: Final = "gridfed:mark"
 LIMIT_TAG: Final = "gridfed:limit"  # in how many seconds it ends by itself
@@ -71,7 +72,8 @@ def user_data(
         command += ["--interruptions-s", f"{config.interruption_poll_s:g}"]
         command += ["--heed-rebalance"] if config.leave_on_rebalance else []
     table = ",".join(f"{kind}={count}" for kind, count in sorted(slots.items()))
-    host = [config.python, "-m", "gateway.grids.ec2.host", "--slots", table]
+    host = run_module("gateway.grids.ec2.host", python=config.python)
+    host += ["--slots", table]
     if config.user:
         host += ["--user", config.user, "--relay-s", f"{config.interruption_poll_s:g}"]
     lines = [

@@ -1,0 +1,90 @@
+"""No interpreter that we start imports what lies in the working folder."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from members_support import Member
+from tests_support import wait_until
+
+import gateway
+from gateway.grids.contract import Launch, Shape
+from gateway.interpreter import run_code, run_module
+from gateway.worker import packages, sandbox
+from gateway.worker.launch import bare
+from gateway.worker.rules import Rules
+
+ROOT = Path(gateway.__file__).parents[1]
+# Each says for itself why it needs no -P.
+OTHERS = {
+    "gateway/interpreter.py",
+    "gateway/worker/containers.py",  # the folder is the container's own, and empty
+    "gateway/grids/symphony/soam/service.py",  # PYTHONSAFEPATH
+}
+# A library that all of them import. What it writes down is what an attacker's code would do.
+PLANT = "import os\nopen({!r}, 'a').write(f'{{os.getpid()}}\\n')\nraise ImportError('planted')\n"
+
+
+def test_the_working_folder_is_not_in_the_way():
+    assert run_module("some.module") == [sys.executable, "-P", "-m", "some.module"]
+    assert run_code("pass", "-s", python="/opt/p") == ["/opt/p", "-P", "-s", "-c", "pass"]
+
+
+def test_whatever_we_start_is_started_so():
+    rules, place = Rules(), Path("/p")
+    launch = Launch("l", "p", "m", "ipc:///a", {}, place, print)
+    shut_in = sandbox.shell(place, [], network="none", tmp_bytes=1)
+    for command in (
+        bare({}, 0).command,
+        sandbox.launch(shut_in, {}, 0).command,
+        sandbox.launch(shut_in, {}, 0, place).command,
+        launch.command("w", Shape(1, 0, {}), "/opt/python"),
+        *packages.commands(rules, place, place, ""),
+    ):
+        assert "-m" in command
+        assert command[command.index("-P") - 1] in (
+            sys.executable,
+            "/p",
+            "/opt/python",
+            "/p/bin/python",
+        )
+
+
+@pytest.mark.parametrize("package", ["federation", "gateway", "policies"])
+def test_there_is_no_other_way_to_start_one(package):
+    """By its option: `-m` of iptables and `-c` of a shell are no interpreter's."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / package).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r'"-[mc]"', line) and not re.search(r"iptables|owner|/bin/sh|soamdeploy", line)
+    }
+    assert found <= OTHERS
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run slots as another user")
+@pytest.mark.parametrize("path", ["", f"{ROOT}{os.pathsep}"])
+def test_a_worker_starts_again_beside_what_a_task_wrote(tmp_path, monkeypatch, path):
+    """Also where $PYTHONPATH has an empty entry, which means the working folder."""
+    monkeypatch.setenv("PYTHONPATH", path)
+    own = '[pool.environments]\nsandbox = "auto"\n'
+    site = Member(tmp_path, "london", 1, "0.04 USD", own)
+    ran = tmp_path / "ran"
+    try:
+        begun = site.gateway.text().count("works for site")
+        for name in ("msgpack", "trio", "cloudpickle"):
+            (site.folder / f"{name}.py").write_text(PLANT.format(str(ran)))
+        below = psutil.Process(site.gateway.pid).children()
+        (agent,) = (each for each in below if "gateway.worker.agent" in each.cmdline())
+        agent.kill()
+        wait_until(
+            lambda: ran.exists() or site.gateway.text().count("works for site") > max(1, begun),
+            "another worker",
+        )
+        assert not ran.exists()
+    finally:
+        site.gateway.stop()
