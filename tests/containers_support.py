@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.worker.identities import sandbox_user
+
 IMAGE = "localhost/gridfed-test:1"
 OTHER_PYTHON = "localhost/gridfed-test:other-python"
 LIBRARIES = re.compile(r"(/\S+) \(0x")
@@ -27,6 +29,11 @@ def system_python() -> Path:
     if not found.exists():
         pytest.skip(f"an image is made of {found}, which is not here")
     return found
+
+
+def shut_uid(site: str) -> int:
+    """Who a site's work in bubblewrap is, as it sees it."""
+    return sandbox_user(site) if os.geteuid() == 0 else 65534
 
 
 def need(*programs: str) -> None:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from gateway.worker.identities import container_user
 from gateway.worker.rules import Rules
 from gateway.worker.strays import lives
 
 LABEL: Final = "gridfed.agent"
 PROBE: Final = "probe"  # instead of an agent, of what ends by itself at once
-NOBODY: Final = "65534:65534"
 KIT: Final = "/gridfed/kit"
 SOCKETS: Final = "/gridfed/sockets"
 SOCKET_NAME: Final = "slot"
@@ -67,7 +67,8 @@ class Runtime:
 class Shape:
     """What a container is given.
 
-    `cores` are the only ones that it may use, as cgroups write them; empty for all.
+    `cores` are the only ones that it may use, as cgroups write them; empty for all. `site` is whose
+    work it is for; empty for ours.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Shape:
     sockets: Path
     memory_bytes: int
     cores: str = ""
+    site: str = ""
 
 
 def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tuple[str, ...]:
@@ -83,7 +85,8 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command = [*runtime.command, "run", "--rm", "--name", shape.name]
     command += ["--label", f"{LABEL}={shape.owner}", "--pull", "never", "--log-driver", "none"]
     command += ["--network", rules.network, "--read-only", "--cap-drop", "all"]
-    command += ["--security-opt", "no-new-privileges", "--user", NOBODY, "--no-healthcheck"]
+    command += ["--security-opt", "no-new-privileges", "--user", _user(shape.site)]
+    command += ["--no-healthcheck"]
     command += _podmans_own(rules) if runtime.program == "podman" else []
     if shape.memory_bytes:
         limit = str(shape.memory_bytes + MEMORY_OVERHEAD_BYTES)
@@ -100,6 +103,12 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
     command += [image, "-s", "-m", "gateway.worker.container_init", f"{SOCKETS}/{SOCKET_NAME}"]
     return (*command, str(shape.memory_bytes))
+
+
+def _user(site: str) -> str:
+    """Who it is to the kernel too, where root runs containers: no account, no other site's work."""
+    number = container_user(site)
+    return f"{number}:{number}"
 
 
 def _podmans_own(rules: Rules) -> list[str]:
@@ -167,7 +176,7 @@ def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedPr
     """Run nothing in an image, and see."""
     command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
     command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}={PROBE}"]
-    command += ["--cap-drop", "all", "--user", NOBODY, "--memory", str(256 << 20)]
+    command += ["--cap-drop", "all", "--user", _user(""), "--memory", str(256 << 20)]
     command += [*ulimits(), "--entrypoint", rules.image_python, image, "-c", "pass"]
     return _ask(command)
 

@@ -288,7 +288,11 @@ class Host:
         if rules is not None and home.site and rules.sandbox == "bubblewrap":
             readable = () if place is None else (place,)
             shut_in = sandbox.shell(
-                self._kit, readable, network=rules.network, tmp_bytes=rules.tmp_bytes
+                self._kit,
+                readable,
+                network=rules.network,
+                tmp_bytes=rules.tmp_bytes,
+                site=home.site,
             )
             kept = sandbox.variables(environment, self._kit, rules.network)
             return sandbox.launch(shut_in, kept, self._memory_bytes, python)
@@ -309,10 +313,16 @@ class Host:
         self._numbers += 1
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
-        sockets.chmod(0o755)  # the slot is nobody, whatever umask we have
+        sockets.chmod(0o755)  # the slot is another user, whatever umask we have
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.Shape(
-            name, self._owner, self._kit, sockets, self._memory_bytes, show_cores(cores or ())
+            name,
+            self._owner,
+            self._kit,
+            sockets,
+            self._memory_bytes,
+            show_cores(cores or ()),
+            home.site,
         )
         command = containers.run_command(self._runtime, home.image, rules, shape)
         return Launch(

@@ -6,8 +6,9 @@ sockets. Its /tmp is its own, and gone with it. It dies with the agent.
 
 A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is
 root to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on
-this host. So there is none then, and the slot really becomes nobody, with the two rights that this
-takes and that it loses by it. A filter of system calls keeps tasks from making user namespaces of
+this host. So there is none then, and the slot really becomes another user, with the two rights that
+this takes and that it loses by it: one that no account is, and no other site's work
+(gateway.worker.identities). A filter of system calls keeps tasks from making user namespaces of
 their own (gateway.worker.seccomp).
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.interpreter import run_code, run_module
+from gateway.worker.identities import sandbox_user
 from gateway.worker.launch import FILTER_PLACE, SLOT, Launch
 from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.users import SETPRIV, become
@@ -41,7 +43,9 @@ class SandboxUnavailable(Exception):
     """There is no sandbox on this host; the text says what to do."""
 
 
-def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) -> tuple[str, ...]:
+def shell(
+    kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int, site: str = ""
+) -> tuple[str, ...]:
     """The command in front of a slot's own.
 
     Args:
@@ -49,6 +53,7 @@ def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) 
         readable: what else it may read; a folder of packages, or a Python.
         network: "host", or "none".
         tmp_bytes: of its /tmp.
+        site: whose work it is for.
     """
     command = [PROGRAM, *_namespaces(network), "--die-with-parent", "--new-session"]
     command += ["--seccomp", FILTER_PLACE] if no_user_namespaces() else []
@@ -74,7 +79,7 @@ def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) 
         command += ["--ro-bind", str(path), str(path)]
     # Else it could write there without bounds.
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
-    return (*command, *_becoming_nobody())
+    return (*command, *_becoming(site))
 
 
 def _namespaces(network: str) -> list[str]:
@@ -85,8 +90,9 @@ def _namespaces(network: str) -> list[str]:
     return [*kinds, "--unshare-user", "--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL"]
 
 
-def _becoming_nobody() -> list[str]:
-    return [*become(int(NOBODY), int(NOBODY))] if _is_root() else []
+def _becoming(site: str) -> list[str]:
+    number = sandbox_user(site)
+    return [*become(number, number)] if _is_root() else []
 
 
 def _is_root() -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-from containers_support import need
+from containers_support import need, shut_uid
 from members_support import Member, federate, run
 from tests_support import wait_until
 
@@ -143,7 +143,7 @@ def try_it(london, paris):
 def test_bubblewrap_stops_it(sites):
     need("bwrap")
     london, paris = sites(BUBBLEWRAP)
-    assert try_it(london, paris) == ([], 65534)
+    assert try_it(london, paris) == ([], shut_uid("paris"))
     assert pool_of(london)["others_work"] == ["bubblewrap"]
 
 

@@ -7,11 +7,12 @@ import zipfile
 
 import pytest
 from command_support import quick
-from containers_support import IMAGE, import_image, need
+from containers_support import IMAGE, import_image, need, shut_uid
 from members_support import Member, dear_and_cheap, federate
 from tests_support import SiteProcess, wait_until
 
 from federation.errors import EnvironmentFailed, JobRefused
+from gateway.worker.identities import container_user
 
 pytestmark = pytest.mark.real
 
@@ -65,7 +66,7 @@ def test_a_job_runs_in_the_image_that_it_names(site):
     with site.client() as client:
         view = client.options(environment=IMAGE)
         uid, roots, version = view.submit(where).result(300)
-        assert (uid, version) == (65534, sys.version_info[:2])
+        assert (uid, version) == (container_user(""), sys.version_info[:2])
         assert "root" not in roots
         assert list(view.map(double, range(2000))) == [2 * x for x in range(2000)]
         assert client.submit(where).result(200)[0] == os.getuid()
@@ -132,12 +133,12 @@ def test_another_sites_work_runs_in_a_sandbox(tmp_path):
         with london.client() as client:
             view = client.options(sites=["paris"])
             uid, roots, _ = view.submit(where).result(300)
-            assert uid == 65534
+            assert uid == shut_uid("london")
             assert "home" not in roots
             # With packages of the job's own: of all sites paris alone installs any.
             view = client.options(environment=tmp_path / "requirements.txt")
             uid, prefix = view.submit(whose_python).result(300)
-            assert uid == 65534
+            assert uid == shut_uid("london")
             assert prefix.startswith(str(tmp_path / "cache"))
         with paris.client() as client:
             assert client.options(sites=["paris"]).submit(where).result(200)[0] == os.getuid()

@@ -19,10 +19,12 @@ from federation.environments import Environment, wrap
 from gateway.worker import containers
 from gateway.worker.homes import Home, key_of
 from gateway.worker.host import EnvironmentUnavailable, Host
+from gateway.worker.identities import container_user
 from gateway.worker.rules import Confines, Rules
 from gateway.worker.strays import owner_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+OURS = container_user("")  # in a container, for work of our own users
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 RULES = Rules(images=("localhost/gridfed-test:*",), pids_max=64, tmp_bytes=16 << 20)
@@ -87,7 +89,7 @@ def test_a_slot_in_a_container_is_shut_in(gateway, start):
     work = gateway.work(guest, in_image(look), [()])
     assert not work.failures()
     seen = work.values()[0]
-    assert seen["uid"] == 65534
+    assert seen["uid"] == OURS
     assert seen["caps"] == 0
     assert seen["privileges"] == "1"
     assert seen["interfaces"] == ["lo"]
@@ -107,7 +109,7 @@ def test_tasks_of_one_environment_share_a_process_and_others_run_bare(gateway, s
         return os.getuid(), slot.mark
 
     inside = gateway.work(guest, in_image(count), [(n,) for n in range(300)]).values()
-    assert {uid for uid, _ in inside.values()} == {65534}
+    assert {uid for uid, _ in inside.values()} == {OURS}
     assert max(mark for _, mark in inside.values()) > 100
     again = gateway.work(guest, in_image(count), [(0,)]).values()
     assert again[0][1] > 1
@@ -300,7 +302,7 @@ def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
     assert gateway.work(guest, in_image(seen, name), [()]).values()[0] == {
         "mark": "built",
         "mine": "1",
-        "uid": 65534,
+        "uid": OURS,
         "data": False,
         "proxies": [],
         "hosts": False,
@@ -331,7 +333,7 @@ def test_docker_runs_them_as_well(gateway, start, docker):
     guest = gateway.guest()
     work = gateway.work(guest, in_image(look), [()])
     assert not work.failures()
-    assert work.values()[0]["uid"] == 65534
+    assert work.values()[0]["uid"] == OURS
     assert "runs images with docker" in agent.text()
 
     def hang():
@@ -383,7 +385,7 @@ def test_docker_with_its_own_daemon_runs_them_as_well(gateway, start_agent, dock
     guest = gateway.guest()
     inside = in_image(look, "localhost/gridfed-test:docker")
     seen = gateway.work(guest, inside, [()]).values()[0]
-    assert (seen["uid"], seen["caps"], seen["privileges"]) == (65534, 0, "1")
+    assert (seen["uid"], seen["caps"], seen["privileges"]) == (OURS, 0, "1")
     assert seen["interfaces"] == ["lo"]
     assert "wrote" not in seen
     assert "runs images with docker" in agent.text()
@@ -438,7 +440,7 @@ def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, r
     agent.process.wait(200)
     start(rules=replace(never, pull="missing"))
     guest = gateway.guest(1)
-    assert gateway.work(guest, in_image(os.getuid, name), [()]).values() == {0: 65534}
+    assert gateway.work(guest, in_image(os.getuid, name), [()]).values() == {0: OURS}
     missing = in_image(os.getuid, f"{registry}/quant:2")
     failure = gateway.work(guest, missing, [()]).failures()[0]
     assert (failure[0], "can't be pulled" in failure[1]) == ("environment", True)
@@ -448,7 +450,9 @@ def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, r
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=Rules(sandbox="image", sandbox_image=image))
     guest = gateway.guest()
-    assert gateway.work(guest, os.getuid, [()], origin="paris").values() == {0: 65534}
+    assert gateway.work(guest, os.getuid, [()], origin="paris").values() == {
+        0: container_user("paris")
+    }
     assert gateway.work(guest, os.getuid, [()]).values() == {0: os.getuid()}
 
 

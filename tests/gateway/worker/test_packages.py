@@ -12,7 +12,7 @@ from pathlib import Path
 import cloudpickle
 import psutil
 import pytest
-from containers_support import need
+from containers_support import need, shut_uid
 from tests_support import wait_until
 
 from federation.environments import Environment, wrap
@@ -223,7 +223,7 @@ def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
     work = gateway.work(
         gateway.guest(), with_packages(look, "gridfed_probe==1.0"), [()], origin="paris"
     )
-    assert work.values() == {0: ("1.0", 65534, False)}
+    assert work.values() == {0: ("1.0", shut_uid("paris"), False)}
 
 
 def test_a_lock_of_uv_is_installed_as_it_is(rules, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import cloudpickle
 import psutil
 import pytest
-from containers_support import need
+from containers_support import need, shut_uid
 
 from gateway.worker import sandbox
 from gateway.worker.rules import Rules
@@ -65,7 +65,7 @@ def test_others_work_sees_nothing_of_this_host(gateway, shut, tmp_path):
     guest = gateway.guest()
     assert guest.hello.about["tags"]["sandbox:bubblewrap"] is True
     seen = gateway.assign(guest, look, [(str(secret),)], origin="paris").wait().values()[0]
-    assert seen["uid"] == 65534
+    assert seen["uid"] == shut_uid("paris")
     assert not seen["file"]
     assert "home" not in seen["roots"]
     assert "var" not in seen["roots"]
@@ -222,10 +222,11 @@ def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
         slot.mark = getattr(slot, "mark", 0) + 1
         return os.getuid(), slot.mark
 
+    paris, rome = shut_uid("paris"), shut_uid("rome")
     assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
-    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (65534, 1)
-    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (65534, 2)
-    assert gateway.assign(guest, whoami, [()], origin="rome").wait().values()[0] == (65534, 1)
+    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (paris, 1)
+    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (paris, 2)
+    assert gateway.assign(guest, whoami, [()], origin="rome").wait().values()[0] == (rome, 1)
     assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
 
 
