@@ -314,7 +314,7 @@ class Assign:
     arguments: Payloads
     timeout_s: Number | None
     prints: bool
-    origin: Text = ""  # the site that sent the job; empty for our own users'
+    origin: Text = ""  # the site whose code it is; empty for our own users'
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
     pass_key: bytes = b""  # by which tasks of the job may come in as its user; sealed, or empty
     wary: bool = False  # a worker was lost with these: start them singly, and say so (Begun) before

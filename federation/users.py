@@ -13,7 +13,7 @@ from typing import Final
 SITE_PATTERN: Final = "[a-z0-9-]{3,40}"
 USER_CHARS_MAX: Final = 200
 _PARTY: Final = re.compile(r"(user|group|project|site):", re.ASCII)
-_OF_A_SITE: Final = re.compile(rf"@(?:{SITE_PATTERN})\Z", re.ASCII)
+_OF_A_SITE: Final = re.compile(rf"@({SITE_PATTERN})\Z", re.ASCII)
 
 
 def check_user(name: str) -> str:
@@ -36,6 +36,12 @@ def check_user(name: str) -> str:
             "by their site's token"
         )
     return name
+
+
+def site_of(user: str) -> str:
+    """The site that vouches for a user, of one who is known here as `ada@paris`; empty: ours."""
+    found = _OF_A_SITE.search(user)
+    return found[1] if found else ""
 
 
 def login() -> str:

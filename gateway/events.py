@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.ranges import Range
+from federation.users import site_of
 from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
@@ -63,11 +64,23 @@ class JobSpec:
     def need(self) -> Need:
         """What it asks of whoever runs it."""
         kind = kind_of(self.wishes.environment)
-        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.path))
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
+
+    @property
+    def origin(self) -> str:
+        """The site whose code it is, as far as we deal with it; empty: ours.
+
+        Of a job that another site sent it is the neighbour that did. Of a guest, who came by the
+        token of a site whose users are welcome, and of what such tasks submit, it is that site.
+        """
+        return self.path[-1] if self.path else site_of(self.user)
 
     @property
     def whose(self) -> Whose:
-        """Whose work it is: of a job that another site sent, the neighbour's that did."""
+        """Whose work it is to rules and books: of a job that another site sent, the neighbour's.
+
+        A guest's is ours here (docs/entitlements.md): nobody but the guest is asked to pay for it.
+        """
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
 
     @property

@@ -463,7 +463,7 @@ class Handout:
                     run.arguments,
                     spec.timeout_s,
                     spec.prints,
-                    spec.path[-1] if spec.path else "",
+                    spec.origin,
                     show_tags(job.counted) if job.counted else "",
                     wary=run.is_wary,
                 ),

@@ -146,7 +146,8 @@ class TaskPasses:
         job = self._jobs.get(job_of(subject))
         if job is None:
             return "this task's pass is good for nothing here: its job has ended, or is elsewhere"
-        origin, given = (*job.spec.path, "")[0], job.spec.given
+        spec = job.spec
+        origin, given = spec.path[0] if spec.path else spec.origin, spec.given
         if origin and not self._welcomes(origin):
             return f"a task of site {origin!r} is no client here: its users may not come in"
         if given is not None and given.errand.expires_s <= self._utc_s():

@@ -38,7 +38,7 @@ class Need:
     python: str
     currency: str | None  # of its cost limit; None when it has none
     environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
-    is_others: bool = False  # another site has sent it
+    is_others: bool = False  # it is another site's code: sent by it, or by a guest of it
 
 
 @dataclass(frozen=True, slots=True)

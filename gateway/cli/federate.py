@@ -309,7 +309,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         pickles=pickles,
         users=users,
     )
-    if any(each.strip() != "none" for each in may_send):
+    if users or any(each.strip() != "none" for each in may_send):
         _warn_of_pools(config_dir)
     if as_json:
         show.as_json(found)
@@ -328,7 +328,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
 
 
 def _warn_of_pools(config_dir: str | None) -> None:
-    """Say which local pools will take nothing of what a rule permits, or shut nothing in."""
+    """Say which local pools will take nothing of what others send or bring, or shut nothing in."""
     for pool in _config(config_dir).pools:
         settled = pool.settled(is_federated=True)
         rules = settled.environments

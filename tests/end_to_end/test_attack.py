@@ -147,6 +147,21 @@ def test_bubblewrap_stops_it(sites):
     assert pool_of(london)["others_work"] == ["bubblewrap"]
 
 
+def test_a_guest_is_shut_in_as_its_site_is(sites):
+    """Whoever comes by another site's token sends that site's code, and so do their tasks."""
+    need("bwrap")
+    london, paris = sites(BUBBLEWRAP.replace("[pool.env", 'user = "none"\n[pool.env'))
+    assert RISK not in run("trust", "paris", "--users", *london.where)
+    token = run("token", "--user", "eve", "--sites", "london", *paris.where).split()[0]
+    sockets = [each for each in london.ready["addresses"] if each.startswith("ipc")]
+    with london.client(token=token) as client:
+        found = client.submit(attack, str(london.folder), sockets, SECRET).result(300)
+        assert found == ([], shut_uid("paris"))
+        assert {row["user"] for row in client.ask("jobs")} == {"eve@paris"}
+    with london.client(user="ada") as client:
+        assert client.submit(os.getuid).result(300) == os.getuid()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may run slots as another user")
 def test_another_user_stops_it(sites):
     need("unshare", "setpriv")
@@ -178,6 +193,11 @@ def test_a_pool_that_shuts_nothing_in_takes_no_work_of_others(sites):
     assert pool_of(london)["others_work"] == ["refused"]
     with london.client() as client:
         assert client.submit(pow, 2, 3).result() == 8  # its own it runs
+    said = run("trust", "paris", "--users", *london.where)
+    assert "warning: pool local: it takes no work of other sites" in said
+    token = run("token", "--user", "eve", "--sites", "london", *paris.where).split()[0]
+    with london.client(token=token) as client, pytest.raises(GridError):
+        client.options(sites=["london"]).submit(os.getuid).result(30)
     wait_until(lambda: "london" in {row["site"] for row in paris.ask("sites")}, "its advert")
     assert {row["site"] for row in paris.ask("pools")} == {"paris"}, "it is not shown to others"
     assert {row["site"] for row in london.ask("pools")} >= {"london"}

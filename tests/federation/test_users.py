@@ -5,7 +5,7 @@ import pytest
 from federation.errors import SessionRefused
 from federation.handshake import SharedSecret
 from federation.messages import Hello
-from federation.users import check_user
+from federation.users import check_user, site_of
 
 GOOD = ["ada", "Ada Lovelace", "ada@bank.example", "BANK\\\\ada", "größe", "svc-eod", "x" * 200]
 BAD = {
@@ -46,3 +46,19 @@ def test_names_that_are_none(name, reason):
 
 def test_a_worker_needs_no_user():
     assert SharedSecret("s").hear(hello("", "worker")).user == ""
+
+
+@pytest.mark.parametrize(
+    ("user", "site"),
+    [
+        ("ada", ""),
+        ("ada@paris", "paris"),
+        ("ada@rome@paris", "paris"),
+        ("ada@bank.example", ""),
+        ("ada@PARIS", ""),
+        ("@paris", "paris"),
+        ("ada@", ""),
+    ],
+)
+def test_the_site_that_vouches_for_a_user(user, site):
+    assert site_of(user) == site

@@ -20,6 +20,7 @@ from federation.task_passes import (
     seal,
     subject_of,
 )
+from federation.users import site_of
 from gateway.rights import Denied, asker_of, right_to
 from gateway.task_passes import PassCredentials, TaskPasses
 
@@ -32,7 +33,9 @@ CHALLENGE = Challenge(1, "london", 0, b"n" * 16)
 
 def job(user="ada", project="risk", path=(), expires_s=1000.0):
     given = SimpleNamespace(errand=SimpleNamespace(expires_s=expires_s)) if path else None
-    return SimpleNamespace(spec=SimpleNamespace(user=user, project=project, path=path, given=given))
+    origin = path[-1] if path else site_of(user)
+    terms = {"user": user, "project": project, "path": path, "given": given, "origin": origin}
+    return SimpleNamespace(spec=SimpleNamespace(**terms))
 
 
 class World:
@@ -150,6 +153,14 @@ def test_a_task_of_another_site_comes_in_where_its_users_may_and_stays():
     held = world.passes.read(found.subject)
     assert held.complete(replace(OPEN, wishes={"sites": ["rome"]})).wishes == {"sites": ["london"]}
     world.now_s = 1000.0  # its grant has expired
+    assert world.refusal(found) == "pass"
+
+
+def test_a_guests_task_comes_in_as_long_as_its_site_is_welcome():
+    world = World(c1=job("eve@paris"))
+    found = world.passes.give(subject_of("c1"))
+    assert world.come_in(found).user == "eve@paris"
+    world.welcome.clear()
     assert world.refusal(found) == "pass"
 
 
