@@ -42,6 +42,10 @@ NO_IMAGES: Final = frozenset(
 # name[extra,…], versions, a marker: PEP 508 without the URL that it may have instead of versions.
 # Nor "$": pip puts variables of its own in their place, and its complaints show what they hold.
 # No repetition gives back what it took, so that a line takes no longer than it is long.
+_ARCHIVE: Final = re.compile(
+    r"\.(whl|zip|tar|tgz|tbz2?|txz|tlz|tzst|tar\.[a-z0-9]+)\s*(\[[^\]]*\])?\Z",
+    re.ASCII | re.IGNORECASE,
+)
 _REQUIREMENT: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*+ ?+(\[[A-Za-z0-9._, -]*+\])?+"
     r"[()<>=!~,.*+A-Za-z0-9_ -]*+(;[^@#$]*+)?+"
@@ -186,6 +190,8 @@ def requirement_lines(text: str) -> list[str]:
         # wherever it stands: in a marker, or in quotes.
         has_option = " -" in named
         is_package = _REQUIREMENT.fullmatch(named) is not None and not has_option
+        # What is called like a file is one to pip and uv, in the folder where they run.
+        is_package = is_package and _ARCHIVE.search(named.partition(";")[0].rstrip()) is None
         if not is_package or not all(map(_HASH.fullmatch, options)):
             raise ValueError(
                 f"requirements.txt: {content!r:.80} is not a package with a version: options, "

@@ -67,9 +67,19 @@ class FolderInUse(KeyFileError):
 # --- files ---------------------------------------------------------------------------------------
 
 
+def make_private(folder: Path) -> None:
+    """Have a folder; whatever is made of it and on the way to it is for its owner alone.
+
+    `Path.mkdir` gives those on the way what the umask leaves.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Write a file for its owner alone: the old one or the new one is there, whatever happens."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
@@ -127,7 +137,7 @@ def hold(folder: Path) -> Iterator[None]:
     Raises:
         FolderInUse: another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -365,7 +375,7 @@ def write_pins(folder: Path, pins: Mapping[str, Sequence[bytes]]) -> Path:
     puts another's name into its own leaf for that other.
     """
     place = folder / "pins"
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(place)
     for old in place.glob("*.pem"):
         if old.stem not in pins:
             old.unlink()

@@ -77,6 +77,10 @@ def init(
     ):
         if not re.fullmatch(pattern, text, re.ASCII):
             raise click.BadParameter(f"{text!r} must match {pattern}", param_hint=name)
+        if text[0] == "-" or text[-1] == "-":
+            raise click.BadParameter(
+                f"{text!r} must begin and end with a letter or digit", param_hint=name
+            )
     host = host or socket.getfqdn()
     _check_host(host)
     _check_contact(contact)

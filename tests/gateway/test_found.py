@@ -1,5 +1,6 @@
 """What `gridfed init` refuses, and what it writes."""
 
+import os
 import stat
 import tomllib
 
@@ -23,6 +24,10 @@ from gateway.config import load
         ("--host", "a..b"),
         ("--host", "x" * 300),
         ("--host", "[::1]"),
+        ("--site", "---"),
+        ("--site", "-paris"),
+        ("--site", "paris-"),
+        ("--federation", "---"),
     ],
 )
 def test_an_odd_contact_or_host_is_refused_by_name_and_nothing_is_made(tmp_path, option, value):
@@ -75,3 +80,15 @@ def test_no_token_is_made_for_who_would_be_taken_for_another(tmp_path, user):
     there = ("--config-dir", str(tmp_path))
     quick("init", "--site", "london", *there, "--host", "localhost")
     assert "gridfed: " in quick("token", "--user", user, *there, code=1)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_folder_is_for_its_owner_alone_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        folder = tmp_path / "on the way" / "site"
+        quick("init", "--site", "london", "--config-dir", str(folder), "--host", "localhost")
+    finally:
+        os.umask(before)
+    for each in (folder.parent, folder, folder / "federation"):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o700
