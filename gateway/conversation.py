@@ -256,9 +256,12 @@ class Conversation:
                 if not self._check_lease(now_s):
                     return
                 self._heard_s = now_s
+            dialogue = self._dialogue
             for frame in frames:
-                messages = self._dialogue.receive(frame, now_s)
+                messages = dialogue.receive(frame, now_s)
                 await self._hear(messages)
+                if self._dialogue is not dialogue:
+                    return  # the session is over: what is left of this pipe counts no more
                 if any(isinstance(message, Bye) for message in messages):
                     self.start_over()
                     return
