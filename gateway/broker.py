@@ -87,7 +87,8 @@ class Broker:
         self.draining = False
         self.elsewhere = Elsewhere()  # whoever knows other sites answers there
         self.trouble = ""  # why the store takes nothing now; empty when all is well
-        self._trouble_since_s = 0.0
+        self._trouble_since_s = 0.0  # monotonic
+        self.monotonic_s = 0.0  # the moment of this turn, by the clock that nobody sets
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
@@ -489,7 +490,10 @@ class Broker:
         return event.again or self.admission.awaits_workers(spec)
 
     def note_trouble(self, trouble: str, now_s: float) -> None:
-        """The store takes nothing, for this reason; or, with none, it works again."""
+        """The store takes nothing, for this reason; or, with none, it works again.
+
+        `now_s` is monotonic here and in `is_stuck`: the calendar may be set meanwhile.
+        """
         if not self.trouble:
             self._trouble_since_s = now_s
         self.trouble = trouble
@@ -501,7 +505,7 @@ class Broker:
 
     def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
-        if self.is_stuck(self._now_s):
+        if self.is_stuck(self.monotonic_s):
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"

@@ -131,6 +131,7 @@ class Exchange:
         Returns what is to be done, in order.
         """
         broker, self._now_s = self._broker, now_s
+        broker.monotonic_s = now_s
         effects = self._take_effects()
         pending = [*self._take_events(), *happened]
         while True:
@@ -153,6 +154,7 @@ class Exchange:
 
         For a seller may say thousands of times what it holds, and to plan for each takes too long.
         """
+        self._broker.monotonic_s = now_s
         effects = self._take_effects()
         try:
             while self._outcome.events:

@@ -369,7 +369,7 @@ class Site:
 
     def _on_trouble(self, reason: str | None) -> None:
         def note() -> None:
-            self.broker.note_trouble(reason or "", self.surroundings.utc_s())
+            self.broker.note_trouble(reason or "", self.surroundings.now_s())
             self._say(f"store: {reason}" if reason else "store: works again")
 
         self._from_thread(note)
@@ -434,7 +434,7 @@ class Site:
         done = trio.Event()
         self.store.write((), False, lambda: self._from_thread(done.set))
         while not done.is_set():
-            if self.broker.is_stuck(self.surroundings.utc_s()):
+            if self.broker.is_stuck(self.surroundings.now_s()):
                 raise StoreError(self.broker.trouble)
             with trio.move_on_after(STORE_AGAIN_S):
                 await done.wait()

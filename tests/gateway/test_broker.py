@@ -155,15 +155,28 @@ def test_another_python_is_refused() -> None:
 
 def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
     world = World()
-    world.broker.note_trouble("the disk is full", world.now_s)
+    world.broker.note_trouble("the disk is full", 0.0)
     assert orders(world.submit(1, "taken"))
-    world.now_s += world.broker.limits.store_wait_s
-    world.broker.note_trouble("the disk is still full", world.now_s)
+    now_s = world.broker.monotonic_s = world.broker.limits.store_wait_s
+    world.broker.note_trouble("the disk is still full", now_s)
     rejection, *_ = told(world.submit(1, "refused"), messages.RejectJob)
     assert rejection.code == Reason.STORE_TROUBLE
     assert "can't record work now: the disk is still full" in rejection.reason
-    world.broker.note_trouble("", world.now_s)
+    world.broker.note_trouble("", now_s)
     assert not told(world.submit(1, "later"), messages.RejectJob)
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_how_long_nothing_can_be_recorded_is_counted_by_a_clock_that_nobody_sets(step_s) -> None:
+    world = World()
+    world.now_s, world.broker.monotonic_s = 10_000.0, 500.0
+    world.broker.note_trouble("the disk is full", 500.0)
+    world.now_s = 10_000.0 + step_s  # the calendar is set
+    world.broker.monotonic_s = 529.0
+    assert not told(world.submit(1, "taken"), messages.RejectJob)
+    world.broker.monotonic_s = 530.0
+    rejection, *_ = told(world.submit(1, "refused"), messages.RejectJob)
+    assert rejection.code == Reason.STORE_TROUBLE
 
 
 def test_without_any_worker_a_job_waits() -> None:

@@ -110,6 +110,26 @@ def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
     assert one.wait_for(messages.Results).job == "another"
 
 
+@pytest.mark.parametrize(("store_wait_s", "step_s"), [(30.0, 3600.0), (0.0, -3600.0)])
+def test_when_jobs_are_refused_for_the_store_does_not_depend_on_the_calendar(
+    make_inner, visit, store_wait_s, step_s
+):
+    inner = make_inner(1, rules=HouseRules(store_wait_s=store_wait_s))
+    site, steps = inner.site, [0.0]
+    utc_s = site.surroundings.utc_s
+    site.surroundings = replace(site.surroundings, utc_s=lambda: utc_s() + steps[-1])
+    site.reception._clock = site.surroundings
+    one = visit(inner)
+    site._on_trouble("the disk is full")
+    wait_until(lambda: site.broker.trouble, "the trouble")
+    steps.append(step_s)
+    one.open_job(square, "new", [3])
+    if store_wait_s:
+        assert one.wait_for(messages.Results).job == "new"
+    else:
+        assert one.wait_for(messages.RejectJob).code == "store-trouble"
+
+
 def test_a_job_waits_for_a_store_that_cannot_be_read_for_a_while(make_inner, visit):
     inner = make_inner(1)
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
