@@ -310,8 +310,10 @@ def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
     name = reservation.tariff_name
     by = Dimension.TARIFF, Dimension.STATE, Dimension.PRICE_CLASS
     start_s = min(reservation.from_s, utc_s)
+    # Another site may call its price the same: only what ran in this pool has used it.
+    only = {Dimension.TARIFF: name, Dimension.POOL: reservation.pool}
     # Whole hours are quick, and nothing has this price before.
-    found = store.usage_totals(by, start_s // 3600 * 3600, None, {Dimension.TARIFF: name})
+    found = store.usage_totals(by, start_s // 3600 * 3600, None, only)
     states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
     counted = [
         each

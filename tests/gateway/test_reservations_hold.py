@@ -21,6 +21,7 @@ from policies.pricelist import PriceList
 from policies.reservations import Reservation, ReservationRules, State, Used, overlay
 from policies.tariffs import Extras, Tariff
 from policies.windows import EVERYBODY, Plan, Window, rules_at
+from simulations.world.disk import Disk, MemoryStore
 
 HOUR_S = 3600.0
 OWNER = ReservationRules(grace_s=30.0)
@@ -151,6 +152,19 @@ def test_what_was_paid_at_its_price_is_used_and_nothing_else():
     ]
     store = SimpleNamespace(usage_totals=lambda *_: totals)
     assert used_of(store, reservation(), NOON).ns == 10_111
+
+
+def test_what_another_site_charges_by_the_same_name_is_not_used_of_it():
+    made, disk = reservation(), Disk()
+    records = [
+        UsageRecord(
+            *(f"j{at}", 0, 1, 1, "ann", "", "f", pool, "w", "ok", NOON, NOON + 60, 60 * 10**9),
+            *(0, 0, made.price_nanos, "USD", made.tariff_name, 10**6),
+        )
+        for at, pool in enumerate((made.pool, f"paris/{made.pool}"))
+    ]
+    disk.commit(records, durable=True)
+    assert used_of(MemoryStore(disk), made, NOON) == Used(60 * 10**9, 10**6, 1)
 
 
 def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():
