@@ -76,8 +76,8 @@ class Enquiries:
         self._book = book
         self._resting = resting
         self._outcome = outcome
-        # The reservation of ours of which this is the price, if it is that of one.
-        self.booked: Callable[[str], Reservation | None] = lambda _: None
+        # The reservation of ours in this pool, as `site/pool`, of which this is the price.
+        self.booked: Callable[[str, str], Reservation | None] = lambda *_: None
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, float]] = {}  # given up unanswered: site, and when asked
@@ -264,8 +264,7 @@ class Enquiries:
         quoted = [
             each
             for each in found
-            if each.quote
-            and _is_fair(each.site, each.quote, decision, self.booked(each.quote.tariff))
+            if each.quote and _is_fair(each.site, each.quote, decision, self._booked(each))
         ]
         chosen = _chosen(decision, quoted)
         for purchase in found:
@@ -275,6 +274,10 @@ class Enquiries:
             else:
                 self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
                 self._book.remove(purchase)  # nothing of it is out, nor in the books
+
+    def _booked(self, purchase: Purchase) -> Reservation | None:
+        """The reservation of ours by whose price a purchase is quoted."""
+        return self.booked(purchase.place, purchase.tariff.version)
 
     def _note_passed_over(
         self,
@@ -332,7 +335,7 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
     if f"{site}/{quote.pool}" in ask.terms.barred:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
-    if known is not None and booked is not None and booked.pool == quote.pool:
+    if known is not None and booked is not None:
         extras = known.candidate.extras or Extras()
         most_nanos = extras.price_nanos(booked.price_nanos, "guaranteed", ask.terms.need.tags)
         price_nanos = tariff_of(quote).for_tasks_of(round(known.estimate.task_s * 1e9))

@@ -54,6 +54,7 @@ class Handout:
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: what a job is charged by at a worker, from now on.
         jobs: all that there are.
+        paid_ahead: the purses in which what a pool charges by a price is held already.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Handout:
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
-        paid_ahead: Callable[[str], tuple[Purse, ...]] = lambda _: (),
+        paid_ahead: Callable[[str, str], tuple[Purse, ...]] = lambda *_: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
@@ -395,7 +396,7 @@ class Handout:
         tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
         if not job.purses:
             return tasks
-        paid = self._paid_ahead(tariff.version)
+        paid = self._paid_ahead(worker.offer.pool, tariff.version)
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
@@ -473,7 +474,7 @@ class Handout:
     def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
         """What is held for a task of a job at a worker, in each purse that pays for it."""
         task_s, found = self.durations.of(job.spec.function), []
-        paid = self._paid_ahead(tariff.version)
+        paid = self._paid_ahead(worker.offer.pool, tariff.version)
         for purse in job.purses:
             if (worker.is_funded and purse.budget.is_money) or purse in paid:
                 continue

@@ -252,7 +252,7 @@ class Purchases:
         most = purchase.max_cost_nanos
         if most is None or job.spec.price is not None or money_room(job.purses) is None:
             return True
-        if self._broker.reserved.purses_of(purchase.tariff.version):
+        if self._broker.reserved.purses_of(purchase.place, purchase.tariff.version):
             return True
         left_nanos = max(0, most - purchase.spent_nanos)
         purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)

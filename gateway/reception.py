@@ -278,6 +278,12 @@ class Reception:
                 if body is not None:
                     self.functions.put(event.spec.function, body, 0)
         self.outbox.perform(effects)
+        # Reservations come before contracts: for a contract in reserved slots nothing is held.
+        kept = self.store.reservations(OVER_MAX)[::-1]
+        self.bookings.recover(each for each in kept if each.state not in OPEN)
+        kept = self.store.reservations(0, is_open=True)
+        self.bookings.recover(kept)
+        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
         contracts = [
             (row, self.store.postings(row.side, row.contract))
             for row in self.store.open_contracts()
@@ -288,11 +294,6 @@ class Reception:
             self._clock.now_s(),
             self.store.reservation_names("sell"),
         )
-        kept = self.store.reservations(OVER_MAX)[::-1]
-        self.bookings.recover(each for each in kept if each.state not in OPEN)
-        kept = self.store.reservations(0, is_open=True)
-        self.bookings.recover(kept)
-        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
         self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:

@@ -244,7 +244,7 @@ class Buying:
             for row in parts:
                 part = whole.parts[row.site] = reservation_of(row)
                 if part.state in OPEN:
-                    self._bookings.reserved.hold(part)
+                    self._bookings.reserved.hold(part, row.site)
                 whole.steps[row.site] = row.step
                 self._of_part[row.reservation] = name
             whole.machine = Coallocation(tuple(whole.parts))
@@ -320,7 +320,7 @@ class Buying:
                 message = replace(message, state=coallocation.REFUSED, reason=objection)
                 yield Say(seller, Side.SELLER, _wish(part.id, part, "release"))
             else:
-                self._bookings.reserved.hold(part)
+                self._bookings.reserved.hold(part, seller)
         elif message.state == SETTLED:
             yield from self._settled(whole, seller)
             return
@@ -386,7 +386,7 @@ class Buying:
             billed_nanos=message.billed_nanos,
             billed_s=billed_s,
         )
-        self._bookings.reserved.end(part, utc_s)
+        self._bookings.reserved.end(part, utc_s, seller)
         if not part.billed_nanos:
             yield from self._settled(whole, seller)
             return
@@ -410,7 +410,8 @@ class Buying:
         if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
             del self.wholes[whole.id]
             for site in others:
-                self._bookings.reserved.end(replace(whole.parts[site], billed_nanos=0), 0.0)
+                part = replace(whole.parts[site], billed_nanos=0)
+                self._bookings.reserved.end(part, 0.0, site)
                 self._of_part.pop(whole.parts[site].id, None)
 
     def _do(

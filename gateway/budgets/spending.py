@@ -149,7 +149,7 @@ class Spending:
             if nanos:
                 purse.spend(nanos, now_s)
         for record in used:
-            self._reserved.use(record.tariff, record.cost_nanos)
+            self._reserved.use(record.pool, record.tariff, record.cost_nanos)
 
     # --- what has to end -----------------------------------------------------------------------
 

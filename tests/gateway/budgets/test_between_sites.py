@@ -148,7 +148,7 @@ def reserved_at_paris(town, by="ann"):
         *(Whose(by, project="risk" if by == "ann" else ""), UTC_S),
         state=State.BOOKED,
     )
-    london.broker.reserved.hold(made)
+    london.broker.reserved.hold(made, "paris")
     theirs = replace(made, who=read_party("site:london"), by=Whose("ann@london", site="london"))
     rules = rules_at(Plan((), EVERYBODY), UTC_S)
     rules = overlay(rules, [theirs], ReservationRules(), UTC_S)
@@ -170,7 +170,7 @@ def test_in_slots_that_are_reserved_there_nothing_is_held_beside_their_price():
     assert purse(london).held_nanos == reserved - costs(london)
     until(town, lambda: not london.broker.jobs and not london.exchange.purchases.purchases)
     assert purse(london).held_nanos == reserved - costs(london)
-    london.broker.reserved.end(made, UTC_S)
+    london.broker.reserved.end(made, UTC_S, "paris")
     assert purse(london).held_nanos == 0
 
 
