@@ -442,6 +442,15 @@ class Sales:
         self._ask_back(sale, ranges, None, kill=False)
         self._end_if_quiet(sale)
 
+    def _ask_for_waiting(self, sale: Sale) -> None:
+        """Take back what has come to wait again since its contract began to end.
+
+        A worker was lost, or who had bought it on gave it back late: nobody else takes it here.
+        """
+        job = self._broker.jobs.get(sale.job)
+        if job is not None and job.waiting:
+            self._ask_back(sale, ((run.first, run.stop) for run in job.queue), None, kill=False)
+
     def _end_if_quiet(self, sale: Sale) -> None:
         """A contract that is ending ends when nothing is out under it: nobody runs a task twice."""
         if sale.ending is not None and sale.is_live and not sale.out:
@@ -520,6 +529,9 @@ class Sales:
     def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
         """Give back what nobody takes any more; see `Stopping.why_stuck`."""
         for sale in self.sales.values():
+            if sale.is_live and sale.ending is not None:
+                self._ask_for_waiting(sale)
+                continue
             stuck = self._stopping.why_stuck(sale, now_s, is_served)
             if stuck is not None:
                 self._end_early(sale, *stuck)

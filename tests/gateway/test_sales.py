@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from town import UTC_S, dear_and_cheap
+from town import CHEAP, DEAR, UTC_S, Town, dear_and_cheap
 
 from federation import deals
 from federation.contracts import Phase
 from federation.errors import ProtocolError
 from federation.messages import Dropped, NeedFunction, RejectJob
 from federation.reasons import Reason
+from gateway import events
 from gateway import sales as selling
 from gateway.dealing import CONTRACT_CHARS_MAX
 from policies.asks import Wishes
@@ -210,3 +211,34 @@ def test_the_functions_of_contracts_are_known_before_their_jobs(town, sales):
     assert sales.functions == set()
     sale = under_way(town, sales)
     assert sales.functions == {sale.spec.function}
+
+
+def test_what_waits_again_under_a_contract_that_is_ending_goes_back_to_its_buyer():
+    town = Town()
+    town.build("london", DEAR, 1)
+    paris = town.build("paris", CHEAP, 1)
+    paris.join(1)
+    town.show()
+    london, sales = town.sites["london"], paris.exchange.sales
+    # What has begun is not given back when it is asked for.
+    paris._recall = lambda worker, recall: town.later.append(
+        (paris, events.HandedBack(worker, recall.assignment, ()))
+    )
+    london.submit(2, wishes=ABROAD, max_cost_nanos=1_000, currency="USD")
+    town.deliver()
+    assert [len(orders) for orders in paris.at_work.values()] == [1, 1]
+    town.pass_time(4.0)
+    paris.work(1, task_s=4.0)  # it costs more than was granted for both
+    town.deliver()
+    [sale] = sales.sales.values()
+    assert sale.ending is not None
+    assert sale.out
+    for worker in (1, 2):
+        paris.do(events.WorkerGone(worker, "its host is gone"))
+    assert paris.broker.jobs[sale.job].waiting == 1
+    town.pass_time(0.5)
+    assert not sale.out
+    assert not london.broker.jobs  # its money is used up
+    assert [(each.failure, each.ranges) for each in london.told if isinstance(each, Dropped)] == [
+        ("budget", [[1, 2]])
+    ]
