@@ -110,27 +110,27 @@ def longest_turns(jobs):
     found = {}
     for number in range(WORKERS):
         gateway.broker.handle(gateway.join(number), gateway.now_s)
-    found["hand out to all"] = gateway.inbox()
+    found["hand out to all"] = gateway.turns()
     assert sum(each.in_flight for each in gateway.broker.workers.values()) == min(
         WORKERS * SLOTS, jobs * TASKS
     )
     for wall_s in (1e-5, 5.0):  # first they are short, then long
         reports = gateway.reports(1_000, round(wall_s * 1e9))
-        found[f"reports of {wall_s:g} s"] = gateway.inbox(*reports)
-    found["a job"] = gateway.inbox(
+        found[f"reports of {wall_s:g} s"] = gateway.turns(*reports)
+    found["a job"] = gateway.turns(
         events.JobOpened(1, "new", next(iter(gateway.broker.jobs.values())).spec),
         events.TasksArrived(1, "new", 0, [b"x"]),
     )
     lost = list(gateway.broker.workers)[:2]
-    gone = [gateway.inbox(events.WorkerGone(each, "lost")) for each in lost]  # see Lanes' weights
+    gone = [gateway.turns(events.WorkerGone(each, "lost")) for each in lost]  # see Lanes' weights
     found["a worker lost"] = max(gone)
     open_jobs = [each for each in gateway.broker.jobs.values() if each.client == 2][:200]
     cancels = [events.CancelAsked(2, 0, each.id, (), True) for each in open_jobs]
-    found["cancels"] = gateway.inbox(*cancels)
+    found["cancels"] = gateway.turns(*cancels)
     with Counter() as counter:
         gateway.exchange.tick(gateway.now_s, gateway.now_s)
     found["a tick"] = counter.calls
-    found["a client leaves"] = gateway.inbox(events.ClientGone(1))
+    found["a client leaves"] = gateway.turns(events.ClientGone(1))
     assert all(each.leaving for each in gateway.broker.jobs.values() if each.client == 1)
     return found
 
