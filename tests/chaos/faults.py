@@ -105,6 +105,10 @@ class Fault:
         """Why it can't be done here; empty when it can."""
         return ""
 
+    def unfit(self, stage: Stage, act: Act) -> str:
+        """Why it does not befall this site now; empty when it does."""
+        return ""
+
     def do(self, stage: Stage, act: Act) -> None:
         """Let it happen."""
         raise NotImplementedError

@@ -66,6 +66,10 @@ class DiskFull(Fault):
     def missing(self, stage: Stage) -> str:
         return "" if stage.disks else "no file system of its own (root mounts a tmpfs)"
 
+    def unfit(self, stage: Stage, act: Act) -> str:
+        is_old = bool(stage.site(act.target).around.gateway_source)
+        return "the other version refuses work as soon as its disk is full" if is_old else ""
+
     def do(self, stage: Stage, act: Act) -> None:
         disk = stage.disks.get(act.target)
         if disk is None:

@@ -115,6 +115,11 @@ class Storm:
         kind = self._kinds[act.kind]
         found = Happened(act, time.monotonic())
         self._occupy(act.lane)
+        if unfit := kind.unfit(self._stage, act):
+            self._say(f"{act.kind} at {act.target} is left out: {unfit}")
+            with self._lock:
+                self._acting.discard(act.lane)
+            return
         try:
             kind.do(self._stage, act)
             self._over.wait(act.hold_s)
