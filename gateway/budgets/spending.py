@@ -34,9 +34,12 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """The hard budgets without room for a task here, each with the least that one takes."""
+    """The hard budgets without room for a task here.
 
-    lacking: tuple[tuple[Purse, int], ...] = ()
+    Each with the least that one takes in our own pools, and wherever it may run.
+    """
+
+    lacking: tuple[tuple[Purse, int, int], ...] = ()
 
     @property
     def budget(self) -> str:
@@ -46,12 +49,16 @@ class Short:
     @property
     def may_leave(self) -> bool:
         """Whether other sites may have room for it: time counts wherever it is spent."""
-        return all(purse.budget.is_money for purse, _ in self.lacking)
+        return all(purse.budget.is_money for purse, *_ in self.lacking)
 
     def note(self) -> None:
         """It is to be placed: let each of them know what it lacks."""
-        for purse, one_nanos in self.lacking:
+        for purse, one_nanos, least_nanos in self.lacking:
             purse.lack(one_nanos)
+            # Its owner has too little for a task here, and perhaps enough for one elsewhere: it
+            # is asked for that, or the job would wait for what nobody asks for.
+            if purse.refused and least_nanos < purse.refused_nanos:
+                purse.lack(least_nanos)
 
 
 class Spending:
@@ -136,7 +143,7 @@ class Spending:
         for purse in self._purses.of(spec.whose) if spec.price is None else ():
             bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
             if bounds and purse.room_nanos < min(bounds):
-                found.append((purse, min(bounds)))
+                found.append((purse, min(bounds), self._least_nanos(purse, spec)))
         return Short(tuple(found))
 
     # --- what was spent ------------------------------------------------------------------------

@@ -373,6 +373,16 @@ def test_three_gateways_spend_one_budget_at_once_and_never_more(prefer_own_s):
         assert "exhausted" in why or "has no room now" in why
 
 
+@pytest.mark.parametrize("quarters", [1, 2, 3, 5, 6, 7])
+def test_what_its_owner_has_left_for_no_task_at_home_is_asked_for_and_spent_elsewhere(quarters):
+    amount = quarters * BOUND // 4
+    town = shared(amount=amount, slice_nanos=BOUND, waiting=Waiting.END, prefer_own_s=1e6)
+    paris = town.sites["paris"]
+    paris.submit(60, timeout_s=TASK_S)
+    until(town, lambda: not paris.broker.jobs)
+    assert amount - total(town) < CHEAP_TASK
+
+
 def test_a_site_that_dies_with_a_slice_keeps_it_and_comes_back_with_what_it_spent():
     town = shared()
     london, lyon = town.sites["london"], town.sites["lyon"]
