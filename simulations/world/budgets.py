@@ -191,5 +191,5 @@ def _whose(usage: UsageRecord) -> Whose:
 
 def _used(budget: Budget, usage: UsageRecord) -> int:
     if budget.is_money:
-        return usage.cost_nanos
+        return usage.charged_nanos  # what ran again is paid by its site, and by no budget
     return usage.wall_ns if is_for_its_user(usage.state, usage.price_class) else 0
