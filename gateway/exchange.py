@@ -100,13 +100,16 @@ class Exchange:
         self._facts = facts
         self._outcome = Outcome()
         self.market = Market(site)
-        self.reach = Reach(site, broker, house, permits, facts, self.market)
+        self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.reach = Reach(
+            *(site, broker, house, permits, facts, self.market),
+            self.purchases.resting.was_refused,
+        )
         sales: dict[tuple[str, str], Sale] = {}  # what is sold is not offered again
         self.offering = Offering(
             site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
-        self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)

@@ -3,7 +3,7 @@
 Nothing here is about now: who is full, resting or shut is not asked.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from math import isinf
 
@@ -30,6 +30,8 @@ class Reach:
         permits: whom we deal with.
         facts: our pools.
         market: what other sites have shown.
+        was_refused: (job, site, pool) → whether a pool's rules forbid work of this kind, as its
+            site has said.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Reach:
         permits: Permits,
         facts: Mapping[str, PoolFacts],
         market: Market,
+        was_refused: Callable[[JobSpec, str, str], bool],
     ) -> None:
         self._site = site
         self._broker = broker
@@ -47,6 +50,7 @@ class Reach:
         self._permits = permits
         self._facts = facts
         self._market = market
+        self._was_refused = was_refused
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
@@ -136,14 +140,14 @@ class Reach:
     def tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
         """What other sites' pools charge that may be able to run a job, now or later.
 
-        Not those that have had no slot for long.
+        Not those that have had no slot for long, nor whose rules forbid it.
         """
         if isinf(self._house.prefer_own_s):
             return []
         return [
             Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
             for each in self._able(self.terms(spec))
-            if not each.is_deserted(utc_s)
+            if not each.is_deserted(utc_s) and not self._was_refused(spec, *each.key)
         ]
 
     def relays(self, spec: JobSpec, terms: Terms) -> list[str]:

@@ -251,6 +251,20 @@ def test_what_is_left_for_no_task_at_home_is_not_kept_for_ever_for_a_pool_withou
     assert {each.failure for each in london.told if isinstance(each, Dropped)} == {"budget"}
 
 
+def test_what_is_left_for_no_task_at_home_is_not_kept_for_a_site_whose_rules_forbid_the_work():
+    town = Town(prefer_own_s=1e6)
+    town.build("london", CHEAP, 3, [budget(2 * BOUND, waiting=Waiting.END)])
+    town.build("paris", CHEAP, 3)
+    town.sites["paris"].permits.may_send = lambda *_: "not this"
+    town.show()
+    london = town.sites["london"]
+    london.submit(30, timeout_s=TASK_S)
+    until(town, lambda: not london.broker.jobs)
+    assert purse(london).left_nanos >= CHEAP_TASK
+    assert declined(town, "not-entitled")
+    assert {each.failure for each in london.told if isinstance(each, Dropped)} == {"budget"}
+
+
 def test_a_quota_without_room_for_a_task_buys_nothing_as_time_counts_anywhere():
     quota = replace(budget(10**11), unit=SLOT_TIME)
     town = pair(london=[quota])
