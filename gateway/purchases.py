@@ -259,6 +259,8 @@ class Purchases:
         return purchase.earmark is not None
 
     def _committed(self, purchase: Purchase, now_s: float) -> None:
+        if purchase.is_live:
+            return  # the seller's disk was slow, and we have taken it up from our books meanwhile
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
             raise ProtocolError("committed, and nobody asked")
         purchase.phase = move(purchase.phase, Move.COMMIT)

@@ -45,6 +45,7 @@ from simulations.world.plan import (
 
 CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
+QUESTION_S: Final = 3.0  # for a part of another site's budget, and until that is used
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
@@ -240,7 +241,10 @@ def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan
             lent = _budget("lent", OTHERS, sum(work_s.values()), limit_s, price_nanos, dice)
             budgets.append(replace(lent, waiting=Waiting.WAIT))
         sites.append(replace(site, budgets=tuple(budgets)))
-    return replace(plan, sites=tuple(sites), clients=clients)
+    # A slice may be less than what a task may use up: then there is a question before each.
+    tasks = sum(job.tasks for each in clients for job in each.jobs)
+    settle_s = plan.settle_s + QUESTION_S * tasks
+    return replace(plan, sites=tuple(sites), clients=clients, settle_s=settle_s)
 
 
 def _budget(

@@ -431,6 +431,22 @@ def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
     check_books(town)
 
 
+def test_a_buyer_that_restarts_may_be_told_late_that_its_contract_is_committed(town):
+    """Its seller's disk was slow, and writes the answer into the session of the next life."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(200, detached=True)
+    town.deliver(lambda: any(isinstance(each[-1], deals.Committed) for each in town.mail))
+    late = [each for each in town.mail if isinstance(each[-1], deals.Committed)]
+    town.mail.clear()
+    restart_with_detached_job(town, 200)
+    paris.exchange.sales.buyer_came("london")
+    town.mail.extend(late)
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 200)
+    town.pass_time(4.0)
+    check_books(town)
+
+
 def restart_while_deliveries_are_under_way(town):
     """A job half done at a buyer that begins anew; returns what it never heard of."""
     london, paris = town.sites["london"], town.sites["paris"]
