@@ -335,16 +335,28 @@ class Writer:
     def _checkpoint(self) -> None:
         """Write SQLite's log into its file, beside whoever commits meanwhile.
 
-        What readers still need of the log stays there, for the next time.
+        The log begins anew only when none of it is left. What was committed meanwhile is little,
+        and is written while nobody else commits: under steady work it would grow without end. What
+        readers still need of it stays there, for the next time.
         """
         self._pages = 0
+        is_written = self._write_log_back()
+        with self._using:
+            if self._pages:
+                is_written = self._write_log_back()
+                self._pages = 0
+            self._begins_log = is_written
+
+    def _write_log_back(self) -> bool:
+        """Write what is in SQLite's log into its file; whether nothing of it is left."""
         file = str(self._connection.engine.url.database)
         try:
             with contextlib.closing(sqlite3.connect(file)) as connection:
                 _, in_log, written = connection.execute(_CHECKPOINT).fetchone()
         except sqlite3.Error:
-            return  # the log is as good as the file; if the disk is full the next commit says so
-        self._begins_log = in_log == written
+            # The log is as good as the file; if the disk is full the next commit says so.
+            return False
+        return bool(in_log == written)
 
     def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
         """Commit statements; `patient` waits while another program has the database."""
