@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.events import JobSpec, PricesChanged, Reported
 from gateway.jobs import Assignment
-from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
+from gateway.ledger.records import UsageRecord, UsageState, earns_volume
 from gateway.outcomes import is_nothing, usage_records
 from policies.carbon import Emissions
 from policies.claims import Seats
@@ -77,15 +77,23 @@ class Charging:
         """What a run used that ended with its worker: for the books, at no cost to anybody."""
         return self._booked(assignment, event, now_s, "lost")
 
-    def wasted(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
-        """The same, charged: its own task is taken to have ended its worker."""
-        return self._booked(assignment, event, now_s, "wasted")
+    def wasted(
+        self, assignment: Assignment, event: Reported, now_s: float, *, in_full: bool
+    ) -> list[UsageRecord]:
+        """The same, charged; unless `in_full` less what its task has paid for runs before."""
+        return self._booked(assignment, event, now_s, "wasted", in_full=in_full)
 
     def _booked(
-        self, assignment: Assignment, event: Reported, now_s: float, state: UsageState | None = None
+        self,
+        assignment: Assignment,
+        event: Reported,
+        now_s: float,
+        state: UsageState | None = None,
+        *,
+        in_full: bool = False,
     ) -> list[UsageRecord]:
         job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
-        used = usage_records(job, assignment, event, now_s, emissions, state)
+        used = usage_records(job, assignment, event, now_s, emissions, state, in_full=in_full)
         for record in used:
             job.charge(record)
             self._count_volume(record, now_s)
@@ -94,7 +102,7 @@ class Charging:
     def _count_volume(self, record: UsageRecord, now_s: float) -> None:
         """Count what a buyer had of a pool whose price depends on that; not what was free."""
         prices = self.prices.get(record.pool)
-        is_paid = is_for_its_user(record.state, record.price_class)
-        if prices is not None and prices.prices.volume and is_paid:
+        earns = earns_volume(record.state, record.price_class)
+        if prices is not None and prices.prices.volume and earns:
             buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
             self.volumes.add(buyer, record.wall_ns, now_s)

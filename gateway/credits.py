@@ -1,8 +1,8 @@
 """What tasks have paid for runs that were wasted, and pay less for the next. Pure.
 
-A run that ended with its worker by its task's own doing is charged (gateway.losses). What has to be
-done again is paid once: the next runs of that task are free for as long as the wasted ones took.
-All of it follows from usage records in the order of their attempts, so that it is the same after a
+A run that ended with its worker is charged (gateway.losses). What has to be done again is paid
+once: the next runs of that task are free for as long as the longest of the wasted ones took. All of
+it follows from usage records in the order of their attempts, so that it is the same after a
 restart, and for a client that leaves and comes back.
 """
 
@@ -26,7 +26,7 @@ class Credits:
         """Count a usage record of the job. Records come in the order of their attempts."""
         if used.state == "wasted":
             for task in range(used.first, used.first + used.tasks):
-                self._left_ns[task] = self._left_ns.get(task, 0) + used.wall_ns // used.tasks
+                self._left_ns[task] = max(self._left_ns.get(task, 0), used.wall_ns // used.tasks)
         elif self._left_ns and is_for_its_user(used.state, used.price_class):
             share_ns = used.wall_ns // used.tasks
             for task in list(self._within(used.first, used.first + used.tasks)):

@@ -248,7 +248,6 @@ class Job:
     repeat_ns: int = 0  # of it, of what ran again for nothing
     credits: Credits = field(default_factory=Credits)  # what wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
-    has_seen_loss: bool = False  # a worker was lost where its tasks had begun, not by others' doing
     is_struck: bool = False  # a task of it was given up for the workers that were lost under it
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
     unmet: str = ""  # why not all of it can be done within its limits

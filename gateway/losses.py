@@ -5,13 +5,15 @@ and listed, by task: it goes to another worker that can take it, and after `loss
 workers were lost it is given up. Which tasks had begun the worker has said (Begun); of one that
 does not say so, every task that it held may have.
 
-Nobody can see who ended a worker, so each loss is judged by itself. If nothing but one user's tasks
-had begun there, it is taken for the doing of that user. So it is if others' had begun as well, and
-his are the only ones there of which a task, or else a job, has seen a worker lost before: what
-kills its workers is there each time, and beside it are others. Such a run is charged at once, as
-`wasted`, and the next runs of the task are free for as long as that (gateway.credits). So what has
-to be done again is paid once, and what a task has kept for itself is paid. Any other run that ended
-with its worker is booked as `lost`, at no cost.
+Nobody can see who ended a worker. So the run of each task that had begun there is charged at once,
+as `wasted`, and paid once: the next runs of the task are free for as long (gateway.credits), and a
+later run that is lost is charged only for what it took longer. Whoever keeps a result and ends the
+worker has paid for it; whoever worked beside him pays as much as without the loss.
+
+What a task does again and again to its workers is paid in full each time. A loss is taken for the
+doing of a payer, which is a user of ours or another site, when only his tasks had begun there; or
+when of several he alone was taken to have done so before, or else he alone was among several at an
+earlier loss, within SEEN_S.
 
 Of work sold one delivery comes back for a task. There such time is owed until the next run, and
 delivered with it as far as that run is shorter; the rest is `lost`. What is stopped by its buyer
@@ -20,6 +22,7 @@ before it runs again is delivered as `cancelled`, with all that it owes.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from federation.ranges import Range, RangeSet
@@ -33,9 +36,11 @@ from gateway.withdrawals import Withdrawals
 LISTED_MAX: Final = 10  # losses that an error lists
 SHUN_S: Final = 300.0  # how long a task waits for another worker than those that it was lost at
 REASON_CHARS_MAX: Final = 200
+SEEN_S: Final = 3_600.0  # how long a payer's losses count against him
+PAYERS_MAX: Final = 10_000
 
 
-_User = tuple[str, str]  # the site that sent the work, or none, and the user
+_Payer = tuple[str, str]  # a site that sent work, or else no site and a user of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class _Gone:
     event: WorkerGone
     heard_s: float
     now_s: float
-    suspect: _User | None  # whose doing it is taken for
+    suspect: _Payer | None  # whose doing it is taken for
 
 
 class Losses:
@@ -78,14 +83,15 @@ class Losses:
         self._book = book
         self._fail = fail
         self._losses_max = losses_max
+        # By payer: when he was last at a loss with others, and last taken to have caused one.
+        self._seen_s: dict[_Payer, float] = {}
+        self._found_s: dict[_Payer, float] = {}
 
     def take_back(self, worker: Worker, event: WorkerGone, now_s: float) -> None:
         """A worker is gone: decide about all that it had."""
         held = list(worker.assignments.values())
         heard_s = now_s - max(0.0, event.silent_s)
-        gone = _Gone(worker, event, heard_s, now_s, _suspect(held))
-        for job in {each.job.id: each.job for each in held if each.begun}.values():
-            job.has_seen_loss = job.has_seen_loss or gone.suspect in (None, _user(job))
+        gone = _Gone(worker, event, heard_s, now_s, self._suspect(held, now_s))
         for assignment in reversed(held):
             left, begun = list(assignment.left), dict(assignment.begun)
             for first, stop in left:
@@ -151,25 +157,55 @@ class Losses:
         strikes = job.strikes.setdefault(task, Strikes())
         ran_ns = _ran_ns(job, gone.heard_s - at_s)
         reason = "".join(each if each.isprintable() else "?" for each in event.reason)
-        doing: Doing = "own" if gone.suspect == _user(job) else "others"
+        doing: Doing = "own" if gone.suspect == _payer(job) else "others"
         if gone.suspect is None:
             doing = "shared"
+        is_again = doing == "own" and any(each.doing != "others" for each in strikes.losses)
         loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
         job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
         run = Run(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
-        if doing != "own":
-            self._book(job, under, self._charging.lost(under, report, gone.heard_s))
-        elif job.spec.price is None:
-            self._book(job, under, self._charging.wasted(under, report, gone.heard_s))
+        if job.spec.price is None:
+            used = self._charging.wasted(under, report, gone.heard_s, in_full=is_again)
+            self._book(job, under, used)
         else:
-            strikes.owed_ns += ran_ns
-            strikes.lost_under = under
+            self._owe(job, strikes, under, ran_ns, gone.heard_s, in_full=is_again)
         return strikes
 
+    def _suspect(self, held: list[Assignment], now_s: float) -> _Payer | None:
+        """Whose doing the loss of a worker is taken for that had these; maybe nobody's."""
+        payers = {_payer(each.job) for each in held if each.begun}
+        if len(payers) == 1:
+            return payers.pop()
+        for noted_s in (self._found_s, self._seen_s):
+            known = [each for each in payers if 0 <= now_s - noted_s.get(each, -inf) <= SEEN_S]
+            if len(known) == 1:
+                _note(self._found_s, known[0], now_s)
+                return known[0]
+        for payer in payers:
+            _note(self._seen_s, payer, now_s)
+        return None
+
     # --- work sold: what is owed -----------------------------------------------------------------
+
+    def _owe(
+        self,
+        job: Job,
+        strikes: Strikes,
+        under: Assignment,
+        ran_ns: int,
+        now_s: float,
+        *,
+        in_full: bool,
+    ) -> None:
+        """A run was lost: its task owes it, beside what it owes already or as a part of that."""
+        before_ns = strikes.owed_ns
+        absorbed_ns = 0 if in_full else min(before_ns, ran_ns)
+        self._give_up(job, strikes, absorbed_ns, now_s)
+        strikes.owed_ns = before_ns - absorbed_ns + ran_ns
+        strikes.lost_under = under
 
     def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
         """A report with the slot time that its task owes for runs that were lost.
@@ -224,26 +260,17 @@ def _ran_ns(job: Job, passed_s: float) -> int:
     return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
 
 
-def _user(job: Job) -> _User:
-    return job.whose.site, job.whose.user
+def _payer(job: Job) -> _Payer:
+    """Who pays for a job: another site may call its users what it likes."""
+    return (job.whose.site, "") if job.whose.site else ("", job.whose.user)
 
 
-def _suspect(held: list[Assignment]) -> _User | None:
-    """Whose doing the loss of a worker is taken for, that had these assignments; maybe nobody's."""
-    begun = [each for each in held if each.begun]
-    if not begun:
-        return None
-    users = {_user(each.job) for each in begun}
-    by_task = {_user(each.job) for each in begun if _was_lost_before(each)}
-    by_job = {_user(each.job) for each in begun if each.job.has_seen_loss}
-    return next((found.pop() for found in (users, by_task, by_job) if len(found) == 1), None)
-
-
-def _was_lost_before(assignment: Assignment) -> bool:
-    """Whether a task that had begun has seen a worker lost, and not by the doing of others."""
-    job = assignment.job
-    strikes = [job.strikes[task] for task in assignment.begun if task in job.strikes]
-    return job.is_struck or any(loss.doing != "others" for each in strikes for loss in each.losses)
+def _note(at_s: dict[_Payer, float], payer: _Payer, now_s: float) -> None:
+    """Note a moment of a payer, and forget the oldest of too many."""
+    at_s.pop(payer, None)
+    at_s[payer] = now_s
+    while len(at_s) > PAYERS_MAX:
+        del at_s[next(iter(at_s))]
 
 
 def _report(

@@ -188,6 +188,8 @@ def usage_records(
     now_s: float,
     emissions: Emissions | None = None,
     state: UsageState | None = None,
+    *,
+    in_full: bool = False,
 ) -> list[UsageRecord]:
     """What a report used and costs: one record, or several where some of it was charged before.
 
@@ -198,7 +200,7 @@ def usage_records(
     wasted, what these have paid is taken off (gateway.credits).
 
     `emissions` is what is known of its pool now, for what another site did not say itself. `state`
-    is that of all of it, where the report does not tell.
+    is that of all of it, where the report does not tell; `in_full`: nothing is taken off.
     """
     worker, count = assignment.worker, len(report.values)
     wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
@@ -224,7 +226,7 @@ def usage_records(
         is_free = not is_for_user or (how != "ok" and not part_ns)
         charged = 0 if is_free else _charged(low, high, stopped)
         due_ns = part_ns
-        if how != "wasted" and report.cost_nanos is None:
+        if not in_full and report.cost_nanos is None:
             due_ns -= job.credits.of(low, high, part_ns)
         if asked_nanos is not None:
             share = (part_ns, total_ns) if total_ns else (high - low, len(report.values))

@@ -10,7 +10,7 @@ from typing import Final
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.events import PricesChanged
-from gateway.ledger.records import is_for_its_user
+from gateway.ledger.records import earns_volume
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from policies.pricelist import PriceList, PriceNow
@@ -78,7 +78,7 @@ class Prices:
         found: dict[Buyer, int] = {}
         for total in store.usage_totals(by, month_start_s(utc_s)):
             pool, origin, user, *how = map(str, total.key)
-            if pool in pools and is_for_its_user(*how):
+            if pool in pools and earns_volume(*how):
                 buyer = Buyer(pool, origin, "" if origin else user)
                 found[buyer] = found.get(buyer, 0) + total.wall_ns
         return found

@@ -33,6 +33,14 @@ def is_for_its_user(state: str, price_class: str) -> bool:
     return not is_free and (state != "preempted" or price_class == "preemptible")
 
 
+def earns_volume(state: str, price_class: str) -> bool:
+    """Whether time counts towards volume prices: what is paid, and not what is done once more.
+
+    Of a run that ended with its worker the next one counts.
+    """
+    return state != "wasted" and is_for_its_user(state, price_class)
+
+
 PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
@@ -149,8 +157,8 @@ class UsageRecord:
         state: "preempted" for tasks that were stopped to make room for others, and run again;
             "repeat" for tasks that were charged before and had to run again; "void" for work of
             another site that ended when its contract was over, so that it was never
-            delivered; "lost" for a run that ended with its worker, "wasted" for one that its own
-            task is taken to have ended so, and that is charged.
+            delivered; "wasted" for a run that ended with its worker, "lost" for such time of
+            work that was sold, which nobody pays.
         group: of its user; empty when nobody said.
         tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
         price_class: what was bought.

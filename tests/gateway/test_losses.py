@@ -419,7 +419,8 @@ def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
     assert costs == [("wasted", 6), ("failed", 0), ("ok", 6)]
 
 
-def test_what_was_lost_beside_others_work_is_not_owed():
+def test_what_was_lost_beside_others_work_is_paid_once():
+    """Nobody can tell which of them has kept its result, and ended the worker."""
     grid = Grid()
     worker = grid.join(slots=2)
     grid.submit("j", 1)
@@ -427,11 +428,13 @@ def test_what_was_lost_beside_others_work_is_not_owed():
     grid.begin(worker)
     grid.lose(worker, after_s=6)
     again = grid.join(slots=2)
-    while grid.held(again):
-        grid.now_s += 1
-        grid.finish(again, 0.5)
-    assert [each.wall_ns for each in grid.written("ok")] == [5 * 10**8] * 2
-    assert [each.wall_ns for each in grid.written("lost")] == [6 * 10**9] * 2
+    for wall_s in (0.5, 8):
+        grid.now_s += 10
+        [first, *_] = grid.held(again)
+        report = [b"r"], []
+        grid.do(events.Reported(again, first.id, 0, *report, wall_ns=round(wall_s * S_NS)))
+    costs = sorted((each.state, each.cost_nanos // COST_S) for each in grid.written())
+    assert costs == [("ok", 0), ("ok", 2), ("wasted", 6), ("wasted", 6)]
 
 
 def beside(grid, number, user, task):
@@ -458,18 +461,42 @@ def test_a_task_that_ends_one_worker_after_the_other_is_charged_whoever_was_ther
     for number, user in enumerate(others):
         beside(grid, number, user, 0)
     of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
-    assert of_j == [("lost", 0), *[("wasted", 6 * COST_S)] * 4, ("failed", 0)]
+    assert of_j == [*[("wasted", 6 * COST_S)] * 5, ("failed", 0)]
     assert job.is_struck
-    assert not any(each.cost_nanos for each in grid.written() if each.job != "j")
 
 
-def test_a_job_whose_tasks_end_a_worker_each_is_charged_from_the_second_on():
+@pytest.mark.parametrize("is_sold", [False, True])
+def test_who_is_lost_beside_one_that_ends_workers_by_fresh_jobs_pays_as_if_he_were_not(is_sold):
+    grid = Grid(losses_max=9)
+    grid.submit("k", 1, site="paris" if is_sold else "")
+    for number, seconds in enumerate((6, 4, 8)):
+        worker = grid.join(f"w{number}", slots=2)
+        grid.submit(f"j{number}", 1, user="eve", name=f"eve{number}")
+        for _ in range(4):
+            grid.pass_time(100)
+        assert len(grid.held(worker)) == 2
+        grid.begin(worker)
+        grid.lose(worker, after_s=seconds)
+        grid.do(events.CancelAsked(grid.clients, 1, f"j{number}", (), True))
+    last = grid.join("last")
+    grid.pass_time(1000)
+    grid.now_s += 10
+    grid.finish(last, 9)
+    costs = {"k": 0, "j": 0}
+    for each in grid.written():
+        costs[each.job[0]] += each.cost_nanos // COST_S
+    assert costs == {"k": 9, "j": 6 + 4 + 8}
+    times = [each.wall_ns // S_NS for each in grid.written() if each.job == "k"]
+    assert sum(times) == 6 + 4 + 8 + 9, "each second is in the books once"
+
+
+def test_a_job_whose_tasks_end_a_worker_each_is_charged_for_each():
     grid = Grid()
     grid.submit("j", 3)
     for number, user in enumerate(("bob", "eve", "joe")):
         beside(grid, number, user, number)
     states = [(each.first, each.state) for each in grid.written() if each.job == "j"]
-    assert states == [(0, "lost"), (1, "wasted"), (2, "wasted")]
+    assert states == [(0, "wasted"), (1, "wasted"), (2, "wasted")]
 
 
 def test_a_seller_is_owed_for_its_buyers_losses_whatever_is_lost_beside_others():
@@ -478,7 +505,7 @@ def test_a_seller_is_owed_for_its_buyers_losses_whatever_is_lost_beside_others()
     grid.submit("k", 1, name="k", user="bob")
     worker = grid.join("both", slots=2)
     grid.begin(worker)
-    grid.lose(worker, after_s=6)  # nobody can tell whose doing it is
+    grid.lose(worker, after_s=6)
     for number in range(2):
         worker = grid.join(f"w{number}")
         grid.pass_time(400)
@@ -493,7 +520,7 @@ def test_a_seller_is_owed_for_its_buyers_losses_whatever_is_lost_beside_others()
     grid.do(events.CancelAsked(grid.clients - 1, 1, "paris:c.1", ((0, 1),), True))
     grid.lose(last)
     sold = [(each.state, each.cost_nanos) for each in grid.written() if each.job != "k"]
-    assert sold == [("lost", 0), ("failed", 12 * COST_S)]
+    assert sold == [("failed", 18 * COST_S)]
 
 
 def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
@@ -518,7 +545,7 @@ def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
     assert len(set(keys)) == len(keys)
 
 
-def test_losses_that_are_nobodys_doing_end_a_task_at_no_charge():
+def test_that_a_task_is_given_up_for_its_losses_costs_nothing_more():
     grid = Grid(losses_max=2)
     grid.submit("j", 1)
     grid.submit("k", 9, user="bob")

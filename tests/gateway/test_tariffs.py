@@ -203,6 +203,23 @@ def test_time_that_nobody_paid_for_earns_no_discount(alone, price_class, price):
     assert second.price_nanos == price
 
 
+def test_a_run_that_was_wasted_and_is_done_again_counts_once_towards_a_discount(alone):
+    town, london = alone
+    tier = Tier(1, Adjustment(factor=500_000))
+    charge(london, PriceList(36 * 10**9, "USD", "v", volume=(tier,)))
+    london.submit(1)
+    [order] = london.at_work[1]
+    london.do(events.TasksBegun(1, ((order.assignment, 0, 0.0),)))
+    town.now_s += 3700.0
+    london.do(events.WorkerGone(1, "its lease ran out"))
+    london.at_work[1].clear()
+    london.join(1)
+    town.now_s += 2.0
+    london.work(task_s=1.0)
+    assert [each.state for each in usage(london)] == ["wasted", "ok"]
+    assert {each.price_nanos for each in usage(london)} == {36 * 10**9}
+
+
 @pytest.mark.parametrize(
     ("price", "extras", "one"),
     [

@@ -248,8 +248,8 @@ def _description(charge: _Charge) -> str:
         "preempted": "that were stopped to make room",
         "repeat": "that were repeated",
         "void": "that could not be delivered",
-        "lost": "that ended with their workers",
-        "wasted": "that ended their workers",
+        "lost": "that ended with their workers, unpaid",
+        "wasted": "that ended with their workers",
     }.get(hour.state, "")
     words = ("Runs of", hour.name or "jobs without a name", kind, "in", hour.pool)
     return " ".join(filter(None, words))
