@@ -27,6 +27,7 @@ from gateway.purchase import (
     without_results,
 )
 from gateway.resting import Resting
+from policies.budgets import Earmark
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 
@@ -61,6 +62,8 @@ class Deliveries:
         self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before
         # What was given back or delivered, by contract and epoch, and the broker has not heard of.
         self._taken: dict[tuple[str, int], RangeSet] = {}
+        # What was used up of what is held, and the broker has not counted as spent.
+        self._used: list[tuple[Earmark, int]] = []
 
     def delivered(
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
@@ -85,7 +88,7 @@ class Deliveries:
             self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:
-            purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent
+            self._used.append((purchase.earmark, message.cost_nanos))
         self._outcome.write(
             records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
         )
@@ -151,6 +154,9 @@ class Deliveries:
     def acted(self) -> None:
         """The broker has heard of all that came back."""
         self._taken.clear()
+        for earmark, nanos in self._used:  # not before: it would be free for others meanwhile
+            earmark.use(nanos)
+        self._used.clear()
 
     def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
         """Say of each delivery that is billed whether it is owed, and book it."""

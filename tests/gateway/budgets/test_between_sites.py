@@ -11,6 +11,7 @@ from federation import deals
 from federation.messages import Dropped
 from federation.reasons import Reason
 from gateway import events
+from gateway.effects import Side
 from gateway.ledger import records
 from policies.asks import Wishes
 from policies.budgets import SLOT_TIME, Budget, Waiting
@@ -119,6 +120,23 @@ def test_a_job_without_time_limit_or_cost_limit_is_bounded_by_the_grant():
     town.deliver()
     go_on(town, 10, task_s=6.0)  # thirty times what was thought
     assert costs(london) <= 50 * CHEAP_TASK
+
+
+def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent():
+    """Another contract may be held, and a part lent, by what the same frame brings next."""
+    town = pair(london=[budget(8_000 * CHEAP_TASK)])
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(100, wishes=ABROAD)
+    town.deliver()
+    paris.work()
+    room = purse(london).room_nanos
+    delivery = next(each for *_, each in town.mail if isinstance(each, deals.Deliver))
+    utc_s = UTC_S + town.now_s
+    london.exchange.hear("paris", Side.SELLER, delivery, town.now_s, utc_s)
+    assert purse(london).room_nanos == room
+    london.do()
+    assert purse(london).spent_nanos == delivery.cost_nanos > 0
+    assert purse(london).room_nanos == room
 
 
 def test_what_was_spent_meanwhile_is_not_committed():
