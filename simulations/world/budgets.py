@@ -152,28 +152,38 @@ class BudgetsHold(Invariant):
             for budget in site.plan.budgets:
                 purse = site.reception.broker.purses.own[budget.name]
                 spent = self._spent[site.name, budget.name]
-                booked = (each for each in site.reception.broker.reserved if purse in each.purses)
-                to_come = sum(each.left_nanos for each in booked)
+                to_come = _to_come(site, budget.name)
                 if (purse.held_nanos, purse.total_nanos) != (to_come, spent):
                     text = f"{site.name}: {budget.name!r} has {purse.total_nanos} spent"
                     self.fail(f"{text}, {purse.held_nanos} held; the books have {spent}")
                 for share in site.reception.exchange.lending.of(budget.name):
                     told, theirs = share.spent, self._spent[share.site, budget.name]
                     unheard = theirs - told
-                    if share.unspent or not 0 <= unheard <= self._over[_key(site.plan, budget)]:
+                    kept = _to_come(self.world.sites[share.site], budget.name)
+                    if share.unspent > kept or not 0 <= unheard <= self._over[_key(site.plan, budget)]:
                         text = f"{site.name}: {share.site} has {share.unspent} of {budget.name!r}"
                         self.fail(f"{text}, and told {told} of {theirs} that it has spent")
 
 
 def are_given_back(sites: Iterable[Member]) -> bool:
-    """Whether nobody holds a part of another site's budget any more."""
+    """Whether nobody holds a part of another site's budget, but for reservations to come."""
+    by_name = {each.name: each for each in sites}
     return not any(
-        share.unspent
-        for site in sites
+        share.unspent > _to_come(by_name[share.site], budget.name)
+        for site in by_name.values()
         if site.reception is not None
         for budget in site.plan.budgets
         for share in site.reception.exchange.lending.of(budget.name)
     )
+
+
+def _to_come(site: Member, budget: str) -> int:
+    """What a site holds of a budget for reservations that are to come."""
+    if site.reception is None:
+        return 0
+    broker = site.reception.broker
+    purse = broker.purses.own.get(budget)
+    return sum(each.left_nanos for each in broker.reserved if purse in each.purses)
 
 
 def _key(site: SitePlan, budget: Budget) -> Key:
