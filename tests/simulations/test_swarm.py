@@ -57,7 +57,7 @@ FIRST = {
     "overbooked-slots": 7,
     "unheld-tasks": 12,
     "unheld-contracts": 460,
-    "forgotten-slices": 1244,
+    "forgotten-slices": 47,
     "overtaking-tells": 1,
     "bytes-released-twice": 0,
     "forgotten-stops": 28,
