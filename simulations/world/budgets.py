@@ -160,7 +160,8 @@ class BudgetsHold(Invariant):
                     told, theirs = share.spent, self._spent[share.site, budget.name]
                     unheard = theirs - told
                     kept = _to_come(self.world.sites[share.site], budget.name)
-                    if share.unspent > kept or not 0 <= unheard <= self._over[_key(site.plan, budget)]:
+                    over = self._over[_key(site.plan, budget)]
+                    if share.unspent > kept or not 0 <= unheard <= over:
                         text = f"{site.name}: {share.site} has {share.unspent} of {budget.name!r}"
                         self.fail(f"{text}, and told {told} of {theirs} that it has spent")
 
