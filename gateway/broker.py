@@ -764,7 +764,8 @@ class Broker:
         held = {each.job.id: each.job for each in worker.assignments.values()}
         has_begun = any(each.begun for each in worker.assignments.values())
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
-        self._probation.left(worker, now_s, is_lost=is_lost)
+        for handle in self._probation.left(worker, now_s, is_lost=is_lost):
+            self._handout.crew.note(handle)
         self._losses.take_back(worker, event, now_s)
         for job in held.values():
             self._endings.check_cost(job)

@@ -144,6 +144,7 @@ class WorkerJoined:
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host, as far as it says
     tells_begun: bool = False  # whether it says which tasks have begun
     takes_others: bool = True  # may have work of other sites: policies.placement.Offer
+    token: str = ""  # the id of the token by which it came, if it came by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ class Worker:
     ends_s: float | None = None  # UTC, when its grid will stop it
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host
     tells_begun: bool = False  # whether it says which tasks have begun
+    token: str = ""  # by which it came, if it came by one: its id
     trial: int | None = None  # how many tasks it may have, as it was lost lately; None: as fit
 
     @property

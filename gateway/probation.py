@@ -5,9 +5,10 @@ next session with one task at a time, and is given one more for each that it fin
 as in TCP). From the second loss on it also waits before its first task, twice as long each time
 (exponential back-off). A session in which it finishes enough takes one loss off its record.
 
-A name costs nothing. So when several workers of a pool are lost for the first time within a minute,
-every new name in that pool begins as the last of them would. Names that a grid has started
-are not new: `is_expected`.
+A name costs nothing. So a session is new until it has finished enough tasks, whatever its name. When
+several new sessions of a pool that came by one token, or all without one, are lost within a minute,
+each other new session of these goes on as the last of them would, also one that joined before.
+Workers that a grid has started are not new: `is_expected`.
 """
 
 from collections import OrderedDict, deque
@@ -21,10 +22,14 @@ from gateway.jobs import Worker
 WAIT_MIN_S: Final = 1.0
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 3_600.0  # without a loss
-TRIAL_TASKS: Final = 8  # that a session must finish at least, and as many as it has slots
-NEWCOMERS_MAX: Final = 3  # new names of a pool that may be lost in a minute
+TRIAL_TASKS: Final = 8  # that a session must finish at least; on trial as many as it has slots
+NEWCOMERS_MAX: Final = 3  # new sessions of a group that may be lost in a minute
 NEWCOMERS_S: Final = 60.0
 RECORDS_MAX: Final = 10_000
+GROUPS_MAX: Final = 1_000
+
+# A pool, and the token by which sessions came, or none.
+_Group = tuple[str, str]
 
 
 def wait_s(losses: int) -> float:
@@ -42,6 +47,14 @@ class _Record:
     lost_s: float  # the last time, UTC
 
 
+@dataclass(slots=True)
+class _New:
+    """A session that is new, and how many tasks it has finished."""
+
+    worker: Worker
+    finished: int = 0
+
+
 class Probation:
     """Puts workers that were lost on trial.
 
@@ -52,9 +65,9 @@ class Probation:
     def __init__(self, is_expected: Callable[[str, str], bool]) -> None:
         self._is_expected = is_expected
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
-        self._newcomers: dict[str, deque[float]] = {}  # by pool: when new names were lost
+        self._newcomers: dict[_Group, deque[float]] = {}  # when new sessions were lost
         self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle: until when
-        self._new: set[int] = set()  # handles of workers whose name had no record
+        self._new: dict[_Group, dict[int, _New]] = {}  # by handle
 
     @property
     def is_waiting(self) -> bool:
@@ -68,10 +81,14 @@ class Probation:
             del self._records[_key(worker)]
             record = None
         if record is None:
-            self._new.add(worker.handle)
             record = self._of_newcomers(worker, now_s)
-        if record is None:
-            return
+        if not self._is_expected(worker.offer.pool, worker.name):
+            self._new.setdefault(_group(worker), {})[worker.handle] = _New(worker)
+        if record is not None:
+            self._try(worker, record, now_s)
+
+    def _try(self, worker: Worker, record: _Record, now_s: float) -> None:
+        """Put a worker on trial, after such losses."""
         worker.trial = 1
         until_s = record.lost_s + wait_s(record.losses)
         if until_s > now_s:
@@ -80,24 +97,40 @@ class Probation:
             # Where the clock was set back it does not wait for longer than it would have.
             self._waiting[worker.handle] = worker, min(until_s, now_s + WAIT_MAX_S)
 
-    def left(self, worker: Worker, now_s: float, *, is_lost: bool) -> None:
-        """A worker has left; `is_lost`: with tasks that it had not finished."""
+    def left(self, worker: Worker, now_s: float, *, is_lost: bool) -> list[int]:
+        """A worker has left; `is_lost`: with tasks that it had not finished.
+
+        Returns the handles of others that are on trial because of that.
+        """
         self._waiting.pop(worker.handle, None)
-        is_new = worker.handle in self._new
-        self._new.discard(worker.handle)
+        was_new = self._forget(worker)
         if not is_lost:
-            return
+            return []
         record = self._records.setdefault(_key(worker), _Record(0, now_s))
         record.losses, record.lost_s = record.losses + 1, now_s
         self._records.move_to_end(_key(worker))
         while len(self._records) > RECORDS_MAX:
             self._records.popitem(last=False)
-        if is_new and not self._is_expected(worker.offer.pool, worker.name):
-            times = self._newcomers.setdefault(worker.offer.pool, deque(maxlen=64))
-            times.append(now_s)
+        if not was_new:
+            return []
+        times = self._newcomers.setdefault(_group(worker), deque(maxlen=64))
+        times.append(now_s)
+        while len(self._newcomers) > GROUPS_MAX:
+            del self._newcomers[next(iter(self._newcomers))]
+        found = self._of_newcomers(worker, now_s)
+        others = self._new.get(_group(worker), {}) if found is not None else {}
+        for each in others.values():
+            assert found is not None
+            self._try(each.worker, found, now_s)
+        return list(others)
 
     def finished(self, worker: Worker, tasks: int) -> None:
-        """A worker on trial has finished so many tasks."""
+        """A worker has finished so many tasks."""
+        new = self._new.get(_group(worker), {}).get(worker.handle)
+        if new is not None:
+            new.finished += tasks
+            if new.finished >= TRIAL_TASKS:
+                self._forget(worker)
         if worker.trial is None:
             return
         worker.trial += tasks
@@ -109,6 +142,14 @@ class Probation:
             record.losses -= 1
             if record.losses <= 0:
                 del self._records[_key(worker)]
+
+    def _forget(self, worker: Worker) -> bool:
+        """A session is not new any more; whether it was."""
+        group = self._new.get(_group(worker), {})
+        found = group.pop(worker.handle, None)
+        if found is not None and not group:
+            del self._new[_group(worker)]
+        return found is not None
 
     def wake(self, now_s: float) -> list[int]:
         """Let those have tasks whose time is over; return their handles."""
@@ -122,13 +163,13 @@ class Probation:
         return woken
 
     def _of_newcomers(self, worker: Worker, now_s: float) -> _Record | None:
-        """By what a name that is not known is judged: those new ones of its pool that were lost."""
-        times = self._newcomers.get(worker.offer.pool)
+        """By what a new session is judged: those new ones of its group that were lost."""
+        times = self._newcomers.get(_group(worker))
         if not times or self._is_expected(worker.offer.pool, worker.name):
             return None
         recent = [at_s for at_s in times if 0 <= now_s - at_s <= NEWCOMERS_S]
         if not recent:
-            del self._newcomers[worker.offer.pool]
+            del self._newcomers[_group(worker)]
             return None
         if len(recent) < NEWCOMERS_MAX:
             return None
@@ -137,3 +178,7 @@ class Probation:
 
 def _key(worker: Worker) -> tuple[str, str]:
     return worker.offer.pool, worker.name
+
+
+def _group(worker: Worker) -> _Group:
+    return worker.offer.pool, worker.token

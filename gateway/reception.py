@@ -523,6 +523,9 @@ class Reception:
             is_own = guest.about.get(ABOUT) == WORKER
             check_worker_name(guest.name, self._own_names, is_own=is_own)
             joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
+            held = self._tokens.get(guest.handle)
+            if held is not None:
+                joined = replace(joined, token=held.token.id)
             self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:
             self._expel(guest, str(error), happened)

@@ -72,6 +72,7 @@ class Roster:
             ends_s=ends_s,
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
+            token=event.token,
         )
         if event.job:
             return

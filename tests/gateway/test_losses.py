@@ -251,6 +251,21 @@ def test_new_names_again_and_again_fail_nobodys_tasks():
     assert grid.failures() == {}
 
 
+def test_sessions_of_one_token_that_had_all_joined_before_fail_nobodys_tasks():
+    grid = Grid()
+    strangers = [grid.join(f"stranger-{n}", slots=64, token="t") for n in range(14)]
+    honest = grid.join("honest", slots=2)
+    grid.submit("j", 60)
+    for stranger in strangers:
+        grid.begin(stranger)
+        grid.lose(stranger, after_s=0.05)
+        grid.pass_time(0.25)
+    for _ in range(100):
+        grid.pass_time(1)
+        grid.finish(honest, 0.2)
+    assert (grid.done(), grid.failures()) == (60, {})
+
+
 # --- what it costs -----------------------------------------------------------------------------
 
 

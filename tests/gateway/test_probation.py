@@ -16,15 +16,15 @@ class Pool:
         self.probation = Probation(lambda pool, name: name in expected)
         self.handles = 0
 
-    def join(self, name="w", slots=4):
+    def join(self, name="w", slots=4, token=""):
         self.handles += 1
         offer = Offer(f"worker {name}", "local", {}, "3.11", "USD")
-        worker = Worker(self.handles, name, offer, slots, None, {})
+        worker = Worker(self.handles, name, offer, slots, None, {}, token=token)
         self.probation.joined(worker, self.now_s)
         return worker
 
     def lose(self, worker, *, is_lost=True):
-        self.probation.left(worker, self.now_s, is_lost=is_lost)
+        return self.probation.left(worker, self.now_s, is_lost=is_lost)
 
     def pass_time(self, seconds):
         self.now_s += seconds
@@ -118,6 +118,31 @@ def test_new_names_are_no_way_round_it():
     assert waits(pool.join("more"))
     pool.pass_time(61)
     assert pool.join("later").trial is None
+
+
+def test_sessions_that_joined_before_are_judged_as_well_until_they_have_done_enough():
+    pool = Pool()
+    sessions = [pool.join(f"n{number}") for number in range(8)]
+    done, others = pool.join("done"), pool.join("others", token="t")
+    pool.probation.finished(done, TRIAL_TASKS)
+    for worker in sessions[:NEWCOMERS_MAX]:
+        judged = pool.lose(worker)
+    left = sessions[NEWCOMERS_MAX:]
+    assert judged == [each.handle for each in left]
+    assert {each.trial for each in left} == {1}
+    assert (done.trial, others.trial) == (None, None)
+    assert not any(waits(each) for each in left)
+    pool.lose(left[0])
+    assert all(waits(each) for each in left[1:])
+
+
+def test_those_who_came_by_one_token_are_judged_together_and_nobody_else():
+    pool = Pool()
+    for number in range(NEWCOMERS_MAX):
+        pool.lose(pool.join(f"n{number}", token="t"))
+    assert pool.join("next", token="t").trial == 1
+    assert pool.join("of another token", token="u").trial is None
+    assert pool.join("of none").trial is None
 
 
 def test_names_that_a_grid_was_asked_for_are_not_new():
