@@ -17,6 +17,7 @@ ended). They know nothing of the broker, and what they decide joins its effects 
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, assert_never
 
@@ -416,6 +417,7 @@ class Broker:
         if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
             self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
             return
+        job.spec = replace(job.spec, warrant=event.spec.warrant)  # perhaps by a later token
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.begin_attempt()
         job.leaving = job.reason = ""

@@ -7,6 +7,7 @@ and `worker` are session handles, numbers that are never used twice.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from federation.ranges import Range
@@ -28,6 +29,22 @@ from policies.windows import Rules
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 MEMORY_BYTES_MAX: Final = 1 << 46  # of one host
+
+
+@dataclass(frozen=True, slots=True)
+class Warrant:
+    """By what a job was opened, and its tasks' passes are good: a token, or the pass of a task.
+
+    `stays`: jobs that its tasks open may run at this site alone.
+    """
+
+    issuer: str = ""
+    token: str = ""  # its id; empty: there was none
+    expires_s: float = inf  # UTC
+    stays: bool = False
+
+
+NO_WARRANT: Final = Warrant()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,7 @@ class JobSpec:
     tasks: int | None = None  # how many there will be, as its client says
     task_s: float | None = None  # and how long one takes, about
     slots_sold: int = 0  # of a job that another site sent to one of our pools
+    warrant: Warrant = NO_WARRANT
 
     @property
     def need(self) -> Need:

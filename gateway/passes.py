@@ -27,6 +27,7 @@ from federation.reasons import Reason
 from federation.tokens import Scope, UserToken, check_token
 from federation.transport import Origin
 from federation.users import check_user
+from gateway.events import Warrant
 from gateway.rights import Denied
 
 NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal
@@ -52,6 +53,11 @@ class Pass:
 
     text: str
     token: UserToken
+
+    @property
+    def warrant(self) -> Warrant:
+        """What the jobs are opened by that its holder opens."""
+        return Warrant(self.token.issuer, self.token.id, self.token.expires_s)
 
     def complete(self, message: Any) -> Any:
         """A message of its holder's, with what it leaves to us: nothing."""
@@ -111,12 +117,16 @@ class Passes:
         """Whether users of another site may come here."""
         return self._trust().welcomes(site)
 
+    def is_revoked(self, issuer: str, token: str) -> bool:
+        """Whether a token of a site, by its id, was revoked."""
+        return token in self._trust().revoked_by(issuer)
+
     def find_end(self, found: Pass) -> SessionRefused | None:
         """Why a token that was believed counts no more; quick, for it is asked again and again."""
         trust, token = self._trust(), found.token
         if token.expires_s <= self._utc_s():
             return SessionRefused(f"token {token.id} expired", Refusal.EXPIRED)
-        if token.id in trust.revoked_by(token.issuer):
+        if self.is_revoked(token.issuer, token.id):
             return SessionRefused(f"token {token.id} was revoked", Refusal.REVOKED)
         if token.issuer != trust.site and not trust.welcomes(token.issuer):
             reason = f"users of site {token.issuer!r} are not welcome here any more"

@@ -5,10 +5,10 @@ next session with one task at a time, and is given one more for each that it fin
 as in TCP). From the second loss on it also waits before its first task, twice as long each time
 (exponential back-off). A session in which it finishes enough takes one loss off its record.
 
-A name costs nothing. So a session is new until it has finished enough tasks, whatever its name. When
-several new sessions of a pool that came by one token, or all without one, are lost within a minute,
-each other new session of these goes on as the last of them would, also one that joined before.
-Workers that a grid has started are not new: `is_expected`.
+A name costs nothing. So a session is new until it has finished enough tasks, whatever its name.
+When several new sessions of a pool that came by one token, or all without one, are lost within a
+minute, each other new session of these goes on as the last of them would, also one that joined
+before. Workers that a grid has started are not new: `is_expected`.
 """
 
 from collections import OrderedDict, deque

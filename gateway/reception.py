@@ -165,6 +165,7 @@ class Reception:
             surroundings.random_bytes,
             self.broker.jobs,
             seat.passes.welcomes if seat.passes is not None else lambda _site: False,
+            seat.passes.is_revoked if seat.passes is not None else lambda *_: False,
             surroundings.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
@@ -646,6 +647,9 @@ class Reception:
     def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
             event = job_event(message, guest.handle, guest.user, self.config.groups)
+            held = self._tokens.get(guest.handle)
+            if held is not None:
+                event = replace(event, spec=replace(event.spec, warrant=held.warrant))
         except BadJob as error:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
             self.lobby.post(guest, reject)

@@ -1,14 +1,16 @@
 """Passes for tasks that are clients, and for workers that this gateway starts itself.
 
 A task's pass is worked out from its job's id and a key that lives as long as this gateway does: it
-is good while the job has not ended here, and nothing has to be kept of it or taken back. Its holder
-is the job's user, in the job's project, and may submit and cancel. The pass of a pool's workers is
-good for joining that pool, in each life of the gateway. federation.task_passes has how it travels.
+is good while the job has not ended here, and the token by which it was opened, by way of any number
+of tasks, is good; nothing has to be kept of it or taken back. Its holder is the job's user, in the
+job's project, and may submit and cancel. The pass of a pool's workers is good for joining that
+pool, in each life of the gateway. federation.task_passes has how it travels.
 """
 
 import hmac
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 from federation.errors import SessionRefused
@@ -29,6 +31,7 @@ from federation.task_passes import (
 )
 from federation.tokens import Scope, UserToken
 from federation.wishes import USUAL_PROJECT
+from gateway.events import NO_WARRANT, Warrant
 from gateway.jobs import Job
 from gateway.passes import NO_SCOPE, NO_TOKEN, Pass
 from gateway.rights import Denied
@@ -43,10 +46,17 @@ class JobPass(Pass):
     Attributes:
         project: its job's, which is meant where a task names none.
         site: where alone its jobs may run; empty: wherever they are best placed.
+        own: what its own job was opened by.
     """
 
     project: str = ""
     site: str = ""
+    own: Warrant = NO_WARRANT
+
+    @property
+    def warrant(self) -> Warrant:
+        """That of its own job: what its tasks open counts for no longer."""
+        return self.own
 
     def complete(self, message: Any) -> Any:
         """A message of its holder's, with what it leaves to us."""
@@ -75,6 +85,7 @@ class TaskPasses:
         random_bytes: chance; asked when the first pass is wanted.
         jobs: those that have not ended, by id.
         welcomes: whether users of another site may come here.
+        is_revoked: (issuer, id) → whether a token was revoked.
         utc_s: the time of day.
     """
 
@@ -85,6 +96,7 @@ class TaskPasses:
         random_bytes: Callable[[int], bytes],
         jobs: Mapping[str, Job],
         welcomes: Callable[[str], bool],
+        is_revoked: Callable[[str, str], bool],
         utc_s: Callable[[], float],
         pools: Set[str] = frozenset(),
     ) -> None:
@@ -94,6 +106,7 @@ class TaskPasses:
         self._random_bytes = random_bytes
         self._jobs = jobs
         self._welcomes = welcomes
+        self._is_revoked = is_revoked
         self._utc_s = utc_s
         self._key = b""
 
@@ -135,7 +148,11 @@ class TaskPasses:
             issued_s=0.0,
             expires_s=0.0,
         )
-        return JobPass("", token, spec.project, self._site if spec.path else "")
+        warrant = spec.warrant
+        if spec.path:
+            until_s = inf if spec.given is None else spec.given.errand.expires_s
+            warrant = Warrant(expires_s=until_s, stays=True)
+        return JobPass("", token, spec.project, self._site if warrant.stays else "", warrant)
 
     def find_end(self, subject: str) -> SessionRefused | None:
         """Why a pass that was believed counts no more."""
@@ -152,6 +169,11 @@ class TaskPasses:
             return f"a task of site {origin!r} is no client here: its users may not come in"
         if given is not None and given.errand.expires_s <= self._utc_s():
             return "this task's pass has expired, with the grant of its job"
+        warrant = spec.warrant
+        if warrant.expires_s <= self._utc_s():
+            return "this task's pass has expired, with the token by which its job was opened"
+        if warrant.token and self._is_revoked(warrant.issuer, warrant.token):
+            return f"this task's pass has ended: token {warrant.token} was revoked"
         return ""
 
 

@@ -1,12 +1,12 @@
 """A job's terms as the store keeps them, and back. Pure."""
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any, Final
 
 from federation.messages import Kept, RejectJob
 from federation.reasons import Reason
 from federation.wire import pack, unpack
-from gateway.events import JobSpec
+from gateway.events import NO_WARRANT, JobSpec, Warrant
 from gateway.intake import check_wishes, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger.records import JobOpened
@@ -57,6 +57,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "price_class": spec.price_class,
         "tasks": spec.tasks,
         "task_s": spec.task_s,
+        **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
     }
 
 
@@ -76,4 +77,5 @@ def stored_terms(body: bytes) -> dict[str, Any]:
     """The part of a JobSpec that a JobOpened's `spec` holds."""
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
     # Where a job must not go holds for as long as the job does.
-    return terms | {"wishes": check_wishes(terms.get("wishes", {}))}
+    wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
+    return terms | {"wishes": wishes, "warrant": warrant}

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from members_support import Member, dear_and_cheap, distrusts, federate, run
@@ -55,6 +56,36 @@ def test_a_job_goes_abroad_as_the_user_that_its_token_names(pair):
         assert list(view.map(square, range(100))) == [n * n for n in range(100)]
         rows = paris.ask("report", kind="usage", by=["user", "project"], whose="all")["rows"]
         assert ["ada@london", "risk"] in [row[:2] for row in rows]
+
+
+def submit_again(begun, revoked):
+    """A task that is a client: why its pass counts no more, once a file is there."""
+    with Client() as client:
+        assert client.submit(square, 3).result(timeout=300) == 9
+    Path(begun).touch()
+    wait_until(Path(revoked).exists, "the token is revoked")
+    deadline_s = time.monotonic() + 120.0
+    while time.monotonic() < deadline_s:
+        try:
+            with Client() as client:
+                client.submit(square, 3).result(timeout=60)
+        except GridError as error:
+            return f"{type(error).__name__}: {error}"
+    return "it is good still"
+
+
+def test_a_task_is_no_client_any_more_when_the_token_of_its_job_is_revoked(pair, tmp_path):
+    london, _ = pair
+    text = token(london, "--user", "ada")
+    begun, revoked = tmp_path / "begun", tmp_path / "revoked"
+    with london.client(token=text) as client:
+        view = client.options(sites=["london"])
+        job = view.submit_job(submit_again, [(str(begun), str(revoked))], star=True)
+    wait_until(begun.exists, "its task came in")
+    run("token", "--revoke", text, *london.where)
+    revoked.touch()
+    with london.client(token=token(london, "--user", "ada")) as client:
+        assert "revoked" in next(client.job(job.id).results())
 
 
 def test_a_token_is_good_for_its_projects_and_scopes_only(pair):

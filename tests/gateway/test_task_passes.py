@@ -21,6 +21,7 @@ from federation.task_passes import (
     subject_of,
 )
 from federation.users import site_of
+from gateway.events import NO_WARRANT, Warrant
 from gateway.rights import Denied, asker_of, right_to
 from gateway.task_passes import PassCredentials, TaskPasses
 
@@ -31,11 +32,11 @@ OPEN = OpenJob(
 CHALLENGE = Challenge(1, "london", 0, b"n" * 16)
 
 
-def job(user="ada", project="risk", path=(), expires_s=1000.0):
+def job(user="ada", project="risk", path=(), expires_s=1000.0, warrant=NO_WARRANT):
     given = SimpleNamespace(errand=SimpleNamespace(expires_s=expires_s)) if path else None
     origin = path[-1] if path else site_of(user)
     terms = {"user": user, "project": project, "path": path, "given": given, "origin": origin}
-    return SimpleNamespace(spec=SimpleNamespace(**terms))
+    return SimpleNamespace(spec=SimpleNamespace(**terms, warrant=warrant))
 
 
 class World:
@@ -43,12 +44,14 @@ class World:
 
     def __init__(self, secret="s3cret", **jobs):
         self.jobs, self.welcome, self.now_s = jobs, {"paris"}, 0.0
+        self.revoked = set()
         self.passes = TaskPasses(
             "london",
             secret,
             lambda size: b"k" * size,
             self.jobs,
             self.welcome.__contains__,
+            lambda *token: token in self.revoked,
             lambda: self.now_s,
             {"hpc"},
         )
@@ -153,6 +156,38 @@ def test_a_task_of_another_site_comes_in_where_its_users_may_and_stays():
     held = world.passes.read(found.subject)
     assert held.complete(replace(OPEN, wishes={"sites": ["rome"]})).wishes == {"sites": ["london"]}
     world.now_s = 1000.0  # its grant has expired
+    assert world.refusal(found) == "pass"
+
+
+def opened_by(world, number):
+    """A job that a task of a job opens, by that one's pass."""
+    held = world.passes.read(world.passes.give(subject_of(f"j{number}")).subject)
+    world.jobs[f"j{number + 1}"] = job(held.token.user, warrant=held.warrant)
+
+
+@pytest.mark.parametrize("generations", [1, 2, 3])
+def test_it_ends_with_the_token_of_its_job_however_far_it_was_handed_on(generations):
+    world = World(j1=job(warrant=Warrant("london", "abc", 50.0)))
+    for number in range(1, generations):
+        opened_by(world, number)
+    found = world.passes.give(subject_of(f"j{generations}"))
+    assert world.come_in(found).user == "ada"
+    world.revoked.add(("london", "abc"))
+    assert world.refusal(found) == "pass"
+    assert world.passes.find_end(found.subject) is not None
+    world.revoked.clear()
+    world.now_s = 50.0
+    assert world.refusal(found) == "pass"
+
+
+@pytest.mark.parametrize("generations", [2, 3])
+def test_what_tasks_of_another_site_open_stays_and_ends_with_the_grant(generations):
+    world = World(j1=job("ada@paris", path=("paris",), expires_s=50.0))
+    for number in range(1, generations):
+        opened_by(world, number)
+    found = world.passes.give(subject_of(f"j{generations}"))
+    assert world.passes.read(found.subject).complete(OPEN).wishes["sites"] == ["london"]
+    world.now_s = 50.0
     assert world.refusal(found) == "pass"
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from town import spec
 
 from federation.wire import pack
-from gateway.events import JobSpec
+from gateway.events import JobSpec, Warrant
 from gateway.terms import stored_terms, terms_plain
 from policies.asks import Objective, WhenClosed, Wishes
 
@@ -40,6 +40,7 @@ def full() -> JobSpec:
         ),
         tasks=12,
         task_s=2.5,
+        warrant=Warrant("paris", "0123456789abcdef", 2e9, stays=True),
     )
 
 
