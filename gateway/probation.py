@@ -14,6 +14,7 @@ before. Workers that a grid has started are not new: `is_expected`.
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from gateway.events import Drainer
@@ -27,6 +28,7 @@ NEWCOMERS_MAX: Final = 3  # new sessions of a group that may be lost in a minute
 NEWCOMERS_S: Final = 60.0
 RECORDS_MAX: Final = 10_000
 GROUPS_MAX: Final = 1_000
+JUDGED_S: Final = 1.0  # how often those of a group that are here are judged: there may be thousands
 
 # A pool, and the token by which sessions came, or none.
 _Group = tuple[str, str]
@@ -68,6 +70,7 @@ class Probation:
         self._newcomers: dict[_Group, deque[float]] = {}  # when new sessions were lost
         self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle: until when
         self._new: dict[_Group, dict[int, _New]] = {}  # by handle
+        self._judged_s: dict[_Group, float] = {}  # when those that are here were, last
 
     @property
     def is_waiting(self) -> bool:
@@ -118,10 +121,17 @@ class Probation:
         while len(self._newcomers) > GROUPS_MAX:
             del self._newcomers[next(iter(self._newcomers))]
         found = self._of_newcomers(worker, now_s)
-        others = self._new.get(_group(worker), {}) if found is not None else {}
+        return [] if found is None else self._judge_others(_group(worker), found, now_s)
+
+    def _judge_others(self, group: _Group, record: _Record, now_s: float) -> list[int]:
+        """Put the new sessions of a group on trial that are here."""
+        if 0 <= now_s - self._judged_s.get(group, -inf) < JUDGED_S:
+            return []
+        others = self._new.get(group, {})
         for each in others.values():
-            assert found is not None
-            self._try(each.worker, found, now_s)
+            self._try(each.worker, record, now_s)
+        self._judged_s = {each: at_s for each, at_s in self._judged_s.items() if each in self._new}
+        self._judged_s[group] = now_s
         return list(others)
 
     def finished(self, worker: Worker, tasks: int) -> None:
