@@ -5,13 +5,13 @@ next session with one task at a time, and is given one more for each that it fin
 as in TCP). From the second loss on it also waits before its first task, twice as long each time
 (exponential back-off). A session in which it finishes enough takes one loss off its record.
 
-A name costs nothing. So a session is new until it has finished enough tasks, whatever its name.
-When several new sessions of a pool that came by one token, or all without one, are lost within a
+A name costs nothing. So a session is new until it has finished a task, whatever its name. When new
+sessions of several names in one pool, that came by one token or all without one, are lost within a
 minute, each other new session of these goes on as the last of them would, also one that joined
 before. Workers that a grid has started are not new: `is_expected`.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -23,11 +23,12 @@ from gateway.jobs import Worker
 WAIT_MIN_S: Final = 1.0
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 3_600.0  # without a loss
-TRIAL_TASKS: Final = 8  # that a session must finish at least; on trial as many as it has slots
-NEWCOMERS_MAX: Final = 3  # new sessions of a group that may be lost in a minute
+TRIAL_TASKS: Final = 8  # that a session must finish at least, and as many as it has slots
+NEWCOMERS_MAX: Final = 3  # names of a group that may be lost in a minute with new sessions
 NEWCOMERS_S: Final = 60.0
 RECORDS_MAX: Final = 10_000
 GROUPS_MAX: Final = 1_000
+NAMES_MAX: Final = 64  # of one group
 JUDGED_S: Final = 1.0  # how often those of a group that are here are judged: there may be thousands
 
 # A pool, and the token by which sessions came, or none.
@@ -49,14 +50,6 @@ class _Record:
     lost_s: float  # the last time, UTC
 
 
-@dataclass(slots=True)
-class _New:
-    """A session that is new, and how many tasks it has finished."""
-
-    worker: Worker
-    finished: int = 0
-
-
 class Probation:
     """Puts workers that were lost on trial.
 
@@ -67,9 +60,10 @@ class Probation:
     def __init__(self, is_expected: Callable[[str, str], bool]) -> None:
         self._is_expected = is_expected
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
-        self._newcomers: dict[_Group, deque[float]] = {}  # when new sessions were lost
+        # By name: when new sessions were lost, the last time; the latest of them.
+        self._newcomers: dict[_Group, dict[str, float]] = {}
         self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle: until when
-        self._new: dict[_Group, dict[int, _New]] = {}  # by handle
+        self._new: dict[_Group, dict[int, Worker]] = {}  # by handle
         self._judged_s: dict[_Group, float] = {}  # when those that are here were, last
 
     @property
@@ -86,7 +80,7 @@ class Probation:
         if record is None:
             record = self._of_newcomers(worker, now_s)
         if not self._is_expected(worker.offer.pool, worker.name):
-            self._new.setdefault(_group(worker), {})[worker.handle] = _New(worker)
+            self._new.setdefault(_group(worker), {})[worker.handle] = worker
         if record is not None:
             self._try(worker, record, now_s)
 
@@ -116,8 +110,11 @@ class Probation:
             self._records.popitem(last=False)
         if not was_new:
             return []
-        times = self._newcomers.setdefault(_group(worker), deque(maxlen=64))
-        times.append(now_s)
+        times = self._newcomers.setdefault(_group(worker), {})
+        times.pop(worker.name, None)
+        times[worker.name] = now_s
+        while len(times) > NAMES_MAX:
+            del times[next(iter(times))]
         while len(self._newcomers) > GROUPS_MAX:
             del self._newcomers[next(iter(self._newcomers))]
         found = self._of_newcomers(worker, now_s)
@@ -129,18 +126,14 @@ class Probation:
             return []
         others = self._new.get(group, {})
         for each in others.values():
-            self._try(each.worker, record, now_s)
+            self._try(each, record, now_s)
         self._judged_s = {each: at_s for each, at_s in self._judged_s.items() if each in self._new}
         self._judged_s[group] = now_s
         return list(others)
 
     def finished(self, worker: Worker, tasks: int) -> None:
         """A worker has finished so many tasks."""
-        new = self._new.get(_group(worker), {}).get(worker.handle)
-        if new is not None:
-            new.finished += tasks
-            if new.finished >= TRIAL_TASKS:
-                self._forget(worker)
+        self._forget(worker)
         if worker.trial is None:
             return
         worker.trial += tasks
@@ -177,7 +170,7 @@ class Probation:
         times = self._newcomers.get(_group(worker))
         if not times or self._is_expected(worker.offer.pool, worker.name):
             return None
-        recent = [at_s for at_s in times if 0 <= now_s - at_s <= NEWCOMERS_S]
+        recent = [at_s for at_s in times.values() if 0 <= now_s - at_s <= NEWCOMERS_S]
         if not recent:
             del self._newcomers[_group(worker)]
             return None

@@ -126,8 +126,22 @@ def test_futures_that_shutdown_cancels_are_counted(start, tmp_path):
 
 
 def test_a_ctrl_c_while_the_exit_waits_drops_the_rest_and_counts_it(start, tmp_path):
-    process = start("for path in paths: client.submit(begin, path)\nprint('submitted', flush=True)")
-    assert process.stdout.readline() == "submitted\n"
+    script = """
+    def say_when_it_waits():
+        main, names = threading.main_thread().ident, []
+        while "_run_out" not in names:
+            time.sleep(0.01)
+            frame, names = sys._current_frames().get(main), []
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+        print("waits", flush=True)
+
+    threading.Thread(target=say_when_it_waits, daemon=True).start()
+    for path in paths: client.submit(begin, path)
+    """
+    process = start(script)
+    assert process.stdout.readline() == "waits\n"
     wait_until(lambda: files(tmp_path), "a task that runs")
     begun_s = time.monotonic()
     process.send_signal(signal.SIGINT)

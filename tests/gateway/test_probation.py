@@ -124,7 +124,7 @@ def test_sessions_that_joined_before_are_judged_as_well_until_they_have_done_eno
     pool = Pool()
     sessions = [pool.join(f"n{number}") for number in range(8)]
     done, others = pool.join("done"), pool.join("others", token="t")
-    pool.probation.finished(done, TRIAL_TASKS)
+    pool.probation.finished(done, 1)
     for worker in sessions[:NEWCOMERS_MAX]:
         judged = pool.lose(worker)
     left = sessions[NEWCOMERS_MAX:]
@@ -136,6 +136,14 @@ def test_sessions_that_joined_before_are_judged_as_well_until_they_have_done_eno
     pool.pass_time(JUDGED_S)
     pool.lose(left[1])
     assert all(waits(each) for each in left[2:])
+
+
+def test_one_name_again_and_again_is_no_sign_against_others():
+    pool = Pool()
+    other = pool.join("other")
+    for worker in [pool.join("vandal") for _ in range(8)]:
+        pool.lose(worker)
+    assert other.trial is None
 
 
 def test_those_who_came_by_one_token_are_judged_together_and_nobody_else():
