@@ -26,8 +26,8 @@ AHEAD_MAX_S: Final = 0.2
 # For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
 AHEAD_TRIPS: Final = 20
 # What ran and was charged may run again for nothing, when its client or we were lost: so many times
-# the wall time that was paid, in all, and a little more. Who comes back again and again pays.
-REPEATS_MAX: Final = 1
+# the wall time that was paid, in all, and a little more.
+REPEATS_MAX: Final = 3
 REPEAT_MIN_NS: Final = 10**9
 NOTES_MAX: Final = 20  # of a job, the latest
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end

@@ -346,10 +346,9 @@ _CHARGE_AGAIN = (
 
 
 def charged_again(job: str, first: int, attempt: int) -> str:
-    """Charge tasks once more, two attempts later, for less time than may run again for nothing."""
-    changed = {'"attempt"': "attempt + 2", '"wall_ns"': "1"}
+    """Charge tasks once more, two attempts later."""
     names = [f'"{each.name}"' for each in tables.usage.columns]
-    values = ", ".join(changed.get(each, each) for each in names)
+    values = ", ".join("attempt + 2" if each == '"attempt"' else each for each in names)
     return _CHARGE_AGAIN.format(values=values, job=job, first=first, attempt=attempt)
 
 
