@@ -160,7 +160,9 @@ class Losses:
         doing: Doing = "own" if gone.suspect == _payer(job) else "others"
         if gone.suspect is None:
             doing = "shared"
-        is_again = doing == "own" and any(each.doing != "others" for each in strikes.losses)
+        # What it has paid for runs before is known by its records, after a restart as well, and how
+        # those ended by its strikes: they were others' doing only where all of these say so.
+        in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
         loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
         job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
@@ -168,10 +170,10 @@ class Losses:
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
         if job.spec.price is None:
-            used = self._charging.wasted(under, report, gone.heard_s, in_full=is_again)
+            used = self._charging.wasted(under, report, gone.heard_s, in_full=in_full)
             self._book(job, under, used)
         else:
-            self._owe(job, strikes, under, ran_ns, gone.heard_s, in_full=is_again)
+            self._owe(job, strikes, under, ran_ns, gone.heard_s, in_full=in_full)
         return strikes
 
     def _suspect(self, held: list[Assignment], now_s: float) -> _Payer | None:

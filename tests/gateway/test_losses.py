@@ -403,6 +403,27 @@ def test_as_much_is_paid_when_a_client_or_the_gateway_was_gone_meanwhile(what):
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.parametrize("what", ["stays", "its client leaves", "restart"])
+def test_a_task_that_ends_its_workers_pays_each_run_whoever_was_gone_meanwhile(what):
+    grid = Grid(losses_max=9)
+    grid.submit("j", 2, detached=what == "restart")
+    for number in range(4):
+        worker = grid.join(f"w{number}")
+        grid.pass_time(400)
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+        if what == "its client leaves":
+            grid.do(events.ClientGone(grid.clients))
+            come_back(grid)
+        elif what == "restart" and number == 2:
+            written, now_s = grid.effects, grid.now_s
+            grid = next_life(grid, is_detached=True)
+            grid.effects, grid.now_s = written + grid.effects, now_s
+    costs = [each.cost_nanos // COST_S for each in grid.written("wasted") if each.first == 0]
+    assert costs == [6] * len(costs)
+    assert len(grid.written("wasted")) == 4
+
+
 def test_how_long_a_job_ran_for_nothing_is_known_after_a_restart():
     """What may run again for nothing is bounded by what was paid, in all lives of a site."""
     grid = Grid()
