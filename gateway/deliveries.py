@@ -64,6 +64,7 @@ class Deliveries:
         self._taken: dict[tuple[str, int], RangeSet] = {}
         # What was used up of what is held, and the broker has not counted as spent.
         self._used: list[tuple[Earmark, int]] = []
+        self._over: list[Earmark] = []  # of contracts that are over
 
     def delivered(
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
@@ -154,9 +155,22 @@ class Deliveries:
     def acted(self) -> None:
         """The broker has heard of all that came back."""
         self._taken.clear()
-        for earmark, nanos in self._used:  # not before: it would be free for others meanwhile
+        for earmark, nanos in self._used:
             earmark.use(nanos)
+        for earmark in self._over:
+            earmark.end()
         self._used.clear()
+        self._over.clear()
+
+    def ended(self, earmark: Earmark) -> None:
+        """Nothing more is delivered that it is held for.
+
+        It is released once the broker has counted what was: else that is free for others meanwhile.
+        """
+        if self._used:
+            self._over.append(earmark)
+        else:
+            earmark.end()
 
     def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
         """Say of each delivery that is billed whether it is owed, and book it."""

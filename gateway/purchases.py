@@ -533,7 +533,7 @@ class Purchases:
     def _release(self, purchase: Purchase) -> None:
         """Nothing that comes under it counts any more: no budget need hold anything for it."""
         if purchase.earmark is not None:
-            purchase.earmark.end()
+            self.deliveries.ended(purchase.earmark)
 
     def _drop(self, purchase: Purchase) -> None:
         self._release(purchase)

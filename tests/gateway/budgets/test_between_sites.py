@@ -122,7 +122,8 @@ def test_a_job_without_time_limit_or_cost_limit_is_bounded_by_the_grant():
     assert costs(london) <= 50 * CHEAP_TASK
 
 
-def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent():
+@pytest.mark.parametrize("then", [[], [deals.Closed], [deals.Decline]])
+def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent(then):
     """Another contract may be held, and a part lent, by what the same frame brings next."""
     town = pair(london=[budget(8_000 * CHEAP_TASK)])
     london, paris = town.sites["london"], town.sites["paris"]
@@ -132,11 +133,13 @@ def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent():
     room = purse(london).room_nanos
     delivery = next(each for *_, each in town.mail if isinstance(each, deals.Deliver))
     utc_s = UTC_S + town.now_s
-    london.exchange.hear("paris", Side.SELLER, delivery, town.now_s, utc_s)
-    assert purse(london).room_nanos == room
+    end = ("draining", "bye") if deals.Decline in then else ()
+    for message in (delivery, *(each(delivery.contract, *end) for each in then)):
+        london.exchange.hear("paris", Side.SELLER, message, town.now_s, utc_s)
+        assert purse(london).room_nanos == room
     london.do()
     assert purse(london).spent_nanos == delivery.cost_nanos > 0
-    assert purse(london).room_nanos == room
+    assert purse(london).room_nanos == (purse(london).left_nanos if then else room)
 
 
 def test_what_was_spent_meanwhile_is_not_committed():
