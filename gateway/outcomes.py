@@ -204,10 +204,7 @@ def usage_records(
     """
     worker, count = assignment.worker, len(report.values)
     wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
-    if state is None:
-        pieces = _pieces(job, report, wall_ns)
-    else:
-        pieces = [((report.first, report.first + count), state)]
+    pieces = _pieces(job, report, wall_ns, state)
     records = []
     # What another site asks for our own user's tasks is booked to the nano-unit.
     asked_nanos = report.cost_nanos if job.spec.price is None else None
@@ -228,6 +225,8 @@ def usage_records(
         due_ns = part_ns
         if not in_full and report.cost_nanos is None:
             due_ns -= job.credits.of(low, high, part_ns)
+            if part_ns and not due_ns:
+                charged = 0  # it was paid before, and with it the minimum
         if asked_nanos is not None:
             share = (part_ns, total_ns) if total_ns else (high - low, len(report.values))
             cost_nanos = left_nanos if is_last else asked_nanos * share[0] // share[1]
@@ -302,12 +301,16 @@ def _start_s(assignment: Assignment, wall_ns: int, now_s: float) -> float:
     return max(now_s - wall_ns / 1e9, min(assignment.given_s, now_s))
 
 
-def _pieces(job: Job, report: Reported, wall_ns: int) -> list[tuple[Range, UsageState]]:
-    """The ranges of a report that are booked apart, each with its state."""
+def _pieces(
+    job: Job, report: Reported, wall_ns: int, state: UsageState | None
+) -> list[tuple[Range, UsageState]]:
+    """The ranges of a report that are booked apart, each with its state; `state`: see above."""
     count = len(report.values)
     first, stop = report.first, report.first + count
-    how: UsageState = "ok"
-    if len(report.failures) == count:
+    if state == "lost":
+        return [((first, stop), state)]
+    how: UsageState = state or "ok"
+    if state is None and len(report.failures) == count:
         is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
         how = "preempted" if is_preempted else "failed"
     if is_undelivered(job, first, stop):

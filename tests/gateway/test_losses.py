@@ -1,5 +1,7 @@
 """What becomes of the tasks of lost workers: tried again, given up, booked, charged."""
 
+from dataclasses import replace
+
 import pytest
 from windows_support import World, orders, spec
 
@@ -471,6 +473,55 @@ def test_what_was_lost_beside_others_work_is_paid_once():
         grid.do(events.Reported(again, first.id, 0, *report, wall_ns=round(wall_s * S_NS)))
     costs = sorted((each.state, each.cost_nanos // COST_S) for each in grid.written())
     assert costs == [("ok", 0), ("ok", 2), ("wasted", 6), ("wasted", 6)]
+
+
+@pytest.mark.parametrize(
+    ("terms", "once"), [({"minimum_nanos": 50 * COST_S}, 50), ({"step_ns": 60 * S_NS}, 60)]
+)
+def test_a_minimum_and_a_step_are_paid_once_as_well(terms, once):
+    grid = Grid()
+    tariffs = grid.broker.charging.tariffs
+    tariffs["fast"] = replace(tariffs["fast"], **terms)
+    grid.submit("j", 1)
+    grid.submit("k", 1, user="bob")
+    for number in range(3):
+        worker = grid.join(f"w{number}", slots=2)
+        for _ in range(4):
+            grid.pass_time(400)
+        assert len(grid.held(worker)) == 2
+        grid.begin(worker)
+        grid.lose(worker, after_s=6)
+    last = grid.join("last", slots=2)
+    for _ in range(4):
+        grid.pass_time(400)
+    grid.finish(last, 6)
+    assert sum(each.cost_nanos for each in grid.written() if each.job == "j") == once * COST_S
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_was_charged_costs_nothing_more_when_its_repetition_is_lost(others):
+    grid = Grid()
+    grid.submit("j", 2)
+    worker = grid.join()
+    grid.now_s += 10
+    grid.do(events.Reported(worker, grid.held(worker)[0].id, 0, [b"r"], [], wall_ns=10 * S_NS))
+    grid.do(events.ClientGone(grid.clients))
+    grid.do(events.WorkerGone(worker, "bye", is_orderly=True))
+    come_back(grid)
+    if others:
+        grid.submit("k", 1, user="bob", name="bob")
+    again = grid.join("again", slots=4)
+    for _ in range(4):
+        grid.pass_time(100)
+    grid.begin(again)
+    grid.lose(again, after_s=6)
+    last = grid.join("last", slots=4)
+    for _ in range(5):
+        grid.pass_time(400)
+        grid.finish(last, 10)
+    first = [each for each in grid.written() if each.job == "j" and each.first == 0]
+    assert [each.state for each in first] == ["ok", "repeat", "repeat"]
+    assert sum(each.cost_nanos for each in grid.written() if each.job == "j") == 20 * COST_S
 
 
 def beside(grid, number, user, task):
