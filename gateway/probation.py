@@ -124,12 +124,17 @@ class Probation:
         """Put the new sessions of a group on trial that are here."""
         if 0 <= now_s - self._judged_s.get(group, -inf) < JUDGED_S:
             return []
-        others = self._new.get(group, {})
-        for each in others.values():
+        # A grid's may have joined before it was known that it had been asked for them.
+        others = [
+            each
+            for each in self._new.get(group, {}).values()
+            if not self._is_expected(each.offer.pool, each.name)
+        ]
+        for each in others:
             self._try(each, record, now_s)
         self._judged_s = {each: at_s for each, at_s in self._judged_s.items() if each in self._new}
         self._judged_s[group] = now_s
-        return list(others)
+        return [each.handle for each in others]
 
     def finished(self, worker: Worker, tasks: int) -> None:
         """A worker has finished so many tasks."""

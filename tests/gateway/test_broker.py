@@ -324,6 +324,16 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
     assert len(told(effects, messages.Results)) == 1
 
 
+def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
+    world = World(slots=0)
+    world.submit(1, detached=True, warrant=events.Warrant("london", "first", 10.0))
+    later = events.Warrant("london", "later", 20.0)
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(detached=True, warrant=later), again=True))
+    assert world.broker.jobs["j"].spec.warrant == later
+
+
 def comes_back(world: World) -> records.UsageRecord:
     """Its client comes in anew and sends task 0 again, which runs; what that was charged."""
     world.do(events.ClientJoined(5, "ann"))

@@ -1,11 +1,17 @@
 """Workers that were lost: how long they wait, and how many tasks they have at first."""
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+from reception_support import make_reception
+
+from gateway.config import SiteConfig
 from gateway.events import Drainer, WorkerJoined
 from gateway.jobs import Worker
+from gateway.pool_config import PoolConfig
 from gateway.probation import JUDGED_S, NEWCOMERS_MAX, TRIAL_TASKS, WAIT_MAX_S, Probation, wait_s
 from policies.placement import Offer
+from simulations.world.disk import Disk
 
 
 class Pool:
@@ -173,6 +179,21 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting_for_longer(step_s):
     worker = pool.join()
     pool.pass_time(WAIT_MAX_S)
     assert not waits(worker)
+
+
+def test_a_worker_is_known_by_the_token_that_it_came_by():
+    held = SimpleNamespace(token=SimpleNamespace(id="abc"))
+    passes = SimpleNamespace(
+        read=lambda _text: held, welcomes=lambda _site: False, is_revoked=lambda *_: False
+    )
+    config = SiteConfig(name="london", pools=(PoolConfig("local", "local", 1),))
+    reception = make_reception(config, Disk(), 1_000.0, passes=passes)
+    about = {"slots": 1, "pool": "local", "python": "3.11"}
+    events = []
+    for number, shown in enumerate([{"token": "text"}, {}]):
+        guest = SimpleNamespace(handle=number, role="worker", name="w", about=about | shown)
+        reception._meet(guest, events)
+    assert [each.token for each in events] == ["abc", ""]
 
 
 def test_joined_events_say_what_a_worker_tells():

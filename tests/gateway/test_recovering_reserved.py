@@ -1,13 +1,13 @@
 """What a restart takes up of reservations at another site, and of contracts in them."""
 
 from hashlib import sha256
-from types import SimpleNamespace
 
 import pytest
 from broker_support import spec
+from reception_support import make_reception
 
 from federation.wire import pack
-from gateway.config import SiteConfig, check
+from gateway.config import SiteConfig
 from gateway.ledger.records import (
     BundleKept,
     ContractOpened,
@@ -17,12 +17,10 @@ from gateway.ledger.records import (
     ReservationKept,
 )
 from gateway.pool_config import PoolConfig
-from gateway.reception import Reception, Seat
-from gateway.surroundings import Surroundings
 from gateway.terms import terms_plain
 from policies.budgets import Budget
 from policies.parties import read_party
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.disk import Disk
 
 NOON = 1_700_000_000.0
 HOUR_S = 3_600.0
@@ -66,17 +64,7 @@ def test_after_a_restart_nothing_is_held_beside_the_price_of_its_own_sellers_slo
     disk.commit([*job(), part(seller), CONTRACT], durable=True)
     budget = Budget("desk", read_party("user:ann"), "USD", 100 * USD, span=None)
     config = SiteConfig(name="london", pools=(PoolConfig("local", "local", 1),), budgets=(budget,))
-    reception = Reception(
-        check(config, 0.0),
-        SimpleNamespace(),
-        MemoryStore(disk),
-        surroundings=Surroundings(now_s=lambda: 100.0, utc_s=lambda: NOON),
-        seat=Seat(boot=2),
-        on_stored=lambda call: call(),
-        ask=lambda *_: None,
-        say=lambda _: None,
-        on_unfinished=lambda: None,
-    )
+    reception = make_reception(config, disk, NOON)
     reception.recover()
     assert list(reception.exchange.purchases.purchases) == ["london-1-2"]
     assert reception.broker.purses.own["desk"].held_nanos == held_usd * USD

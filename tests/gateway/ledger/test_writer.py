@@ -304,6 +304,40 @@ def test_an_acknowledgement_that_raises_stops_the_writer(
         store.close()
 
 
+def test_the_log_begins_anew_though_something_is_committed_while_it_is_written_back(
+    open_sqlite: OpenStore, tmp_path: Path, usage: Usage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 100)
+    checkpoint, write_back = writer.Writer._checkpoint, writer.Writer._write_log_back
+    begun: list[int] = []
+    disturbed: list[int] = []
+
+    def noted(self: writer.Writer) -> None:
+        begun.append(10_000 + len(begun))
+        checkpoint(self)
+
+    def disturb(self: writer.Writer) -> bool:
+        """Commit something after the first step of each checkpoint."""
+        found = write_back(self)
+        if len(disturbed) < len(begun):
+            disturbed.append(begun[-1])
+            with self._using:
+                self._book([usage(first=begun[-1])], durable=False, patient=False)
+        return found
+
+    monkeypatch.setattr(writer.Writer, "_checkpoint", noted)
+    monkeypatch.setattr(writer.Writer, "_write_log_back", disturb)
+    store = open_sqlite()
+    sizes = []
+    for n in range(300):
+        done = threading.Event()
+        store.write([usage(first=n)], False, done.set)
+        assert done.wait(DEADLINE_S)
+        sizes.append((tmp_path / "ledger.db-wal").stat().st_size)
+    assert len(disturbed) > 5
+    assert sizes[-1] < 4 * sizes[50]
+
+
 def test_what_a_disk_may_take_long_for_is_never_done_in_a_callers_thread(
     open_sqlite: OpenStore,
     connections: list[Any],
