@@ -31,7 +31,7 @@ from federation.task_passes import (
 )
 from federation.tokens import Scope, UserToken
 from federation.wishes import USUAL_PROJECT
-from gateway.events import NO_WARRANT, Warrant
+from gateway.events import NO_WARRANT, JobSpec, Warrant
 from gateway.jobs import Job
 from gateway.passes import NO_SCOPE, NO_TOKEN, Pass
 from gateway.rights import Denied
@@ -148,10 +148,7 @@ class TaskPasses:
             issued_s=0.0,
             expires_s=0.0,
         )
-        warrant = spec.warrant
-        if spec.path:
-            until_s = inf if spec.given is None else spec.given.errand.expires_s
-            warrant = Warrant(expires_s=until_s, stays=True)
+        warrant = _warrant_of(spec)
         return JobPass("", token, spec.project, self._site if warrant.stays else "", warrant)
 
     def find_end(self, subject: str) -> SessionRefused | None:
@@ -164,17 +161,22 @@ class TaskPasses:
         if job is None:
             return "this task's pass is good for nothing here: its job has ended, or is elsewhere"
         spec = job.spec
-        origin, given = spec.path[0] if spec.path else spec.origin, spec.given
+        origin, warrant = spec.path[0] if spec.path else spec.origin, _warrant_of(spec)
         if origin and not self._welcomes(origin):
             return f"a task of site {origin!r} is no client here: its users may not come in"
-        if given is not None and given.errand.expires_s <= self._utc_s():
-            return "this task's pass has expired, with the grant of its job"
-        warrant = spec.warrant
         if warrant.expires_s <= self._utc_s():
-            return "this task's pass has expired, with the token by which its job was opened"
+            return "this task's pass has expired, with the token or grant by which its job came"
         if warrant.token and self._is_revoked(warrant.issuer, warrant.token):
             return f"this task's pass has ended: token {warrant.token} was revoked"
         return ""
+
+
+def _warrant_of(spec: JobSpec) -> Warrant:
+    """By what a job came: of one that another site sent, by its grant, and to stay here."""
+    if not spec.path:
+        return spec.warrant
+    expires_s = inf if spec.given is None else spec.given.errand.expires_s
+    return Warrant(expires_s=expires_s, stays=True)
 
 
 class PassCredentials:
