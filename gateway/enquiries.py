@@ -30,6 +30,10 @@ from policies.market import Key
 from policies.reservations import Reservation
 from policies.tariffs import Extras
 
+# A contract is granted so many times what its work should cost: one that is chosen among rivals for
+# all of it, and one for a share of a job that is split.
+RIVAL_FACTOR: Final = 2
+SHARE_FACTOR: Final = 10
 ROUND_TRIP_MAX_S: Final = 5.0
 
 
@@ -307,9 +311,9 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
     """What of a job's money a contract is granted.
 
     Shares of one plan divide what is left by what they should cost. Of rivals for all of it one is
-    chosen, so each is offered twice what its work should cost, and no less than an eighth of what
-    is left: the rest is for others that may be wanted later. Where it was too little, another
-    contract follows.
+    chosen. Each is offered some times what its work should cost, and no less than an eighth of what
+    it could have: the rest is for contracts that may be wanted later. Where it was too little,
+    another contract follows.
     """
     plan = decision.plan
     if left_nanos is None or plan is None:
@@ -317,11 +321,23 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
     if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
         costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
         # What is free takes nothing, and a grant of nothing would be no grant.
-        return left_nanos * costs[key] // sum(costs.values()) if costs[key] else min(1, left_nanos)
+        if not costs[key]:
+            return min(1, left_nanos)
+        part = left_nanos * costs[key] // sum(costs.values())
+        return (
+            part
+            if decision.ask.task_s is None
+            else min(part, _enough(SHARE_FACTOR * costs[key], part))
+        )
     if decision.ask.task_s is None or not plan.shares:
         return left_nanos
     most = max(lane.cost_nanos(n) for lane, n in plan.shares)
-    return min(left_nanos, max(2 * most, -(-left_nanos // 8)))
+    return min(left_nanos, _enough(RIVAL_FACTOR * most, left_nanos))
+
+
+def _enough(wanted_nanos: int, left_nanos: int) -> int:
+    """What is granted where so much is wanted, and so much is left for it."""
+    return max(wanted_nanos, -(-left_nanos // 8))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:

@@ -420,7 +420,8 @@ class Exchange:
         short = self._broker.spending.short(job.spec)
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
-        if self._places.is_too_dear(job, decision) and not job.ended and not job.in_flight:
+        is_new = not (job.ended or job.in_flight or job.outran_s)
+        if is_new and self._places.is_too_dear(job, decision):
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, now_s)

@@ -246,6 +246,7 @@ class Job:
     prices_nanos: dict[str, int] = field(default_factory=dict)  # the last of each currency
     wall_ns: int = 0
     cpu_ns: int = 0
+    outran_s: float = 0.0  # the longest run of a task of it that was stopped for its money
     repeat_ns: int = 0  # of it, of what ran again for nothing
     credits: Credits = field(default_factory=Credits)  # what wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
@@ -356,6 +357,12 @@ class Job:
     def limited_nanos(self) -> int:
         """What it has cost in the currency of its cost limit."""
         return self.costs_nanos.get(self.spec.currency or "", 0)
+
+    @property
+    def has_money(self) -> bool:
+        """Whether it has cost less than it may."""
+        limit = self.spec.max_cost_nanos
+        return limit is None or self.limited_nanos < limit
 
     @property
     def committed_nanos(self) -> int:

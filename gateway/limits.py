@@ -20,6 +20,9 @@ from policies.offers import Unmet, falls_short
 UNMET_S: Final = 5.0
 # So long may a slot take until it runs its first task of a function.
 START_S: Final = 10.0
+# A task that was stopped for its money is expected to take so many times what it had run: so each
+# further contract is granted more, or its job is found to be too dear.
+OUTRAN_FACTOR: Final = 2.0
 
 # Judge a job's limits by its plan that was short.
 Judge = Callable[[Job, Decision], Unmet | None]
@@ -54,7 +57,16 @@ def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
 
     Of one of which nothing has ended it is what its client says, and no less than what its first
     tasks have run by now: those that take long should not be expected soon until the first is done.
+    A task that was stopped for its money takes longer than it ran until then.
     """
+    told_s = _told_s(job, measured_s, utc_s)
+    known_s = measured_s if told_s is None else told_s
+    outran_s = OUTRAN_FACTOR * job.outran_s
+    return outran_s if outran_s > (known_s or 0.0) else told_s
+
+
+def _told_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
+    """The same by what its client says, and how long its first tasks have run."""
     hint_s = job.spec.task_s
     if job.ended:
         return hint_s if measured_s is None else None

@@ -33,6 +33,7 @@ from policies.placement import judge
 from policies.reservations import NAMED
 from policies.tariffs import Tariff
 
+UNMEASURED_S: Final = 1.0  # see Offering._slots_paid
 # Contracts whose slots their buyer has, or was just offered.
 TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
 
@@ -182,6 +183,20 @@ class Offering:
                 return None
         return None if found is None else deals.Decline(ask.contract, *found)
 
+    def _slots_paid(self, ask: deals.AskQuote, spec: JobSpec, price: Tariff) -> int:
+        """How many slots its grant pays to run a task each: at least one, at most one a task.
+
+        A task of which we have measured none is taken to run for UNMEASURED_S at least, whatever
+        its buyer says: else much would run for a small grant until it is stopped
+        (gateway.stopping).
+        """
+        tasks = max(1, ask.tasks)
+        most = spec.given.errand.max_cost_nanos if spec.given is not None else None
+        measured_s = self._broker.durations.of(spec.function)
+        task_s = max(ask.task_s or 0.0, UNMEASURED_S) if measured_s is None else measured_s
+        one = price.expected_nanos(1, task_s)
+        return tasks if most is None or not one else max(1, min(tasks, most // one))
+
     def _nothing(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline:
@@ -250,7 +265,8 @@ class Offering:
             total = warm + cold
             if total < 1:
                 continue
-            slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
+            wanted = min(total, self._slots_paid(ask, spec, tariff))
+            slots = self._permitted(ask, spec, pool, wanted, tariff)
             if slots < 1:
                 continue
             load_s = self._at_work_s(pool, utc_s) + waiting_s
@@ -366,7 +382,8 @@ class Offering:
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
         # With what its minimum and steps come to: it is planned by what such tasks cost there.
         price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
-        slots = max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks))
+        slots = max(1, round(sum(lane.slots for lane in lanes)))
+        slots = min(slots, self._slots_paid(ask, spec, price))
         slots = self._permitted(ask, spec, RELAY, slots, price)
         if self._broker.spending.objection(spec, ask.path[-1], price) is not None:
             return None

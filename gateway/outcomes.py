@@ -84,6 +84,8 @@ def judge_report(
             again.append(Again(task, alone=False))
             continue
         retry = _strike(job, task, str(kind))
+        if kind == "budget":
+            job.outran_s = max(job.outran_s, report.wall_ns / 1e9 / len(report.values))
         if retry is not None:
             again.append(retry)
         elif kind == "preempted" and job.spec.price is None:
@@ -110,6 +112,8 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
         pass  # it would wait for a turn that does not come
     elif kind == "preempted":
         return Again(task, alone=False)  # through no fault of its own: its tries are not used up
+    elif kind == "budget" and job.has_money:
+        return Again(task, alone=False)  # another contract may be granted more
     elif kind == "crash":
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:

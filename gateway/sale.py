@@ -66,6 +66,7 @@ class Sale:
     # Request → the epoch that its buyer asked for; None when nobody did.
     reclaims: dict[int, int | None] = field(default_factory=dict)
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
+    is_overrun: bool = False  # what ran under it was stopped: its grant does not pay for more
     was_told: bool = False  # all that is held, at its buyer's request, in this session
     lapsed_s: float = 0.0  # when it did, or when this life of ours began
     priced_by: PriceNow | None = None  # the price list, when its price was compared with that last

@@ -386,6 +386,8 @@ class Sales:
             self._lapse(sale)
 
     def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: float) -> None:
+        if sale.is_overrun:
+            results = replace(results, failures=self._over_budget(results.failures))
         first = results.first
         sale.owed_nanos += charge.cost_nanos
         for bundle, low, high in list(sale.parts(first, first + len(results.values))):
@@ -403,6 +405,14 @@ class Sales:
             )
             sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
+
+    def _over_budget(self, failures: list[list[Any]]) -> list[list[Any]]:
+        """The same failures, where what was stopped says that its money was used up."""
+        text = f"it was stopped at {self._site}: it ran longer than its cost limit pays for"
+        return [
+            [at, "budget", text, b""] if kind == "cancelled" else [at, kind, *rest]
+            for at, kind, *rest in failures
+        ]
 
     def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
         for first, stop in dropped.ranges:
@@ -428,9 +438,12 @@ class Sales:
         if sale.is_spent:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
-    def _end_early(self, sale: Sale, code: str, reason: str) -> None:
-        """What has not started is the buyer's again, what runs may end; then it is over."""
-        if sale.ending is not None:
+    def _end_early(self, sale: Sale, code: str, reason: str, *, kill: bool = False) -> None:
+        """What has not started is the buyer's again, what runs may end; then it is over.
+
+        With `kill` what runs is stopped.
+        """
+        if sale.ending is not None and not kill:
             return
         sale.ending = code, reason
         # All in one question: of many the broker would refuse some.
@@ -439,8 +452,21 @@ class Sales:
             for epoch, forward in sale.out.forwards.items()
             for pair in sale.numbers(epoch, forward.first, forward.stop)
         ]
-        self._ask_back(sale, ranges, None, kill=False)
+        self._ask_back(sale, ranges, None, kill=kill)
         self._end_if_quiet(sale)
+
+    def _ends_early(self, sale: Sale, now_s: float, utc_s: float) -> bool:
+        """End a contract that may not go on, and say so; see `gateway.stopping`."""
+        if self._stopping.is_overrun(sale, utc_s):
+            if not sale.is_overrun:
+                sale.is_overrun = True
+                reason = "what runs under it costs more than its grant allows"
+                self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
+            return True
+        over = self._stopping.why_over(sale, now_s, utc_s)
+        if over is not None:
+            self._end_early(sale, *over)
+        return over is not None
 
     def _ask_for_waiting(self, sale: Sale) -> None:
         """Take back what has come to wait again since its contract began to end.
@@ -498,8 +524,8 @@ class Sales:
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), now_s)
                 self._lapse(sale)
-            elif sale.is_live and (over := self._stopping.why_over(sale, now_s, utc_s)):
-                self._end_early(sale, *over)
+            elif sale.is_live and self._ends_early(sale, now_s, utc_s):
+                pass
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if sale.phase is Phase.LAPSED and sale.was_told:

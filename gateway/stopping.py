@@ -16,6 +16,9 @@ from gateway.sale import Sale
 
 EXPIRED: Final = "expired"
 TASK_BYTES: Final = 100  # that a task without arguments costs us
+# What runs under a contract may cost so many times its grant until it is stopped. What is beyond
+# the grant is our loss: a task that takes a little longer than expected still ends.
+OVERRUN_MAX: Final = 2
 
 
 class Stopping:
@@ -51,6 +54,19 @@ class Stopping:
         if barred is None:
             return self._why_repriced(sale, now_s, utc_s)
         return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+
+    def is_overrun(self, sale: Sale, utc_s: float) -> bool:
+        """Whether what runs under a contract costs so much more than its grant that it is to stop.
+
+        Counted are the tasks of which their worker has said that they began. A task that another
+        site runs for us is that site's to stop, by the grant that it has.
+        """
+        job, most = self._broker.jobs.get(sale.job), sale.max_cost_nanos
+        if most is None or job is None or not sale.price.price_nanos:
+            return False
+        began = (at_s for each in job.assignments.values() for at_s in each.begun.values())
+        ran_ns = round(sum(max(0.0, utc_s - at_s) for at_s in began) * 1e9)
+        return sale.spent_nanos + sale.price.charge_nanos(0, ran_ns) > OVERRUN_MAX * most
 
     def _why_repriced(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
         """Why a contract is to end as its price is lower than that of today, if it is.

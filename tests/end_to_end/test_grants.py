@@ -13,6 +13,7 @@ from tests_support import Process, make_certificate, wait_until
 
 from federation import Client
 from federation.errors import (
+    CostLimitReached,
     GatewayUnreachable,
     GridError,
     JobRefused,
@@ -46,6 +47,25 @@ def free_port():
 
 def token(member, *options):
     return json.loads(run("token", *options, *member.where, "--json"))["token"]
+
+
+def nap(seconds):
+    time.sleep(seconds)
+
+
+def costs_of(member, user):
+    report = member.ask("report", kind="usage", by=["user"], whose="all")
+    return [row[report["columns"].index("cost_nanos")] for row in report["rows"] if row[0] == user]
+
+
+def test_a_tiny_cost_limit_buys_no_long_run_abroad(pair):
+    """Its grant pays for a moment: the seller stops it, and both sites charge what it allows."""
+    london, paris = pair
+    with london.client(user="thrifty") as client:
+        view = client.options(sites=["paris"], max_cost="0.000001 USD")
+        with pytest.raises(CostLimitReached, match="cost limit"):
+            view.submit(nap, 3600).result(timeout=300)
+    wait_until(lambda: costs_of(london, "thrifty") == costs_of(paris, "thrifty@london") == [1000])
 
 
 def test_a_job_goes_abroad_as_the_user_that_its_token_names(pair):

@@ -224,7 +224,7 @@ def test_what_waits_again_under_a_contract_that_is_ending_goes_back_to_its_buyer
     paris._recall = lambda worker, recall: town.later.append(
         (paris, events.HandedBack(worker, recall.assignment, ()))
     )
-    london.submit(2, wishes=ABROAD, max_cost_nanos=1_000, currency="USD")
+    london.submit(2, wishes=ABROAD, max_cost_nanos=6_000, currency="USD")
     town.deliver()
     assert [len(orders) for orders in paris.at_work.values()] == [1, 1]
     town.pass_time(4.0)

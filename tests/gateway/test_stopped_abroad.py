@@ -9,7 +9,7 @@ import pytest
 from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap
 
 from federation import deals
-from federation.messages import Recall
+from federation.messages import Recall, Results
 from gateway import events
 from gateway.ledger import records
 from policies.asks import Wishes
@@ -55,14 +55,19 @@ class Slow:
         return order.assignment in {recall.assignment for _, recall in self.killed}
 
 
-def forwarded(tasks=3, extras=NOTHING):
-    """London's job at Paris, where all of it has begun, for two seconds."""
+def priced_town(extras=NOTHING):
+    """London, where work is dear, and Paris, where a slot-second costs 10 ** 7 nano-units."""
     town = Town()
-    london = town.build("london", DEAR, 1)
-    paris = town.build("paris", CHEAP, 4)
+    london, paris = town.build("london", DEAR, 1), town.build("paris", CHEAP, 4)
     prices = PriceList(PRICE, "USD", "v1", extras=extras)
     paris.do(events.PricesChanged({"local": prices.at(UTC_S)}))
     town.show()
+    return town, london, paris
+
+
+def forwarded(tasks=3, extras=NOTHING):
+    """London's job at Paris, where all of it has begun, for two seconds."""
+    town, london, paris = priced_town(extras)
     slow = Slow(paris)
     london.submit(tasks, wishes=ABROAD)
     town.deliver()
@@ -253,3 +258,101 @@ def test_dear_and_cheap_sites_have_nothing_out_after_a_large_job_was_stopped():
     remote = sum(each.cost_nanos for each in usage(london) if each.site)
     assert remote == charged(paris) == settled(paris, "sell") == settled(london, "buy")
     assert not london.exchange.purchases.purchases
+
+
+# --- what its grant does not pay for --------------------------------------------------------------
+
+
+def under_a_limit(seconds, tasks=1):
+    """London's job with money for so many slot-seconds at Paris, where all of it has begun."""
+    town, london, paris = priced_town()
+    slow, limit = Slow(paris), round(seconds * 10**7)
+    london.submit(tasks, wishes=ABROAD, max_cost_nanos=limit, currency="USD")
+    town.deliver()
+    begin(paris)
+    return town, london, paris, slow, limit
+
+
+def begin(site):
+    """The site's workers say that all they were given has begun now."""
+    for worker, orders in site.at_work.items():
+        rows = [
+            (each.assignment, each.first + at, 0.0)
+            for each in orders
+            for at in range(len(each.arguments))
+        ]
+        site.do(events.TasksBegun(worker, tuple(rows)))
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_task_that_runs_for_longer_than_its_grant_pays_is_stopped(tasks):
+    """Else a tiny cost limit buys as many slot-hours as a user likes."""
+    town, london, paris, slow, limit = under_a_limit(tasks, tasks)
+    town.pass_time(1.8, step_s=0.1)
+    assert not slow.killed, "what takes a little longer than expected still ends"
+    town.pass_time(0.8, step_s=0.1)
+    assert slow.killed
+    slow.stop(25 * 10**8)
+    town.pass_time(2.0)
+    assert not london.broker.jobs
+    assert not paris.broker.jobs
+    assert charged(london) == charged(paris) == settled(london, "buy") == limit
+    failures = [row for each in london.told if isinstance(each, Results) for row in each.failures]
+    assert {kind for _, kind, *_ in failures} == {"budget"}
+    assert "cost limit" in failures[0][2]
+
+
+def test_a_task_that_is_stopped_for_its_money_goes_on_while_its_job_has_some():
+    """Its contract was granted a part of the job's money. The next one is granted more."""
+    town, london, paris = priced_town()
+    slow, task_s = Slow(paris), 60.0
+    london.submit(1, "first", wishes=ABROAD)
+    town.deliver()
+    paris.work(task_s=0.1)  # so long one is expected to take
+    town.pass_time(1.0)
+    london.results.clear()
+    limit = 4 * round(task_s * 10**7)
+    london.submit(2, wishes=ABROAD, max_cost_nanos=limit, currency="USD")
+    town.deliver()
+    rounds = 0
+    while "j" in london.broker.jobs:
+        rounds += 1
+        assert rounds < 20, "it does not come to an end"
+        began_s = town.now_s
+        begin(paris)
+        while not slow.killed and town.now_s < began_s + task_s:
+            town.pass_time(1.0)
+        slow.stop(round((town.now_s - began_s) * 1e9)) if slow.killed else paris.work(task_s=task_s)
+        slow.killed.clear()
+        town.pass_time(2.0)
+    assert charged(london) == charged(paris) <= limit + round(0.1 * 10**7)
+    assert rounds > 1
+    assert len(london.answers()) == 2
+    results = [each for each in london.told if isinstance(each, Results) and each.job == "j"]
+    assert not [each.failures for each in results if each.failures]
+
+
+def test_what_runs_for_as_long_as_its_grant_pays_is_left_alone():
+    town, london, _, slow, limit = under_a_limit(10.0)
+    town.pass_time(9.0, step_s=0.1)
+    assert not slow.killed
+    assert limit > charged(london) == 0
+
+
+def test_a_grant_for_tasks_that_nobody_measured_buys_a_slot_for_each_second_that_it_pays():
+    """What many slots use until they are stopped would be out of proportion to what is paid."""
+    for seconds, slots in ((0.0001, 1), (1.0, 1), (3.0, 3), (100.0, 4)):
+        *_, paris, _, _ = under_a_limit(seconds, 40)
+        (sale,) = paris.exchange.sales.sales.values()
+        assert sale.slots == slots
+        begun = (len(each.arguments) for work in paris.at_work.values() for each in work)
+        assert sum(begun) == slots
+
+
+def test_the_word_of_a_buyer_for_how_long_its_tasks_take_buys_no_more_slots():
+    town, london, paris = priced_town()
+    terms = {"max_cost_nanos": 10**6, "currency": "USD", "task_s": 0.001}
+    london.submit(40, wishes=ABROAD, **terms)
+    town.deliver()
+    (sale,) = paris.exchange.sales.sales.values()
+    assert sale.slots == 1
