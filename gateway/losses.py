@@ -263,8 +263,9 @@ def _ran_ns(job: Job, passed_s: float) -> int:
 
 
 def _payer(job: Job) -> _Payer:
-    """Who pays for a job: another site may call its users what it likes."""
-    return (job.whose.site, "") if job.whose.site else ("", job.whose.user)
+    """Who pays for a job. Another site may call its users what it likes, guests among them."""
+    origin = job.spec.origin
+    return (origin, "") if origin else ("", job.spec.user)
 
 
 def _note(at_s: dict[_Payer, float], payer: _Payer, now_s: float) -> None:

@@ -552,6 +552,16 @@ def test_a_task_that_ends_one_worker_after_the_other_is_charged_whoever_was_ther
     assert job.is_struck
 
 
+def test_guests_of_one_site_are_one_payer_of_what_they_lose_together():
+    """Their site may name as many of them as it likes."""
+    grid = Grid()
+    grid.submit("j", 1, user="eve@paris")
+    for number in range(5):
+        beside(grid, number, "joe@paris", 0)
+    of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
+    assert of_j == [*[("wasted", 6 * COST_S)] * 5, ("failed", 0)]
+
+
 @pytest.mark.parametrize("is_sold", [False, True])
 def test_who_is_lost_beside_one_that_ends_workers_by_fresh_jobs_pays_as_if_he_were_not(is_sold):
     grid = Grid(losses_max=9)
