@@ -20,7 +20,8 @@ from gateway.events import JobSpec
 from policies.brokering import Rest
 from policies.entitlements import Work
 
-FULL_S: Final = 0.5  # how long a pool without a free slot rests
+FULL_S: Final = 0.5  # how long a pool without a free slot rests, at first
+FULL_MAX_S: Final = 8.0  # and at most
 SILENT_MAX_S: Final = 30.0  # a site that does not answer is asked again after so long at most
 
 
@@ -42,6 +43,7 @@ class _Refused:
 
     rest: Rest
     times: int = 0
+    full: int = 0  # how often it had no slot, in a row
 
 
 class Resting:
@@ -152,12 +154,14 @@ class Resting:
             found.rest = Rest(until_s, why, is_no)
 
     def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str) -> None:
-        """A pool has no slot for a kind of work: it rests for a moment, never longer."""
-        # Others hold them for the moment that a contract takes; or it is full, as its next
-        # advert will tell.
+        """A pool has no slot for a kind of work: it rests for a moment, some seconds at most."""
+        # Other buyers hold its slots for the moment that a contract takes; or it is full, as its
+        # next advert tells. A pool that shows free slots and refuses again backs off further.
         found = self._refused(spec, site, pool)
         if utc_s >= found.rest.until_s:
-            found.rest = Rest(utc_s + min(FULL_S, self._rules.rest_s), why)
+            found.full = found.full + 1 if utc_s < found.rest.until_s + FULL_MAX_S else 1
+            rest_s = min(FULL_S * 2.0 ** min(found.full - 1, 10), FULL_MAX_S, self._rules.rest_s)
+            found.rest = Rest(utc_s + rest_s, why)
 
     def _refused(self, spec: JobSpec, site: str, pool: str) -> _Refused:
         of_kind = self._of_kind.setdefault(kind_of(spec), {})

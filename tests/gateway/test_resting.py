@@ -1,9 +1,11 @@
 """Whom a buyer leaves alone, and for how long."""
 
+from dataclasses import replace
+
 import pytest
 from town import RULES, spec
 
-from gateway.resting import SILENT_MAX_S, Resting
+from gateway.resting import FULL_MAX_S, FULL_S, SILENT_MAX_S, Resting
 
 
 @pytest.fixture
@@ -96,6 +98,19 @@ def test_who_has_no_slot_rests_for_a_moment_however_often(resting):
     for utc_s in (0.0, 10.0, 20.0):
         resting.refuse_full(spec(), "paris", "fast", utc_s, "full")
         assert resting.rests(spec())["paris/fast"].until_s - utc_s <= RULES.rest_s
+
+
+def test_a_pool_that_shows_slots_and_has_none_is_asked_less_and_less_often():
+    resting = Resting(replace(RULES, rest_s=60.0))
+    utc_s, rests = 0.0, []
+    for _ in range(7):
+        resting.refuse_full(spec(), "paris", "fast", utc_s, "full")
+        rests.append(resting.rests(spec())["paris/fast"].until_s - utc_s)
+        utc_s += rests[-1] + 0.1
+    assert rests == [FULL_S, 1.0, 2.0, 4.0, FULL_MAX_S, FULL_MAX_S, FULL_MAX_S]
+    utc_s += 2 * FULL_MAX_S
+    resting.refuse_full(spec(), "paris", "fast", utc_s, "full")
+    assert resting.rests(spec())["paris/fast"].until_s - utc_s == FULL_S
 
 
 def test_what_was_said_of_jobs_that_are_gone_is_forgotten(resting):
