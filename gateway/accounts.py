@@ -1,9 +1,9 @@
-"""The clients of a site, and what each has unfinished, against its limits. Pure.
+"""The clients of a site, and the unfinished work of each, checked against its limits. Pure.
 
-A task of an attached job counts as its client's from its arrival until it ends, and its arguments
-until they are let go of. A detached job's are the gateway's own once they are acknowledged. Until
-then their bytes count as its client's, and while all detached jobs together hold more than they
-may, nothing is acknowledged.
+A task of an attached job counts against its client from arrival until it ends, and its arguments
+until they are released. The tasks of a detached job belong to the gateway once they are
+acknowledged. Until then their bytes count against the client. While all detached jobs together hold
+more bytes than allowed, nothing is acknowledged.
 """
 
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from gateway.jobs import Account, Job
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may have unfinished at a time; its Welcome says the same.
+    """The limits on the unfinished work of one client; its Welcome states the same.
 
-    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
-    one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
-    memory until they have run: over it no such job begins, and no more of one is acknowledged.
-    `losses_max` is how many workers may be lost under a task that had begun there. Jobs are taken
-    while the store takes nothing, for `store_wait_s`: they go on when it works again.
+    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is per
+    client. `kept_bytes_max` limits the arguments of all detached jobs together, which stay in
+    memory until they have run: above it no detached job begins and no more tasks are acknowledged.
+    `losses_max` is how many workers may be lost under a task that had begun there. While the store
+    is out of order, jobs are accepted for `store_wait_s`; they go on when it works again.
     """
 
     tasks_max: int = 200_000
@@ -41,28 +41,28 @@ class Client:
     handle: int
     user: str
     ready: bool = True
-    jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
+    jobs: dict[str, None] = field(default_factory=dict)  # in order of arrival
     tasks: int = 0  # unfinished, of attached jobs
     account: Account = field(default_factory=Account)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
     is_operator: bool = False
-    is_site: bool = False  # another site, for one of its jobs: see Sales for what it may hold
+    is_site: bool = False  # another site, for one of its jobs: see Sales for its limits
 
 
 class Accounts:
-    """Who is here, and what is counted as whose.
+    """The connected clients, and the jobs, tasks and bytes that count against each.
 
-    It only counts and judges: who must go, or be told something, the broker says.
+    It only counts and judges: the broker expels clients and sends messages.
     """
 
     def __init__(self) -> None:
         self.clients: dict[int, Client] = {}
-        self.owing: dict[str, Job] = {}  # detached jobs with tasks that are not acknowledged
+        self.owing: dict[str, Job] = {}  # detached jobs with unacknowledged tasks
         self.kept = Account()  # of detached jobs
-        self._shared: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of others' jobs
+        self._shared: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of other sites
 
     def join(self, event: ClientJoined) -> None:
-        """A client's session opened."""
+        """Add a client whose session opened."""
         client = self.clients[event.client] = Client(event.client, event.user)
         client.is_operator = event.is_operator
         if event.account:
@@ -70,14 +70,14 @@ class Accounts:
             client.is_site = True
 
     def leave(self, handle: int) -> Client | None:
-        """A client is gone; return it, with the jobs that it leaves behind."""
+        """Remove a client that left; return it, with the jobs that it leaves behind."""
         client = self.clients.pop(handle, None)
         if client is not None:
             client.account.tasks -= client.tasks
         return client
 
     def over_limit(self, event: JobOpened, limits: Limits) -> tuple[str, str] | None:
-        """Why there is no place for one more job now, as code and sentence."""
+        """Why one more job can't be accepted now, as code and sentence."""
         held_bytes = self.kept.held_bytes
         if len(self.clients[event.client].jobs) >= limits.jobs_max:
             return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
@@ -90,7 +90,7 @@ class Accounts:
         return None
 
     def excess(self, client: Client, limits: Limits) -> str:
-        """How a client has sent more than its Welcome allows; empty when it has not."""
+        """How a client has exceeded the limits of its Welcome; empty when it has not."""
         held_bytes = client.account.held_bytes + client.owed_bytes
         if client.tasks > limits.tasks_max and not client.is_site:
             return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
@@ -98,10 +98,10 @@ class Accounts:
             return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"
         return ""
 
-    # --- whose a job is ------------------------------------------------------------------------
+    # --- job ownership -------------------------------------------------------------------------
 
     def begin(self, job: Job) -> None:
-        """Have a new job's client, or the gateway, answer for it."""
+        """Make the client of a new job, or the gateway, its owner."""
         client = self.clients.get(job.client)
         if client is not None:
             client.jobs[job.id] = None
@@ -111,7 +111,7 @@ class Accounts:
             job.account = client.account
 
     def hand_over(self, job: Job, handle: int) -> None:
-        """Another client, or the same one in a new session, answers for a job from now on."""
+        """Make another client, or the same client in a new session, the owner of a job."""
         previous = self.clients.get(job.client)
         if previous is not None:
             previous.jobs.pop(job.id, None)
@@ -123,24 +123,24 @@ class Accounts:
             job.move_to(client.account)
 
     def disown(self, job: Job) -> None:
-        """A job is nobody's: it has ended, or was submitted whole and is the gateway's."""
+        """Remove the owner of a job that has ended, or was submitted whole and is the gateway's."""
         self.forgive(job)
         client = self.clients.get(job.client)
         if client is not None:
             client.jobs.pop(job.id, None)
         job.client = 0
 
-    # --- what of it counts ---------------------------------------------------------------------
+    # --- counting ------------------------------------------------------------------------------
 
     def count(self, job: Job, tasks: int) -> None:
-        """So many tasks of a job came: they count until they end."""
+        """Count `tasks` newly arrived tasks of a job against its client until they end."""
         client = self.clients.get(job.client)
         if client is not None and not job.spec.detached:
             client.tasks += tasks
             client.account.tasks += tasks
 
     def credit(self, job: Job, tasks: int) -> None:
-        """So many tasks of a job ended: they count no more."""
+        """Stop counting `tasks` ended tasks of a job against its client."""
         client = self.clients.get(job.client)
         if client is not None and not job.spec.detached:
             tasks = min(tasks, client.tasks)
@@ -148,14 +148,14 @@ class Accounts:
             client.account.tasks -= tasks
 
     def owe(self, job: Job, client: Client, stop: int, size: int) -> None:
-        """A detached job's tasks up to `stop`, of so many bytes, must wait to be acknowledged."""
+        """Defer the acknowledgement of a detached job's tasks up to `stop`, of `size` bytes."""
         self.owing[job.id] = job
         job.owed_tasks = max(job.owed_tasks, stop)
         job.owed_bytes += size
         client.owed_bytes += size
 
     def forgive(self, job: Job) -> None:
-        """Count nothing of it as its client's any more."""
+        """Stop counting a job's unacknowledged bytes against its client."""
         client = self.clients.get(job.client)
         if client is not None:
             client.owed_bytes -= job.owed_bytes

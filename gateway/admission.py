@@ -1,7 +1,8 @@
-"""Whether work of some kind is taken here at all. Pure.
+"""Decides whether a kind of work is accepted here at all. Pure.
 
-What no known offer can ever run is refused at once, with the reasons of all; what must only wait
-is taken. Limits of one client are `accounts.py`'s, budgets `budgets/spending.py`'s.
+Work that no known offer can ever run is refused at once, with the reasons of all offers. Work that
+only has to wait is accepted. The limits of one client are in `accounts.py`, budgets in
+`budgets/spending.py`.
 """
 
 from collections.abc import Hashable, Mapping
@@ -16,25 +17,25 @@ from gateway.roster import Roster
 from policies.placement import Offer, judge, judge_all
 from policies.tariffs import Tariff
 
-JUDGED_MAX: Final = 1_000  # kinds of work that are remembered
+JUDGED_MAX: Final = 1_000  # kinds of work whose judgement is cached
 
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """Whether a known offer can run work of a kind; else why none can, None if there are none."""
+    """Whether a known offer can run a kind of work, and if not, why; None without offers."""
 
     fits: bool
     refusal: tuple[str, str] | None = None
 
 
 class Admission:
-    """What may come in.
+    """The admission check for new work.
 
     Args:
-        roster: what is offered here.
-        tariffs: what each pool of ours charges now.
-        entitling: who may use what.
-        elsewhere: what other sites may do for it.
+        roster: the offers of this site.
+        tariffs: the current tariff of each of our pools.
+        entitling: the entitlements.
+        elsewhere: what other sites may do for the work.
     """
 
     def __init__(
@@ -48,17 +49,17 @@ class Admission:
         self._tariffs = tariffs
         self._entitling = entitling
         self._elsewhere = elsewhere
-        # It takes a look at each of thousands of offers to see that none does. So what was found is
-        # kept until they change.
+        # Finding that no offer fits means examining thousands of them, so cache each judgement
+        # until the offers change.
         self._judged: dict[Hashable, _Judgement] = {}
-        self._able: dict[Hashable, frozenset[str]] = {}  # the pools that can, likewise
+        self._able: dict[Hashable, frozenset[str]] = {}  # pools that can run it, cached likewise
         self._version = -1
         self._rules = entitling.rules
 
     def refusal(self, spec: JobSpec, *, is_early: bool = False) -> tuple[str, str] | None:
-        """Why nobody here or elsewhere ever takes work of this kind, as code and sentence.
+        """Why no site will ever run work of this kind, as code and sentence.
 
-        `is_early`: no pool that is known need be able to run it, as not all of them may be.
+        `is_early`: not all pools may be known yet, so no known pool needs to be able to run it.
         """
         barred = self._entitling.objection(spec, self._elsewhere.may_run)
         if barred is not None:
@@ -68,14 +69,14 @@ class Admission:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
         judged = self._judge(spec)
         if judged.fits or self._elsewhere.may_run(spec):
-            return None  # somebody can run it
-        if judged.refusal is None:  # nobody has joined yet; what they will charge in is known
+            return None  # a known offer can run it
+        if judged.refusal is None:  # no worker has joined yet; the currencies are known
             unpayable = self.unpayable(spec)
             return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
         return None if is_early else judged.refusal
 
     def looks(self, spec: JobSpec) -> int:
-        """How many offers it has to look at to judge work of a kind; 0 if it has done so before."""
+        """The number of offers to examine to judge a kind of work; 0 if its judgement is cached."""
         return 0 if self._kind(spec) in self._remembered() else len(self._roster.offers)
 
     def _judge(self, spec: JobSpec) -> _Judgement:
@@ -89,7 +90,7 @@ class Admission:
         return spec.need, spec.work if self._entitling.is_on else None
 
     def _remembered(self) -> dict[Hashable, _Judgement]:
-        """What was found of the offers and rules that there are now."""
+        """Return the judgements of the current offers and rules."""
         version, rules = self._roster.version, self._entitling.rules
         is_new = self._version != version or self._rules is not rules
         if is_new or max(len(self._judged), len(self._able)) >= JUDGED_MAX:
@@ -99,7 +100,7 @@ class Admission:
         return self._judged
 
     def pools(self, spec: JobSpec) -> frozenset[str]:
-        """Our pools of which a known offer can run work of a kind, now or when it is back."""
+        """Our pools with a known offer that can run this kind of work, now or when it is back."""
         kind = self._kind(spec)
         self._remembered()
         found = self._able.get(kind)
@@ -115,7 +116,7 @@ class Admission:
         refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))
         if not refusals:
             return _Judgement(fits=refusals is None)
-        # What there is to run in its workers know; until one has come, nobody else does.
+        # Only workers know which environments a pool has: skip that reason until one has joined.
         known = {f"pool {each.offer.pool}" for each in self._roster.workers.values()}
         lines = [
             f"{name} {refusal.text}"
@@ -129,7 +130,7 @@ class Admission:
         return _Judgement(fits=False, refusal=(code, why))
 
     def awaits_workers(self, spec: JobSpec) -> bool:
-        """Whether no worker has joined a pool of ours that may run it: nobody knows its tags."""
+        """Whether a pool of ours that may run it has no workers yet: its tags are unknown."""
         known = {offer.pool for offer in self._roster.offers.values()}
         offers = [
             Offer(f"pool {name}", name, {}, "", tariff.currency)
@@ -139,16 +140,16 @@ class Admission:
         return any(True for _ in self._entitling.may_use(spec, offers))
 
     def is_provisional(self, spec: JobSpec) -> bool:
-        """Whether work is taken though no offer that is known here can run it.
+        """Whether work is accepted although no offer known here can run it.
 
-        It is taken because a worker may still join, or another site may run it.
+        It is accepted because a worker may still join, or another site may run it.
         """
         if spec.price is not None:
-            return False  # what is sold to us was judged by its quote
+            return False  # another site's job was judged at its quote
         return not self._judge(spec).fits
 
     def unpayable(self, spec: JobSpec) -> str:
-        """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
+        """Why no known pool can honour a job's cost limit; empty when one can."""
         charged = {each.currency for each in self._tariffs.values()} | self._elsewhere.currencies()
         wanted = spec.need.currency
         if wanted is None or wanted in charged:

@@ -1,11 +1,11 @@
-"""What is reserved of a site's pools: booked, kept, cancelled and billed. No loops, no waiting.
+"""The reservations of a site's pools: booked, stored, cancelled and billed. No loops, no waiting.
 
-What is allowed and what it costs is policies.reservations'; here it meets the pools as they are,
-the store and the broker. Each change is written whole (`ReservationKept`) before anybody is told,
-and the broker learns of it by its timetable.
+policies.reservations decides what is allowed and what it costs; this module applies that to the
+pools, the store and the broker. Each change is written whole (`ReservationKept`) before anybody is
+told, and the broker learns of it through its timetable.
 
-A bill comes when the last task that was given out in it has ended, so that all that it used is in
-the books by then: what was used is read there, by the name of its price.
+A reservation is billed when the last task handed out under it has ended, so that all of its usage
+is in the books by then. The usage is read there, by the name of its tariff.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,17 +51,17 @@ from policies.windows import Span
 
 ID_BYTES: Final = 8
 OVER_MAX: Final = 1_000
-BILL: Final = "reserved-"  # before its id: what the bill is booked as, in place of a job
+BILL: Final = "reserved-"  # prefix of its id: the job name under which the bill is booked
 
 
 class Bookings:
     """The reservations of our pools.
 
     Args:
-        broker, store: read.
-        random_bytes: chance, for ids.
-        recall: how the store is asked for what was used.
-        perform: carries out effects that come of what the store has said.
+        broker, store: read only.
+        random_bytes: the source of randomness for ids.
+        recall: asks the store for the usage of a reservation.
+        perform: carries out the effects that follow from an answer of the store.
     """
 
     def __init__(
@@ -76,31 +76,31 @@ class Bookings:
     ) -> None:
         self._site = config.name
         self._broker = broker
-        self.reserved = broker.reserved  # in budgets
+        self.reserved = broker.reserved  # held in budgets
         self._store = store
         self._random_bytes = random_bytes
         self._recall = recall
         self._perform = perform
         self.open: dict[str, Reservation] = {}
-        self.over: dict[str, Reservation] = {}  # lately: other sites may ask how it ended
+        self.over: dict[str, Reservation] = {}  # ended lately: other sites may ask for the outcome
         self._steps: dict[str, int] = {}
         self._billing: set[str] = set()
         self.has_changed = False  # since the timetable was told
         self.take_in(config)
 
     def take_in(self, config: SiteConfig) -> None:
-        """Go on by another configuration, of the same pools."""
+        """Take in a changed configuration of the same pools."""
         self._owner = config.reservations
         self._pools: Mapping[str, PoolConfig] = {pool.name: pool for pool in config.pools}
         self.has_changed = True
 
     @property
     def rules(self) -> ReservationRules:
-        """On what terms; where nothing can be reserved any more, what was booked is kept."""
+        """The reservation rules; the defaults without [reservations], to keep existing bookings."""
         return self._owner or ReservationRules()
 
     def recover(self, kept: Iterable[ReservationKept]) -> None:
-        """Take up what the last gateway left in the store."""
+        """Restore the reservations that the previous gateway process left in the store."""
         for row in kept:
             if row.side == "sell":
                 self._put(reservation_of(row))
@@ -119,9 +119,9 @@ class Bookings:
         utc_s: float,
         pool: str = "",
     ) -> Reservation:
-        """What could be reserved, with its price; in any of our pools unless one is named.
+        """Quote a reservation, with its price, in `pool` or in any of our pools.
 
-        Of those that have room the cheapest, then the first. Raises CantReserve.
+        Of the pools with room, choose the cheapest, then the first. Raises CantReserve.
         """
         if self._owner is None:
             raise CantReserve(f"nothing can be reserved at {self._site}: it has no [reservations]")
@@ -168,7 +168,7 @@ class Bookings:
         return made
 
     def _check_entitled(self, pool: str, by: Whose, slots: int, span: tuple[float, float]) -> None:
-        """Refuse what entitlements keep its maker from using, in any part of its time."""
+        """Refuse a reservation that entitlements forbid its maker in any part of its time."""
         rules, work = self._broker.entitling.rules, Work(by)
         for each in self._pools[pool].plan.spans(*span):
             verdict = rules.verdict(work, pool, each.named)
@@ -180,7 +180,7 @@ class Bookings:
                 )
 
     def book_of(self, pool: str) -> Book:
-        """What is reserved of a pool, and could be: also of slots that can be started by then."""
+        """The reservations and capacity of a pool, including the slots that can be started."""
         made = [each for each in self.open.values() if each.pool == pool]
         total = 0 if self._broker.draining else self._broker.occupancy.slots_in_all(pool)
         entitling = self._broker.entitling
@@ -197,7 +197,7 @@ class Bookings:
         return price_over(prices, level, from_s, until_s, site), prices.currency
 
     def keep(self, reservation: Reservation) -> Effect:
-        """Have a reservation as it is from now on; it is written before anybody is told."""
+        """Store a new state of a reservation; the write is durable before anybody is told."""
         name = reservation.id
         step = self._steps.get(name, -1) + 1
         self._steps[name] = step
@@ -215,21 +215,21 @@ class Bookings:
             self.reserved.end(reservation, reservation.billed_s)
         self.over[name] = reservation
         while len(self.over) > OVER_MAX:
-            # For what was billed a buyer still asks: that must not be forgotten because somebody
-            # holds and releases again and again.
+            # A buyer still asks for billed reservations, so keep them: repeated holds and releases
+            # must not push them out.
             free = (name for name, each in self.over.items() if not each.billed_nanos)
             gone = next(free, None) or next(iter(self.over))
             del self.over[gone]
             self._steps.pop(gone, None)
 
     def find(self, name: str) -> Reservation | None:
-        """A reservation that is open, or was lately."""
+        """Return a reservation that is open, or ended lately."""
         return self.open.get(name) or self.over.get(name)
 
     def look_up(self, name: str, then: Callable[["Named | str"], Iterable[Effect]]) -> None:
-        """Ask the books what had a name before, and carry out what follows of the answer.
+        """Ask the books what a name was used for before, and perform the effects of the answer.
 
-        That is a sentence when the books can't be read.
+        The answer is a sentence when the books can't be read.
         """
 
         def go_on(found: "Named | str") -> None:
@@ -238,13 +238,13 @@ class Bookings:
         self._recall(partial(named, self._store, name), go_on)
 
     def cancel(self, reservation: Reservation, utc_s: float) -> Effect:
-        """End a reservation before its time; what of that is charged is told in its bill."""
+        """End a reservation before its time; its bill states the cancellation charge."""
         return self.keep(replace(reservation, left_s=utc_s))
 
     # --- as time passes ------------------------------------------------------------------------
 
     def tick(self, utc_s: float) -> Iterator[Effect]:
-        """Let go of holds that have lapsed, and see to the bills of what is over."""
+        """Release lapsed holds, and bill reservations that are over."""
         for each in list(self.open.values()):
             if each.has_lapsed(utc_s):
                 yield self.keep(replace(each, state=State.EXPIRED))
@@ -267,11 +267,11 @@ class Bookings:
         )
 
     def _bill(self, name: str, utc_s: float, used: Used | str) -> None:
-        """End a reservation, and charge what was not used of it."""
+        """End a reservation, and charge its unused part."""
         self._billing.discard(name)
         reservation = self.open.get(name)
         if reservation is None or isinstance(used, str):
-            return  # the store can't be read now: it is looked at again
+            return  # the store can't be read now: the next tick tries again
         billed_nanos = reservation.bill_nanos(used)
         over = State.ENDED if reservation.left_s is None else State.CANCELLED
         ended = replace(
@@ -279,7 +279,7 @@ class Bookings:
             state=over,
             used_ns=used.ns,
             billed_nanos=billed_nanos,
-            billed_s=round(utc_s, 3),  # as it travels
+            billed_s=round(utc_s, 3),  # as rounded in messages
         )
         effects: list[Effect] = [self.keep(ended)]
         if billed_nanos:
@@ -290,29 +290,30 @@ class Bookings:
 
 
 class Named(NamedTuple):
-    """What was sold under a name, by the books."""
+    """The entries of the books under the name of a sold reservation."""
 
     reservation: ReservationKept | None
-    is_contract: bool  # the bill of a reservation is booked under one of its name
+    is_contract: bool  # the bill of a reservation is booked under a contract of its name
 
 
 def named(store: Store, name: str) -> Named:
-    """What has, or had, this name among what we sell."""
+    """Look up a name, past or present, among the reservations that we sell."""
     is_contract = store.contract("sell", name) is not None
     return Named(store.reservation("sell", name), is_contract)
 
 
 def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
-    """What was used of a reservation, by the books.
+    """Read the usage of a reservation from the books.
 
-    It is what was charged at its price, and what ran again for nothing: what is unused is billed.
+    It covers the tasks charged at its tariff and the repeats that ran for free; the rest is billed
+    as unused.
     """
     name = reservation.tariff_name
     by = Dimension.TARIFF, Dimension.STATE, Dimension.PRICE_CLASS
     start_s = min(reservation.from_s, utc_s)
-    # Another site may call its price the same: only what ran in this pool has used it.
+    # Another site may use the same tariff name: count only the tasks of this pool.
     only = {Dimension.TARIFF: name, Dimension.POOL: reservation.pool}
-    # Whole hours are quick, and nothing has this price before.
+    # Totals by whole hours are quick, and nothing has this tariff earlier.
     found = store.usage_totals(by, start_s // 3600 * 3600, None, only)
     states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
     counted = [
@@ -328,7 +329,7 @@ def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
 
 
 def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:
-    """What is charged at the end of a reservation of a pool, ours or a seller's."""
+    """The charge at the end of a reservation of a pool, ours or a seller's."""
     by, pool = reservation.by, reservation.pool
     job = BILL + reservation.id
     return UsageRecord(
@@ -356,9 +357,9 @@ def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:
 
 
 def delivered(reservation: Reservation, side: ContractSide, seller: str = "") -> Iterator[Record]:
-    """The same between two sites: one delivery under a contract that is over at once.
+    """The same charge between two sites: one delivery under a contract that ends at once.
 
-    It has the reservation's name, and is as old as that: names of contracts only ever grow.
+    The contract has the reservation's name and age, as contract names only ever grow.
     """
     site, name = seller or reservation.by.site, reservation.id
     yield ContractOpened(
@@ -381,7 +382,7 @@ def delivered(reservation: Reservation, side: ContractSide, seller: str = "") ->
 
 
 def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: float) -> Record:
-    """That such a delivery will be paid for."""
+    """The record that such a delivery will be paid for."""
     delivery, currency = _delivery(reservation), reservation.currency
     return settled(reservation.id, side, site, delivery, Verdict.POST, currency, utc_s)
 
@@ -390,13 +391,13 @@ def _delivery(reservation: Reservation) -> Delivery:
     return Delivery(1, 0, 1, reservation.billed_nanos, 0, round(reservation.billed_s * 1000))
 
 
-# --- as the store has them ----------------------------------------------------------------------
+# --- conversion to and from the store -----------------------------------------------------------
 
 
 def kept_as(
     reservation: Reservation, side: ContractSide, step: int, site: str = ""
 ) -> ReservationKept:
-    """A reservation as the store has it; `site` is whose pool it is of, if we buy."""
+    """Convert a reservation to its stored form; `site` is the seller's if we buy."""
     plain = asdict(reservation)
     by = reservation.by
     del plain["by"]
@@ -418,7 +419,7 @@ def kept_as(
 
 
 def reservation_of(row: ReservationKept) -> Reservation:
-    """A reservation that the store has."""
+    """Convert a stored reservation."""
     site = row.site if row.side == "sell" else ""
     return Reservation(
         id=row.reservation,
@@ -444,7 +445,7 @@ def reservation_of(row: ReservationKept) -> Reservation:
 
 
 def view(row: ReservationKept, here: str, utc_s: float, used: int | None = None) -> dict[str, Any]:
-    """A reservation as people and programs see it; `used` what it has used so far, if known."""
+    """Show a reservation to people and programs; `used` is its usage so far, if known."""
     each = reservation_of(row)
     used = each.used_ns if used is None else used
     is_over = each.state not in OPEN
@@ -475,5 +476,5 @@ def view(row: ReservationKept, here: str, utc_s: float, used: int | None = None)
 
 
 def sort_of(rows: Sequence[ReservationKept]) -> list[ReservationKept]:
-    """Reservations as they are listed: what comes first first."""
+    """Sort reservations for a listing, the earliest start first."""
     return sorted(rows, key=lambda each: (each.from_s, each.reservation))

@@ -1,12 +1,12 @@
 """Compares our books with other sites', day by day and period by period, and settles disputes.
 
-What is found, and what follows, is federation.reconciliation's to say, and what may be said of it
-gateway.comparing's; here it is read, written and sent. The buyer asks: every verdict is its own, so
-it can mend what differs in that alone. One task does one thing at a time, for one site after the
-other (gateway.turns); whatever is lost is asked again.
+federation.reconciliation says what is found and what follows, gateway.comparing what may be said of
+it; this module reads, writes and sends. The buyer asks: all verdicts are its own, so it can mend
+differences that concern only verdicts. A single task does one thing at a time, one site after the
+other (gateway.turns); a lost message is asked for again.
 
-A day is compared when it has been over for a while; what agrees is not asked for again. A period is
-closed when all of its days agree. Nobody waits for the books: work goes on while they differ.
+A day is compared some time after its end; a day that agrees is not compared again. A period is
+closed when all of its days agree. Work never waits for the books: it goes on while they differ.
 """
 
 from collections import Counter
@@ -66,18 +66,18 @@ from gateway.office import Office
 from gateway.payments import PaymentsDesk
 from gateway.turns import OURS, Job, Turns
 
-TOLD_MAX: Final = 5  # of what differs in a contract, in the log
-UNCLEAR_MAX: Final = 50  # and kept with what was compared
-ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
-WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; the rest is asked again
-QUESTIONS_MAX: Final = 2_000  # for entries, of one seller between two looks
-ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
+TOLD_MAX: Final = 5  # differences of a contract in the log
+UNCLEAR_MAX: Final = 50  # kept with the comparison
+ASKED_AT_ONCE: Final = 50  # contracts whose entries are requested in one round
+WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; further ones are asked for again
+QUESTIONS_MAX: Final = 2_000  # for entries, to one seller between two looks
+ANSWER_S: Final = 20.0  # time for a seller to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
-TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
+TRY_AGAIN_S: Final = 6 * 3600.0  # at most, or this many looks if sooner:
 TRY_AGAIN_LOOKS: Final = 36
-WATCHED_DAYS: Final = 7  # in which a buyer's verdicts are looked at
-WANTS_MAX: Final = 20  # comparisons that a seller may ask for between two looks
-VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
+WATCHED_DAYS: Final = 7  # the days of a buyer's verdicts that are examined
+WANTS_MAX: Final = 20  # comparisons that a seller may request between two looks
+VOID_MIN: Final = 10  # deliveries: an occasional late one is no reason
 
 
 T = TypeVar("T")
@@ -85,21 +85,21 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Asked:
-    """What we asked a seller, and what it said since that nobody can mend."""
+    """A question to a seller, and the differences since then that can't be mended."""
 
     tally: Tally
     envelope: bytes
     unclear: list[str] = field(default_factory=list)
-    waiting: int = 0  # operators who do so
-    is_catch_up: bool = False  # people are told of it only when our books are older
-    state: str = ""  # once it is answered
+    waiting: int = 0  # operators waiting for the answer
+    is_catch_up: bool = False  # reported only when our books are older
+    state: str = ""  # set once it is answered
     details: str = ""
     answered: trio.Event = field(default_factory=trio.Event)
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """What we want a buyer to compare with us, and what came of it."""
+    """A comparison that we want of a buyer, and its outcome."""
 
     state: str = ""
     details: str = ""
@@ -108,7 +108,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a comparison came to: the state, what differs, and the signed envelopes that say so."""
+    """The outcome of a comparison: state, differences, and the signed envelopes that prove them."""
 
     tally: Tally
     state: str
@@ -119,11 +119,11 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What an operator's question found out.
+    """The result of an operator's comparison.
 
     Attributes:
-        state: of what was delivered; empty when the seller has not answered in time.
-        details: what differs, for people.
+        state: of the deliveries; empty when the seller has not answered in time.
+        details: the differences, for people.
         paid: all payments, side by side.
     """
 
@@ -133,12 +133,12 @@ class Comparison:
 
     @property
     def unmatched(self) -> list[Match]:
-        """The payments that not both have, as far as we know."""
+        """The payments that are missing or differ in one side's books, as far as we know."""
         return [each for each in self.paid if not each.is_even]
 
 
 class Bookkeeper:
-    """One site's side of it; `disputes` has what is disputed, `payments` what was paid."""
+    """One site's side of the books; `disputes` has the disputes, `payments` the payments."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -147,35 +147,35 @@ class Bookkeeper:
         self._asked: dict[tuple[str, Window], _Asked] = {}
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
-        self._shunning: set[str] = set()  # buyers that people were told of
-        self._early: set[str] = set()  # whose clock is ahead; people were told since we looked last
+        self._shunning: set[str] = set()  # buyers that have been reported
+        self._early: set[str] = set()  # buyers whose clock is ahead, reported since the last look
         self._entries_asked: set[tuple[str, str, int, int]] = set()
-        self._questions: Counter[str] = Counter()  # for entries, of each seller since we looked
+        self._questions: Counter[str] = Counter()  # for entries, by seller, since the last look
         self._day_ms = office.rules.day_ms
-        self._wanted: dict[tuple[str, Window], _Wanted] = {}  # that buyers compare with us
-        self._suspected: set[tuple[str, str, Window]] = set()  # times in which ours lack something
-        self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this life of ours
-        self._wants: Counter[str] = Counter()  # of comparisons, of each seller since we looked
+        self._wanted: dict[tuple[str, Window], _Wanted] = {}  # comparisons wanted of buyers
+        self._suspected: set[tuple[str, str, Window]] = set()  # where ours lack entries
+        self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this run of the gateway
+        self._wants: Counter[str] = Counter()  # comparisons wanted, by seller, since the last look
         self._turn = trio.Lock()
         self.turns = Turns(WAITING_MAX)
 
-    # --- what there is to do -------------------------------------------------------------------
+    # --- the queue of jobs ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Do what is asked for, and look from time to time."""
+        """Do the queued jobs, and look for due comparisons regularly."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look)
             while True:
                 site, job = await self.turns.next()
                 try:
                     await self.in_turn(job)
-                except (StoreError, SQLAlchemyError) as error:  # another time it may work
+                except (StoreError, SQLAlchemyError) as error:  # it may work another time
                     self._office.say(f"books: the store can't be used: {error}"[:300])
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._office.say(describe_fault(f"the books with {site or 'others'}", error))
 
     async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
-        """Do something while nothing else is done, and send what it says."""
+        """Run a job while no other job runs, and send the messages that it queued."""
         async with self._turn:
             try:
                 return await job()
@@ -189,16 +189,16 @@ class Bookkeeper:
             await trio.sleep(self._office.rules.reconcile_s)
 
     def _later(self, site: str, job: Job, about: Hashable = None) -> None:
-        """Do something for a site when its turn comes, in place of what waits about the same.
+        """Queue a job for a site, replacing a queued job about the same subject.
 
-        What is too much is asked for again.
+        Jobs over the limit are dropped: the other site asks again.
         """
         self.turns.add(site, job, about)
 
     def hear(self, site: str, message: Any, envelope: bytes) -> None:
-        """Take what a site says about the books; ProtocolError when it breaks the rules.
+        """Handle a message of a site about the books; ProtocolError when it breaks the rules.
 
-        What answers no question of ours is left at that.
+        Answers to no question of ours are ignored.
         """
         check(message, envelope, self._office.now_ms, self._day_ms)
         later = partial(self._later, site, about=subject_of(message))
@@ -221,13 +221,13 @@ class Bookkeeper:
                 later(lambda: self.payments.heard(site, message, envelope))
 
     def _is_open(self, site: str, message: Reconciled) -> bool:
-        """Whether that was asked, and not answered yet."""
+        """Whether this comparison was asked for and is not answered yet."""
         asked = self._asked.get((site, window_of(message)))
         return asked is not None and not asked.answered.is_set()
 
     async def look(self) -> None:
-        """Compare what is due, and ask again what was not answered."""
-        # But for what an operator waits for.
+        """Compare what is due, and repeat unanswered questions."""
+        # Keep the questions that an operator waits for.
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
         self._questions.clear()
@@ -245,7 +245,7 @@ class Bookkeeper:
         await self._watch_verdicts()
 
     async def _watch_verdicts(self) -> None:
-        """Tell people once of each buyer that pays for less of what it gets than it should."""
+        """Report, once each, the buyers that pay for less of the deliveries than they should."""
         store, limit = self._office.store, self._office.rules.void_share_max
         stop_ms = self._office.now_ms
         first_ms = stop_ms - WATCHED_DAYS * self._day_ms
@@ -266,7 +266,7 @@ class Bookkeeper:
                 )
 
     async def _recall(self) -> None:
-        """Know before when nothing may be booked, of each side and site."""
+        """Note, by side and site, the moment before which nothing may be booked."""
         found: dict[tuple[str, str], list[StatementKept]] = {}
         for each in await self._office.read(self._office.store.statements):
             found.setdefault((each.side, each.site), []).append(each)
@@ -279,7 +279,7 @@ class Bookkeeper:
             await self._ask(seller, window)
 
     async def _due(self, seller: str) -> Window | None:
-        """What is to be compared next with a seller: the first day that does not agree yet.
+        """The next window to compare with a seller: the first day that does not agree yet.
 
         When all days of a period agree, the period. A day that keeps differing holds up no other:
         it is tried a few times, and again some hours later.
@@ -311,7 +311,7 @@ class Bookkeeper:
         return due
 
     async def closed_until_ms(self, side: str, site: str, *, is_final: bool = True) -> int:
-        """Up to when what one side delivered to the other is closed, or else agreed on."""
+        """The moment up to which one side's deliveries are closed, or else agreed."""
         store = self._office.store
 
         def find() -> int:
@@ -323,17 +323,17 @@ class Bookkeeper:
 
     @property
     def older_books(self) -> list[str]:
-        """What our books lack that those of others have, by site."""
+        """The entries that our books lack and other sites' have, by site."""
         return list(self._office.older.behind.values())
 
     # --- after a start: are our books older than others'? --------------------------------------
 
     def met(self, site: str) -> None:
-        """A new session with a site is open: its books may show that ours are an older copy."""
+        """Queue a catch-up when a session with a site opens: our books may be an older copy."""
         self._later(site, lambda: self._catch_up(site), "catch-up")
 
     async def _catch_up(self, site: str) -> None:
-        """Compare with a site, once in this life of ours, what is not agreed on yet."""
+        """Compare all that is not agreed yet with a site, once in this run of the gateway."""
         for side in ("buy", "sell"):
             partners = await self._office.read(self._office.store.partners, side)
             if (side, site) in self._caught_up or site not in partners:
@@ -347,7 +347,7 @@ class Bookkeeper:
                 self._want(site, window)
 
     async def _open_window(self, side: str, site: str) -> Window | None:
-        """What is neither agreed on nor accepted, of the last days; None if there is nothing."""
+        """The part of the last days that is neither agreed nor accepted; None if there is none."""
         kept = await self._office.read(self._office.store.statements, side, site)
         accepted_ms = max((each.stop_ms for each in kept if each.state == "accepted"), default=0)
         stop_ms = self._office.now_ms
@@ -356,14 +356,14 @@ class Bookkeeper:
         return Window(first_ms, stop_ms) if first_ms < stop_ms else None
 
     def _want(self, buyer: str, window: Window) -> _Wanted:
-        """Ask a buyer to compare with us."""
+        """Ask a buyer to compare a window with us."""
         wanted = self._wanted.setdefault((buyer, window), _Wanted())
         ask = AskReconcile(window.first_ms, window.stop_ms)
         self._office.post.carry(buyer, Side.BUYER, ask)
         return wanted
 
     async def _compare_as_asked(self, seller: str, message: AskReconcile) -> None:
-        """A seller wants to compare; a few times between two looks are enough for anybody."""
+        """Compare a window that a seller asks for, a limited number of times between two looks."""
         if self._wants[seller] < WANTS_MAX:
             self._wants[seller] += 1
             await self._ask(seller, window_of(message), is_catch_up=True)
@@ -373,8 +373,8 @@ class Bookkeeper:
     ) -> None:
         """Note whether a comparison shows that our books are older; the log says it once.
 
-        What was delivered and paid for between our look and the other's is no sign of it, so the
-        same time is compared twice.
+        Deliveries and payments between the two sites' looks are no sign of it, so the same window
+        is compared twice.
         """
         self._caught_up.add((side, site))
         older, sums = self._office.older, sums_of(theirs)
@@ -393,7 +393,7 @@ class Bookkeeper:
                 self._want(site, window)
 
     async def accept(self, site: str) -> None:
-        """An operator goes on though our books lack what a site's have."""
+        """Record that an operator goes on although our books lack entries that a site has."""
         now_ms = self._office.now_ms
         sides: tuple[ContractSide, ...] = ("buy", "sell")
         details = self._office.older.behind.get(site, "")
@@ -411,9 +411,9 @@ class Bookkeeper:
     # --- as a buyer ----------------------------------------------------------------------------
 
     async def compare(self, seller: str, first_ms: int, stop_ms: int) -> Comparison:
-        """Compare some time with a seller now, and all payments.
+        """Compare a window with a seller now, and all payments.
 
-        What has not been yet is left out.
+        The window is cut at the present.
         """
         window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
         asked = await self.in_turn(lambda: self._ask(seller, window, waiting=1))
@@ -427,9 +427,9 @@ class Bookkeeper:
         return Comparison(asked.state, asked.details, await self.payments.matches(seller))
 
     async def compare_sold(self, buyer: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
-        """Have a buyer compare some time with us now: the state, empty without an answer; details.
+        """Have a buyer compare a window with us now; return state and details.
 
-        What has not been yet is left out.
+        The state is empty without an answer. The window is cut at the present.
         """
         window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
 
@@ -458,7 +458,7 @@ class Bookkeeper:
         return asked
 
     def _tell_ours(self, seller: str, window: Window, tally: Tally) -> bytes:
-        """Tell a seller what our books come to; the envelope."""
+        """Send a seller our sums of a window; return the envelope."""
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
@@ -468,12 +468,12 @@ class Bookkeeper:
         window = window_of(message)
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
-            return  # it is another question by now
+            return  # a newer question has replaced it
         await self._judge_age("buy", seller, window, asked.tally, message.sums)
         states = {state_of(asked.tally, message), message.state}
         is_agreed = states == {"agreed"}
         if is_agreed and window.is_kept(self._day_ms):
-            # From here on nothing goes into it; but something may have since we asked.
+            # From here on nothing is booked into it, but something may have been since we asked.
             self._office.note_settled("buy", seller, window.stop_ms)
             tally = await self._tally("buy", seller, window)
             if tally.digest != asked.tally.digest:
@@ -494,7 +494,7 @@ class Bookkeeper:
             self._office.say(f"books: {named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
-        if not asked.is_catch_up:  # what is pending after a start is no news
+        if not asked.is_catch_up:  # after a start, pending is no news
             self._office.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
@@ -513,7 +513,7 @@ class Bookkeeper:
             self._office.post.carry(seller, Side.SELLER, ask)
 
     async def _mend(self, seller: str, message: Entries) -> None:
-        """Give each delivery the same verdict on both sides, where that is all that differs."""
+        """Give each delivery the same verdict on both sides, where only the verdict differs."""
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
         if question_of(seller, message) not in self._entries_asked:
             return  # a second answer
@@ -567,13 +567,13 @@ class Bookkeeper:
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
         window = window_of(message)
         if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
-            # More may be booked into it, whatever we say now. It will be asked again.
+            # More may still be booked into it, so any answer could be wrong. The buyer asks again.
             if buyer not in self._early:
                 self._early.add(buyer)
                 self._office.say(f"books: {buyer} asks for {named(window)}, which is not over here")
             return
         if window.is_kept(self._day_ms):
-            # Not even should our clock be set back while we look.
+            # Note it first, so that it holds even if our clock is set back while we read.
             self._office.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
         await self._judge_age("sell", buyer, window, tally, message.sums)
@@ -588,9 +588,10 @@ class Bookkeeper:
         )
         ours = self._office.post.seal(buyer, answer)
         details = "" if state == "agreed" else difference(tally, message)
-        # Others are not kept, or a buyer could fill our disk with comparisons of nothing.
+        # Keep only periods with deliveries: else a buyer could fill our disk with empty
+        # comparisons.
         if tally.sums and window.is_period(self._day_ms):
-            # Before it is said: else a power cut could take of what we have agreed to.
+            # Before the answer is sent: else a power cut could lose part of what we agreed to.
             found = _Found(tally, state, details, ours.envelope, envelope)
             await self._keep("sell", buyer, window, found)
         self._office.post.carry(buyer, Side.BUYER, ours)
@@ -618,9 +619,9 @@ class Bookkeeper:
         )
 
     async def _read(self, query: Callable[..., T], *arguments: Any) -> T:
-        """Read deliveries, those that wait for the disk among them: none may look absent.
+        """Read deliveries after all pending writes, so that none looks absent.
 
-        Nor may a power cut take what others are told of, and book by.
+        Other sites are told the result and book by it, so a power cut must not lose any of it.
         """
         await self._office.write()
         found: T = await self._office.read(query, *arguments)

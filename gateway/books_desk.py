@@ -1,4 +1,4 @@
-"""Answers questions about what sites owe each other, and takes orders about it."""
+"""Answers questions about the debts between sites, and takes orders about them."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
-FOUND_SHOWN: Final = 5  # of what an audit finds
+FOUND_SHOWN: Final = 5  # findings of an audit
 PAYMENT_KEYS: Final = (
     *("site", "reference", "at_s", "direction", "amount", "currency", "through"),
     *("state", "theirs", "note"),
@@ -47,14 +47,14 @@ FOREVER_MS: Final = 253_402_300_799_000
 
 
 class BadBooksQuestion(GridError):
-    """A question or order about the books that can't be followed as it was given."""
+    """A question or order about the books that is malformed or can't be followed."""
 
 
 # --- questions -----------------------------------------------------------------------------------
 
 
 async def statement(site: "Site", details: Details) -> Any:
-    """What sites owe us and we owe them, over [start_s, end_s): columns, rows, as-of time."""
+    """The debts between us and other sites in [start_s, end_s): columns, rows, as-of time."""
     start_s, end_s = _span(details, site.surroundings.utc_s())
     wanted = details.get("sites", [])
     if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
@@ -104,12 +104,12 @@ def _statement_row(each: Statement) -> list[Any]:
 
 
 def _date(at_ms: int) -> str:
-    """A date, as whole days are compared; empty for none."""
+    """Format a date, as whole days are compared; empty for 0."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
 
 
 async def disputes(site: "Site", _details: Details) -> Any:
-    """All disputes, ours and others'."""
+    """List all disputes, ours and others'."""
     return [_dispute_view(each) for each in await site.read(site.store.disputes)]
 
 
@@ -133,10 +133,10 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
 
 
 async def deliveries(site: "Site", details: Details) -> Any:
-    """What one site delivered to the other in [start_s, end_s), the oldest first.
+    """The deliveries between us and a site in [start_s, end_s), the oldest first.
 
-    `is_cut`: there is more, later than what `rows` has. What was paid for less what was reversed,
-    by `cost`, is what the statement has of that time.
+    `is_cut`: there are later ones than `rows` has. By `cost`, paid deliveries net of reversals
+    equal the statement of that time.
     """
     name = _text(details, "site")
     start_s, end_s = _span(details, site.surroundings.utc_s())
@@ -165,7 +165,7 @@ async def deliveries(site: "Site", details: Details) -> Any:
 def _entries(
     store: Store, name: str, span_ms: tuple[int, int], contract: str, state: str
 ) -> Iterator[tuple[str, Entry]]:
-    """What was delivered, with its side: in that state, if one is named."""
+    """The deliveries with their side, in the given state if any."""
     for side in ("buy", "sell"):
         if state in ("", "void"):
             yield from ((side, each) for each in store.voids(side, name, *span_ms, contract))
@@ -193,7 +193,7 @@ def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
 
 
 async def payments(site: "Site", details: Details) -> Any:
-    """What we and other sites have booked of payments between us, side by side."""
+    """The payments between us and other sites as booked on both sides, side by side."""
     name = details.get("site", "")
     if not isinstance(name, str):
         raise BadBooksQuestion("site must be a name")
@@ -253,10 +253,10 @@ def _matched_view(each: Match) -> dict[str, str]:
 
 
 async def reconcile(site: "Site", details: Details) -> Any:
-    """Compare what a site and we delivered to each other in [start_s, end_s) with its books.
+    """Compare our deliveries to and from a site in [start_s, end_s) with its books.
 
-    Without a start, what is not closed. With `accept`, nothing is compared: we go on though our
-    books lack what the site's have.
+    Without a start, compare what is not closed. With `accept`, compare nothing: go on although our
+    books lack entries that the site has.
     """
     name, keeper = _text(details, "site"), _keeper(site)
     await site.read(_check_known, site.store, name)
@@ -283,7 +283,7 @@ async def reconcile(site: "Site", details: Details) -> Any:
         said += [f"{dealt}: {text}"] if text else []
     if not states:
         raise BadBooksQuestion(f"we never bought of {name} or sold to it")
-    # What both sites have of deliveries may agree, and not be what was charged for them here.
+    # Both sites may agree on the deliveries while our books charged something else for them.
     if unlike := await site.read(site.store.unlike, name, FOUND_SHOWN):
         states.append("differs")
         said.append(f"within our own books, as `gridfed audit` says: {'; '.join(unlike)}")
@@ -304,7 +304,7 @@ async def _compared_span(site: "Site", details: Details, side: str, name: str) -
 
 
 async def dispute(site: "Site", details: Details) -> Any:
-    """Dispute what we paid under a contract."""
+    """Dispute deliveries that we paid under a contract."""
     contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
     found = await keeper.in_turn(
         lambda: keeper.disputes.dispute(contract, _chosen(details), reason)
@@ -313,7 +313,7 @@ async def dispute(site: "Site", details: Details) -> Any:
 
 
 async def answer_dispute(site: "Site", details: Details) -> Any:
-    """Accept or reject what a buyer disputes."""
+    """Accept or reject a buyer's dispute."""
     contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
     accept = details.get("accept")
     if not isinstance(accept, bool):
@@ -325,19 +325,19 @@ async def answer_dispute(site: "Site", details: Details) -> Any:
 
 
 async def settle(site: "Site", details: Details) -> Any:
-    """Book what was paid, received, changed into another currency, or written off."""
+    """Book an amount paid, received, changed into another currency, or written off."""
     return await _book(site, details, _settle)
 
 
 async def undo_payment(site: "Site", details: Details) -> Any:
-    """Reverse what was booked under a reference by mistake."""
+    """Reverse a payment booked by mistake under a reference."""
     return await _book(site, details, _undo)
 
 
 async def _book(
     site: "Site", details: Details, make: Callable[[list[PaymentRow], Details, float], list[Record]]
 ) -> Any:
-    """Book payments, or what undoes them, and tell the other site; the statement after that."""
+    """Book payments, or their reversal, and tell the other site; return the new statement."""
     keeper, name = _keeper(site), _text(details, "site")
     await site.read(_check_known, site.store, name)
 
@@ -346,7 +346,7 @@ async def _book(
         await site.harden(*make(paid, details, site.surroundings.utc_s()))
         await keeper.payments.tell(name)
 
-    # One after the other: no reference counts twice.
+    # One at a time, so that no reference counts twice.
     await keeper.in_turn(book)
     return await statement(site, {"sites": [name]})
 
@@ -400,7 +400,7 @@ def _check_named(name: str, names: list[str]) -> None:
         raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
 
 
-# --- what a question says ------------------------------------------------------------------------
+# --- parsing of questions ------------------------------------------------------------------------
 
 
 def _keeper(site: "Site") -> Bookkeeper:
@@ -412,7 +412,7 @@ def _keeper(site: "Site") -> Bookkeeper:
 def _span(details: Details, now_s: float) -> tuple[float, float]:
     start_s = details.get("start_s", 0.0)
     end_s = details.get("end_s")
-    if end_s is None:  # up to now, or whatever is to come
+    if end_s is None:  # up to now, or all that is to come
         end_s = max(now_s, start_s) + 1.0 if type(start_s) in (int, float) else now_s
     for at_s in (start_s, end_s):
         if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
@@ -451,7 +451,7 @@ def _reason(details: Details) -> str:
 
 
 def _chosen(details: Details) -> list[tuple[int, int]] | None:
-    """[epoch, first] of deliveries; None: all."""
+    """Parse [epoch, first] of deliveries; None: all."""
     rows = details.get("deliveries")
     if rows is None:
         return None
@@ -482,7 +482,7 @@ QUESTIONS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
     "deliveries": deliveries,
     "payments": payments,
 }
-# For who can reach our own socket.
+# For callers that can reach our own socket.
 ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
     "reconcile": reconcile,
     "dispute": dispute,

@@ -14,9 +14,9 @@ _BOUNDS: Final = {
     "detail_days": (0.0, 36_525.0),
     "void_share_max": (0.0, 1.0),
 }
-ROOM_DAYS: Final = 1.0  # between the last dispute and rolling up: what is planned takes a moment
+ROOM_DAYS: Final = 1.0  # between the last dispute and rolling up, which takes time
 PERIODS: Final = ("day", "week", "month")
-CYCLE_DAYS: Final = 146_097  # after which the calendar is the same again: 400 years, whole weeks
+CYCLE_DAYS: Final = 146_097  # period of the Gregorian calendar: 400 years, whole weeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class BookRules:
     """The knobs of the books.
 
     Attributes:
-        reconcile_s: how often we look whether there is something to compare, as a buyer.
-        settle_s: how long after its end a day is compared: what is under way arrives meanwhile.
-        dispute_days: how long after it was delivered something may be disputed.
-        period: what is closed as a whole: "day", "week" (from Monday) or "month", UTC.
-        void_share_max: of the slot time that a buyer has given its verdict on in a week; when more
-            is void, people are told. 1: never.
-        detail_days: what ended longer ago rolls up, its sums unchanged; 0: never.
-        day_ms: how long a day of the books is, the same at all sites. No knob: the days of
-            pretended worlds are seconds, so that they see many of them.
+        reconcile_s: how often we, as a buyer, look for something to compare.
+        settle_s: how long after its end a day is compared, so that messages in flight arrive.
+        dispute_days: how long after a delivery it may be disputed.
+        period: the unit that is closed: "day", "week" (from Monday) or "month", UTC.
+        void_share_max: a share of the slot time that a buyer has given its verdict on in a week;
+            when more is void, it is reported. 1: never.
+        detail_days: entries that ended longer ago roll up, with unchanged sums; 0: never.
+        day_ms: the length of a day of the books, the same at all sites. No knob: simulated worlds
+            have days of seconds, so that they see many of them.
     """
 
     reconcile_s: float = 600.0
@@ -69,7 +69,7 @@ def read_books(table: dict[str, Any]) -> BookRules:
 
 
 def period_of(at_ms: int, period: str, day_ms: int = DAY_MS) -> tuple[int, int]:
-    """The period that a moment lies in, as [first_ms, stop_ms), UTC."""
+    """The period that contains a moment, as [first_ms, stop_ms), UTC."""
     # By the number of the day, so that days of any length make weeks and months.
     cycle, day = divmod(at_ms // day_ms, CYCLE_DAYS)
     found = period_at(Span(period), UTC_ZONE, day * DAY_MS / 1000)

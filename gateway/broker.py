@@ -1,18 +1,18 @@
-"""The brain of a site: `handle(event, now) → [effect, …]`. Pure: no I/O, no clock, no chance.
+"""The core of a site: `handle(event, now) → [effect, …]`. Pure: no I/O, no clock, no randomness.
 
-It opens and ends jobs, takes what workers say of their tasks, and keeps these promises:
+It opens and ends jobs, processes the reports of workers, and guarantees:
 
 - a task ends exactly once, and only its owner is told;
-- a task's result is told after its usage record is stored, and it is charged once;
-- what no known offer can ever run is refused at once; what must only wait never blocks others;
-- a worker's report counts only for what that worker still holds.
+- a task's result is sent after its usage record is stored, and it is charged once;
+- work that no known offer can ever run is refused at once; waiting work never blocks other work;
+- a worker's report counts only for tasks that the worker still holds.
 
 `settle` is called once after each batch of events and hands out work. `now_s` is UTC.
 
-Its parts: Handout (who has which tasks), Endings (how tasks end, or wait once more), Roster (who is
-here, and what is offered), Admission (what may come in), Charging (what it costs), Accounts (what
-clients have unfinished), Withdrawals (cancels that wait for workers), History (jobs that have
-ended). They know nothing of the broker, and what they decide joins its effects in order.
+Its parts: Handout (assigns tasks), Endings (ends tasks or queues them again), Roster (the workers
+and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the unfinished work of
+clients), Withdrawals (cancels that wait for workers), History (ended jobs). They know nothing of
+the broker; their effects join the broker's in order.
 """
 
 from collections import deque
@@ -55,8 +55,7 @@ from policies.tariffs import Tariff
 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
-# Jobs that one call goes on with, of each kind: their client has left, their deadline has passed,
-# their function has arrived.
+# Jobs that one call handles, of each kind: client left, deadline passed, function arrived.
 LEFT_TURN_MAX: Final = 200
 
 
@@ -64,11 +63,12 @@ class Broker:
     """One site's jobs, workers and clients.
 
     Args:
-        tariffs: what each pool charges everybody now, by its name; PricesChanged renews it.
+        tariffs: the current standard tariff of each pool by name; PricesChanged updates it.
         offers: pools that are known before any of their workers joins.
-        limits: what one client may have unfinished.
-        boot: which life of the site this is; assignments of different lives never share a number.
-        purses: what work is paid from; without any there is no limit.
+        limits: the limits on one client's unfinished work.
+        boot: the number of this run of the site; assignments of different runs never share a
+            number.
+        purses: the budgets that pay for work; without any there is no limit.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class Broker:
         self.limits = limits or Limits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        self.elsewhere = Elsewhere()  # whoever knows other sites answers there
-        self.trouble = ""  # why the store takes nothing now; empty when all is well
+        self.elsewhere = Elsewhere()  # replaced by the component that knows other sites
+        self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = 0.0  # monotonic
-        self.monotonic_s = 0.0  # the moment of this turn, by the clock that nobody sets
-        self._effects: list[Effect] = []  # one list for good: the parts append to it as well
+        self.monotonic_s = 0.0  # the time of this turn, by the monotonic clock
+        self._effects: list[Effect] = []  # never replaced: the parts append to the same list
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self.shares: Shares | None = None  # how slots are shared out, if they are
+        self.shares: Shares | None = None  # the fair shares of slots, if configured
         self.purses = purses or Purses()
         self.reserved = Reserved(self.purses)
         self._handout = Handout(
@@ -103,7 +103,7 @@ class Broker:
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
-        self.growth = self.occupancy.growth  # of our pools that are grown for work
+        self.growth = self.occupancy.growth  # of our autoscaled pools
         self.entitling = self._handout.entitling
         self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
@@ -142,15 +142,15 @@ class Broker:
             lambda spec: self.elsewhere.tariffs(spec, self._now_s),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
-        self._arrived: dict[bytes, None] = {}  # of these functions, those that are here by now
+        self._arrived: dict[bytes, None] = {}  # those of these functions that have arrived
         self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
         self._orphans: set[str] = set()  # jobs that may be half submitted without their client
         self._numbers = 0
 
-    # --- the way in ----------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_s: float) -> list[Effect]:  # noqa: C901 - one match
-        """Take an event; return what is to be done about it, in order."""
+        """Take an event; return the effects to carry out, in order."""
         self._now_s = now_s
         self._handout.changes += 1
         match event:
@@ -227,7 +227,7 @@ class Broker:
         return self._take_effects()
 
     def _learn(self, event: events.AboutSite, now_s: float) -> None:
-        """Go on by what holds at our site from now on."""
+        """Apply an event about the state of our own site."""
         match event:
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
@@ -257,7 +257,7 @@ class Broker:
                 assert_never(event)
 
     def settle(self, now_s: float) -> list[Effect]:
-        """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        """Hand out waiting tasks to workers with room, and move work to workers that ran dry."""
         self._now_s = now_s
         self._end_left(now_s)
         self._end_lacking()
@@ -273,51 +273,51 @@ class Broker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether `settle` did all that there was; else it is to be called again, soon."""
+        """Whether `settle` has done all it could; if not, it is to be called again soon."""
         return self._handout.is_settled and not self._left and not self._arrived
 
     @property
     def changes(self) -> int:
-        """How many events were handled in this life of the site."""
+        """The number of events handled in this run of the site."""
         return self._handout.changes
 
     @property
     def tasks_done(self) -> int:
-        """How many tasks ended with a result in this life of the site."""
+        """The number of tasks that ended with a result in this run of the site."""
         return self._endings.done
 
     @property
     def waiting_jobs(self) -> list[Job]:
-        """Jobs with tasks that nobody has."""
+        """The jobs with unassigned tasks."""
         return list(self._handout.ready.values())
 
     @property
     def ready(self) -> Mapping[str, Job]:
-        """The same by id, as it is kept."""
+        """The jobs with unassigned tasks, by id: the live mapping."""
         return self._handout.ready
 
     def take_fresh(self) -> list[Job]:
-        """The jobs that have got tasks that nobody has, since this was asked last."""
+        """Return the jobs that got unassigned tasks since the last call."""
         fresh = list(self._handout.fresh.values())
         self._handout.fresh.clear()
         return fresh
 
     @property
     def is_uneven(self) -> bool:
-        """Whether `settle` may have something to do though nothing happens: see Handout."""
+        """Whether `settle` may have work although no event arrives: see Handout."""
         return self._probation.is_waiting or self._handout.is_uneven
 
     @property
     def is_crowded(self) -> bool:
-        """Whether detached jobs hold over half of the bytes that they may."""
+        """Whether detached jobs hold over half of their byte limit."""
         return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
 
     def looks(self, spec: JobSpec) -> int:
-        """How many offers it has to look at before it takes or refuses a job."""
+        """The number of offers to examine before a job is accepted or refused."""
         return self.admission.looks(self.spending.denominated(spec))
 
     def remembers(self, job: str) -> bool:
-        """Whether it knows this job, or what it was charged, without asking the store."""
+        """Whether a job, or its charge, is known without asking the store."""
         return job in self.jobs or self._history.knows(job)
 
     def has_ended(self, job: str) -> bool:
@@ -326,7 +326,7 @@ class Broker:
 
     def _take_effects(self) -> list[Effect]:
         effects = self._effects.copy()
-        self._effects.clear()  # the parts of the broker go on with the same list
+        self._effects.clear()  # the parts of the broker keep using the same list
         return effects
 
     def _write(self, record: records.Record, *, durable: bool = False) -> None:
@@ -336,16 +336,16 @@ class Broker:
         if client in self.clients:
             self._effects.append(Tell(client, message))
 
-    # --- what is charged, and shared out -------------------------------------------------------
+    # --- charging and fair shares --------------------------------------------------------------
 
     def tariff_at(self, job: Job, worker: Worker) -> Tariff:
-        """What a job is charged by for what is handed out now, at a worker."""
+        """The tariff of a job for tasks handed out now to a worker."""
         if job.spec.price is not None:
             return job.spec.price  # as it was quoted
         if worker.tariff is not None:
             return worker.tariff  # as its seller quoted it
         pool = worker.offer.pool
-        if pool in self.occupancy.pools:  # without rules nothing is reserved
+        if pool in self.occupancy.pools:  # without rules there are no reservations
             task_s = self.durations.of(job.spec.function)
             seats = self.occupancy.seats(pool, job, task_s, self._now_s)
             if seats is not None:
@@ -353,9 +353,9 @@ class Broker:
         return self.charging.tariff_for(pool, job.spec, "", self._now_s)
 
     def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
-        """What our own pools charge now that may be able to run a job of our users.
+        """The current tariffs of those of our own pools that may be able to run a job of our users.
 
-        All of them, as long as it is not known which can.
+        All pools count as long as it is not known which of them can.
         """
         able = self.admission.pools(spec)
         is_known = bool(able) and not self._provisional.is_early(self._now_s)
@@ -391,7 +391,7 @@ class Broker:
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
-        # Of a job that is opened again some is done; and it was judged when it was new.
+        # A reopened job is partly done, and it was judged when it was new.
         unmet = (
             None if event.again else self.elsewhere.unmet(event.job, spec, spec.tasks or 1, now_s)
         )
@@ -408,7 +408,7 @@ class Broker:
         self._write(opened_record(job), durable=spec.detached)
 
     def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
-        """A client opens a job that we have: it came back with a new session."""
+        """Handle a client that reopens a known job in a new session."""
         ours = (job.spec.user, job.spec.project, job.spec.function)
         if ours != (event.spec.user, event.spec.project, event.spec.function):
             reason = f"job {event.job} is somebody else's"
@@ -417,7 +417,7 @@ class Broker:
         if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
             self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
             return
-        job.spec = replace(job.spec, warrant=event.spec.warrant)  # perhaps by a later token
+        job.spec = replace(job.spec, warrant=event.spec.warrant)  # possibly by a later token
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.begin_attempt()
         job.leaving = job.reason = ""
@@ -462,7 +462,7 @@ class Broker:
                 del self._arrived[function]
 
     def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
-        """End a job of which nothing has run."""
+        """End a job of which no task has run."""
         self._tell(job.client, rejection)
         for first, stop in job.withdraw():
             self._accounts.credit(job, stop - first)
@@ -471,7 +471,7 @@ class Broker:
 
     def _limits_unmet(self, job: Job, event: events.LimitsUnmet, now_s: float) -> None:
         if job.given_up:
-            return  # of what is left of it, all may be done
+            return  # the remaining tasks may all be done
         job.unmet = event.text
         job.note(now_s, event.text or "all of it can be done within its limits again")
         if event.failure:
@@ -481,32 +481,32 @@ class Broker:
         self._finish(job, now_s)
 
     def _is_early(self, event: events.JobOpened, spec: JobSpec, now_s: float) -> bool:
-        """Whether a job is taken before it is known which pool can run it, and judged again.
+        """Whether to accept a job before it is known which pool can run it, and judge it later.
 
-        That is so just after a start: of a job that is opened again, which was taken before, and
-        of one that a pool may run whose workers have not joined. What is sold to us was judged by
-        its quote.
+        This holds just after a start: for a reopened job, which was accepted before, and for a job
+        that a pool may run whose workers have not joined yet. Another site's job was judged at its
+        quote.
         """
         if spec.price is not None or not self._provisional.is_early(now_s):
             return False
         return event.again or self.admission.awaits_workers(spec)
 
     def note_trouble(self, trouble: str, now_s: float) -> None:
-        """The store takes nothing, for this reason; or, with none, it works again.
+        """Note why the store accepts no writes; an empty `trouble` means that it works again.
 
-        `now_s` is monotonic here and in `is_stuck`: the calendar may be set meanwhile.
+        `now_s` is monotonic here and in `is_stuck`, since the system clock may be set meanwhile.
         """
         if not self.trouble:
             self._trouble_since_s = now_s
         self.trouble = trouble
 
     def is_stuck(self, now_s: float) -> bool:
-        """Whether the store has taken nothing for so long that jobs are refused."""
+        """Whether the store has accepted no writes for so long that jobs are refused."""
         stuck_s = now_s - self._trouble_since_s
         return bool(self.trouble) and stuck_s >= self.limits.store_wait_s
 
     def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
-        """Why no work of this kind is taken at all, as code and sentence."""
+        """Why no work of this kind is accepted at all, as code and sentence."""
         if self.is_stuck(self.monotonic_s):
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
@@ -514,7 +514,7 @@ class Broker:
         return self.admission.refusal(spec, is_early=is_early)
 
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
-        """Why a worker can't take a task of a job now, its room aside, or None."""
+        """Why a worker can't take a task of a job now, apart from its room, or None."""
         task_s = self.durations.of(job.spec.function)
         return (
             dispatch.refusal(job, worker)
@@ -553,7 +553,7 @@ class Broker:
     def _tasks_arrived(self, event: events.TasksArrived) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.client != event.client or job.leaving:
-            # It ended, or was cancelled by somebody else, while these were under way.
+            # It ended, or another session cancelled it, while these tasks were in flight.
             reason = (job.reason if job else "") or "the job has ended"
             span = [event.first, event.first + len(event.arguments)]
             rejection = RejectJob(event.job, Reason.JOB_NOT_FOUND, reason, {"tasks": span})
@@ -563,7 +563,7 @@ class Broker:
         if job.may_repeat:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
-        # What the store has kept was taken before.
+        # Tasks recovered from the store were accepted before.
         refused = self.entitling.over(job, first, stop) if event.client else []
         for low, high in refused:
             job.known.add(low, high)
@@ -593,14 +593,14 @@ class Broker:
             self._effects.append(Expel(client.handle, excess))
 
     def _acknowledge(self, job: Job, stop: int) -> None:
-        """Take over a detached job's tasks from its client."""
+        """Acknowledge a detached job's tasks, so that its client need not keep them."""
         self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
         self._accounts.forgive(job)
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
         if job is None:
-            # It was cancelled meanwhile, and who submits it waits to hear that it is kept.
+            # It was cancelled meanwhile, and its submitter waits for the acknowledgement.
             self._tell(
                 event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
             )
@@ -627,7 +627,7 @@ class Broker:
         self._finish(job, now_s)
 
     def _finish(self, job: Job, now_s: float) -> None:
-        """End the job if nothing of it is left."""
+        """End the job if no task of it is left."""
         self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
@@ -656,13 +656,13 @@ class Broker:
     def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
         self._endings.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
 
-    # --- what workers say ----------------------------------------------------------------------
+    # --- reports of workers --------------------------------------------------------------------
 
     def _reported(self, event: events.Reported, now_s: float) -> None:
         worker = self.workers.get(event.worker)
         assignment = worker.assignments.get(event.assignment) if worker else None
         if worker is None or assignment is None:
-            return  # a late report of something that was closed: fenced
+            return  # a late report on a closed assignment: fenced
         first, stop = event.first, event.first + len(event.values)
         if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
             self._effects.append(Expel(worker.handle, "it reported tasks that it does not have"))
@@ -676,10 +676,10 @@ class Broker:
         self._taken(assignment, within_bounds(assignment, event, now_s))
 
     def _taken(self, assignment: Assignment, event: events.Reported) -> None:
-        """Book a report of tasks that were released, and end them or queue them again."""
+        """Book a report on released tasks, and end those tasks or queue them again."""
         job, worker, now_s = assignment.job, assignment.worker, self._now_s
         tasks, wall_ns = len(event.values), event.wall_ns
-        if worker.job:  # another site says so: it had no more time than has passed
+        if worker.job:  # reported by another site: limited to the time that has passed
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
@@ -687,7 +687,7 @@ class Broker:
         if preempted:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
             job.note(now_s, text)
-        if all(kind != "lost" for _, kind, *_ in event.failures):  # which tells of its worker alone
+        if all(kind != "lost" for _, kind, *_ in event.failures):  # a loss is the worker's alone
             failed = len(event.failures)
             self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
         event = self._losses.with_owed(assignment, event, now_s)
@@ -704,7 +704,7 @@ class Broker:
         self._finish(job, now_s)
 
     def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
-        """Write what was used, and count it to whoever pays."""
+        """Write usage records, and charge them to fair shares and budgets."""
         for record in used:
             if self.shares is not None:
                 self.shares.charge(assignment, record, self._now_s)
@@ -721,7 +721,7 @@ class Broker:
                 assignment.begun.setdefault(task, begun_s)
 
     def _keep_deadlines(self, now_s: float) -> None:
-        """End what waits, and must not begin any more."""
+        """End queued tasks whose deadline has passed."""
         for job in islice(self._handout.overdue(now_s), LEFT_TURN_MAX):
             self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
             self._finish(job, now_s)
@@ -757,7 +757,7 @@ class Broker:
         if worker is not None and job is not None:
             self._handout.resume(event, worker, job, now_s)
 
-    # --- who comes and goes --------------------------------------------------------------------
+    # --- workers and clients that leave --------------------------------------------------------
 
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
         worker = self.roster.left(event.worker)
@@ -798,7 +798,7 @@ class Broker:
                 self._abandon(job, now_s)
 
     def _abandon(self, job: Job, now_s: float, reason: str = "its client left") -> None:
-        """Stop a job whose client is gone: drop what waits, kill what runs."""
+        """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
         if not job.leaving and waits and not finished:
@@ -829,11 +829,11 @@ class Broker:
             self._handout.recall_all(assignment, kill=False)
 
     def _end_for_money(self, ending: Ending, now_s: float) -> None:
-        """End what a budget does not pay for any more."""
+        """End the tasks that a budget no longer pays for."""
         job = ending.job
         for assignment in ending.assignments:
             running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
-            if running:  # else they are being stopped already
+            if running:  # otherwise they are being stopped already
                 self._endings.drop(job, running, "budget", ending.reason)
                 self._handout.recall_all(assignment, kill=True)
         if ending.is_waiting:
@@ -863,6 +863,6 @@ class Broker:
 
 
 def _rejection(job: str, unmet: Unmet) -> RejectJob:
-    """What a job is told that can't keep its limits."""
+    """The rejection of a job whose limits can't be met."""
     offers = [offer.to_plain() for offer in unmet.offers]
     return RejectJob(job, Reason.LIMITS_UNMET, unmet.text, {"offers": offers})
