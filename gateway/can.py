@@ -1,8 +1,8 @@
-"""What somebody may do at a site, and by which rule: `gridfed can`.
+"""Answers what a user may do at a site, and by which rule: `gridfed can`.
 
 Two files decide: the trust book, whether a site's work may come here at all, and [[entitlement]] of
-the configuration, which narrow that, and say what our own users may. The same answer is given by a
-running gateway, which knows what is used, and from the files alone.
+the configuration, which narrows that and says what our own users may do. A running gateway, which
+knows the current usage, and the files alone give the same answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,19 +32,19 @@ Used = Callable[[entitlements.Rule, str], int]
 
 
 class BadQuestion(GridError):
-    """Nobody can be asked about like that; the text says why."""
+    """A question that has no answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Who is asked about.
+    """The subject of a question.
 
     Attributes:
-        user: as they are called at their own site.
+        user: the name at the user's own site.
         group: None: as [groups] says.
-        site: that they are users of; empty for ours.
+        site: the user's site; empty for ours.
         pool: None: all of them.
-        at_s: when, UTC.
+        at_s: the moment asked about, UTC.
     """
 
     user: str
@@ -55,7 +55,7 @@ class Question:
     at_s: float
 
     def whose(self, groups: Mapping[str, str]) -> Whose:
-        """Whose work it would be."""
+        """The principal of the work in question."""
         if self.site:
             return Whose(f"{self.user}@{self.site}", "", self.project, self.site)
         group = groups.get(self.user, "") if self.group is None else self.group
@@ -64,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is used now, as entitlements count it."""
+    """The current usage, as entitlements count it."""
 
     slots: Used
     queued: Used
@@ -72,7 +72,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """A trust book, and the file that it is in."""
+    """A trust book, and its file."""
 
     book: TrustBook
     invitations: Invitations
@@ -80,7 +80,7 @@ class Trust:
 
 
 def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
-    """Read a question as it was asked; BadQuestion."""
+    """Read a question; raises BadQuestion."""
     at_s = details.get("at_s")
     if at_s is not None and (type(at_s) not in (int, float) or not 0 <= at_s < 1e11):
         raise BadQuestion("at_s must be seconds since 1970, UTC")
@@ -107,7 +107,7 @@ def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
 
 
 def load_trust(config: SiteConfig) -> Trust | None:
-    """The trust book of a site that is a member; None of one that is not. GridError."""
+    """Load the trust book of a federation member; None for another site. Raises GridError."""
     if config.federation is None:
         return None
     path = config.trust_path / TRUST_FILE
@@ -117,7 +117,7 @@ def load_trust(config: SiteConfig) -> Trust | None:
 def answer(
     config: SiteConfig, trust: Trust | None, question: Question, usage: Usage | None = None
 ) -> dict[str, Any]:
-    """What somebody may do, pool by pool; BadQuestion where there is nothing to ask about."""
+    """Say, pool by pool, what a user may do; BadQuestion for an unknown group or pool."""
     pools = {each.name: each for each in config.pools or (PoolConfig(USUAL_POOL),)}
     whose = question.whose(config.groups)
     if question.group is not None and question.group not in config.groups.values():
@@ -146,7 +146,7 @@ def answer(
 
 
 def unknown_users(rules: Entitlements, known: frozenset[str]) -> list[str]:
-    """What to say of users whom rules name and nobody has heard of; tokens are not kept here."""
+    """Warn of users that rules name and this site has never seen; tokens are not kept here."""
     return [
         f"{rules.place(rule)}: user {user!r} is in no group and has never run anything here: "
         "is the name as in the token?"
@@ -227,7 +227,7 @@ def _place(config: SiteConfig, verdict: Verdict) -> dict[str, Any] | None:
 
 
 def _ask_trust(trust: Trust | None, question: Question, pool: PoolConfig) -> dict[str, Any]:
-    """What the trust book says of a slot for a site's work; what it costs is left out."""
+    """The verdict of the trust book on a slot for a site's work, cost aside."""
     if trust is None:
         text = "this site is in no federation"
         return {"may": False, "why": "not-approved", "text": text, "rule": None}
@@ -252,7 +252,7 @@ def _ask_trust(trust: Trust | None, question: Question, pool: PoolConfig) -> dic
 
 
 def _shown(rule: Rule) -> str:
-    """A rule of the trust book in a line."""
+    """Format a rule of the trust book as one line."""
     told = rule_to_plain(rule).items()
     return "; ".join(
         f"{key} {', '.join(each) if isinstance(each, list) else each}" for key, each in told

@@ -1,4 +1,4 @@
-"""Keeps count of the slots that are here: looks at them, and writes to the books what it saw."""
+"""Counts the slots of this site's pools, and writes the counts to the books."""
 
 from collections import Counter, deque
 from contextlib import suppress
@@ -14,12 +14,12 @@ from gateway.ledger.records import Capacity
 if TYPE_CHECKING:
     from gateway.site import Site
 
-WAITING_MAX: Final = 10_000  # records that can't be written now; over it the oldest are dropped
+WAITING_MAX: Final = 10_000  # records waiting to be written; over it the oldest are dropped
 RETRY_S: Final = 10.0
 
 
 class Census:
-    """One site's: `look` now and then, `run` meanwhile, `close` in the end."""
+    """The census of one site: `look` is called regularly, `run` is a task, `close` ends it."""
 
     def __init__(self, site: "Site") -> None:
         self._site = site
@@ -38,11 +38,11 @@ class Census:
             self._more.set()
 
     def unwritten(self) -> tuple[Capacity, ...]:
-        """What was seen and may not be in the books yet."""
+        """The records that may not be in the books yet."""
         return (*self._waiting, *self._meter.unwritten())
 
     async def run(self) -> None:
-        """Write what was seen, as long as the site runs."""
+        """Write the waiting records, as long as the site runs."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
@@ -59,14 +59,15 @@ class Census:
                     self._site.tell_store_trouble(error)
                     await trio.sleep(RETRY_S)
                     continue
-                # While that took its time the oldest may have been dropped.
+                # The oldest record may have been dropped during the write.
                 if self._waiting and self._waiting[0] is record:
                     self._waiting.popleft()
 
     def close(self) -> None:
-        """Write what was seen up to now. A record that is under way is the same if it comes twice.
+        """Write all records up to now. Writing a record that is in flight twice is idempotent.
 
-        What can't be written any more is lost: a quarter of an hour at most, as by a crash.
+        Records that can't be written any more are lost: a quarter of an hour at most, as in a
+        crash.
         """
         store = self._site.store
         with suppress(StoreError, SQLAlchemyError):

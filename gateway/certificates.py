@@ -1,10 +1,10 @@
-"""TLS leaves: self-signed, no CA, one per site; made here and read strictly when others made them.
+"""TLS leaves: self-signed, no CA, one per site; made here, and read strictly if made by others.
 
 A leaf is pinned as it is, so it needs no authority above it and must not be one itself: nng shows
-neither who issued a certificate nor the certificate, and a pinned authority could make leaves in
-the name of any site. The site's name is the only thing in the subject, for nng prints subjects in
-a way that a longer one could fake; and it is a name in the certificate, so that who dials can
-always ask for it, whatever the host is called.
+neither the issuer of a certificate nor the certificate, and a pinned authority could make leaves in
+the name of any site. The site's name is the only entry of the subject, because nng prints subjects
+in a way that a longer one could fake. It is also a DNS name of the certificate, so that a dialler
+can always ask for it, regardless of the host's name.
 """
 
 import datetime
@@ -31,9 +31,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from federation.identity import Refusal, Untrusted
 
-# Long, for a leaf is replaced by rotation; short enough that one which is forgotten ends.
+# Long, as a leaf is replaced by rotation; short enough that a forgotten leaf expires.
 VALID_S: Final = 730 * 86400.0
-# Valid from somewhat before it was made: the other sites' clocks are not ours.
+# Valid from some time before it was made: the clocks of other sites differ.
 EARLY_S: Final = 3600.0
 
 
@@ -46,13 +46,13 @@ class OwnLeaf:
 
     @property
     def pem(self) -> bytes:
-        """Certificate and key in one, as a listener or dialler of nng reads them."""
+        """Certificate and key in one, in the format of nng's listeners and diallers."""
         return to_pem([self.certificate]).encode() + self.key
 
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """What a leaf says, once it was found fit to be pinned."""
+    """The contents of a leaf that has been found fit to be pinned."""
 
     site: str
     hosts: tuple[str, ...]
@@ -65,9 +65,9 @@ def make_leaf(site: str, hosts: Sequence[str], now_s: float, valid_s: float = VA
 
     Args:
         site: the site's id: the subject, and a name of the certificate.
-        hosts: names and IP addresses under which the gateway is reached, besides.
+        hosts: further names and IP addresses under which the gateway is reached.
         now_s: UTC epoch seconds.
-        valid_s: for how long.
+        valid_s: the period of validity.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
@@ -94,13 +94,13 @@ def make_leaf(site: str, hosts: Sequence[str], now_s: float, valid_s: float = VA
 def check_leaf(certificate: bytes, site: str) -> LeafFacts:
     """Read another site's leaf (DER) and check that it may be pinned as this site's.
 
-    Whether it is in time is for TLS to say, at every handshake.
+    TLS checks the period of validity, at every handshake.
 
     Raises:
         Untrusted: BAD_CERTIFICATE, and which rule it breaks.
     """
     try:
-        # What the library will refuse one day it warns of now: such a leaf is not fit either.
+        # The library warns of defects that later versions refuse: such a leaf is unfit as well.
         with warnings.catch_warnings():
             warnings.simplefilter("error", CryptographyDeprecationWarning)
             return _check_leaf(certificate, site)
@@ -143,17 +143,17 @@ def leaf_hash(certificate: bytes) -> bytes:
 
 
 def to_pem(certificates: Iterable[bytes]) -> str:
-    """Leaves one after the other as PEM: what nng is told to believe."""
+    """Concatenate leaves as PEM, the format of nng's trusted certificates."""
     return "".join(ssl.DER_cert_to_PEM_cert(each) for each in certificates)
 
 
 def fetch_leaf(host: str, port: int, timeout_s: float, own: str = "") -> bytes:
-    """The leaf that whoever listens there shows, believed by nobody yet. Blocks; OSError.
+    """Fetch the leaf that a listener shows, without trusting it. Blocks; raises OSError.
 
-    A joiner compares its hash with the invitation's and pins it before it says anything.
+    A joiner compares its hash with the invitation's and pins it before it sends anything.
 
     Args:
-        host, port: where.
+        host, port: the address of the listener.
         timeout_s: for the connection and for the handshake, each.
         own: a file with a leaf of ours and its key, where the port asks for one.
     """

@@ -1,7 +1,8 @@
-"""What our pools charge now, and what ended tasks have used of them. Pure.
+"""The current charges of our pools, and the usage of ended tasks. Pure.
 
-A pool has a tariff for everybody, or a price list by which it depends on who buys, what and how
-much of it he has had. What a report used becomes usage records, counted to its job and its buyer.
+A pool has one tariff for everybody, or a price list: then the price depends on the buyer, the work
+and the volume the buyer has had. A worker's report becomes usage records, which count for its job
+and its buyer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,25 +20,25 @@ from policies.volumes import Buyer, Volumes
 
 
 class Charging:
-    """What the pools of a site charge, and emit.
+    """The charges and emissions of a site's pools.
 
     Args:
-        tariffs: what each pool charges everybody now, by its name; `changed` renews it.
+        tariffs: the current standard tariff of each pool by name; `changed` updates it.
     """
 
     def __init__(self, tariffs: Mapping[str, Tariff]) -> None:
         self.tariffs = dict(tariffs)
         self.prices: dict[str, PriceNow] = {}  # of pools with a price list
-        self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
+        self.emissions: dict[str, Emissions] = {}  # the current emissions of our pools
         self.volumes = Volumes()
 
     def changed(self, event: PricesChanged) -> None:
-        """From now on these pools charge so."""
+        """Apply new prices of pools."""
         self.prices |= event.prices
         self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
 
     def tariff_for(self, pool: str, spec: JobSpec, site: str, utc_s: float) -> Tariff:
-        """What a pool of ours charges now for such a job of a site's, or of a user of ours."""
+        """The current tariff of our pool for a job of another site or, without one, of our user."""
         prices = self.prices.get(pool)
         if prices is None:
             return replace(self.tariffs[pool], price_class=spec.price_class)
@@ -46,15 +47,15 @@ class Charging:
         return prices.tariff_for(Wanted(site, spec.price_class, spec.tags, had_ns))
 
     def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
-        """What such a job is charged in a reservation: as it was booked, and what tags add.
+        """The tariff of a job inside a reservation: the booked price, and surcharges by tags.
 
-        Slots that are kept have the price of guaranteed work, also for a job of the class
-        preemptible: nothing makes it stop for others there, and what it uses is taken off the bill.
-        They are paid for as long as they are reserved, so that neither steps nor a minimum count:
-        with them tasks and bill together would come to more than what was booked.
+        Reserved slots cost as much as guaranteed work, also for a job of the class preemptible: no
+        other work preempts it there, and its usage is deducted from the bill. They are paid for as
+        long as they are reserved, so neither steps nor a minimum apply: with them, tasks and bill
+        together would exceed the booked price.
         """
         nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
-        # Another site is quoted for the class that it asks for, or it does not take the quote.
+        # Another site is quoted for the class that it asks for, or else it rejects the quote.
         price_class = spec.price_class if spec.path else seats.tariff.price_class
         tariff = seats.tariff
         if prices is not None:
@@ -63,24 +64,25 @@ class Charging:
         return replace(tariff, price_class=price_class, minimum_nanos=0, step_ns=0)
 
     def own_tariffs(self, spec: JobSpec, pools: Iterable[str], utc_s: float) -> list[Tariff]:
-        """What some of our own pools charge now for a job of our users."""
+        """The current tariffs of some of our own pools for a job of our users."""
         return [self.tariff_for(pool, spec, "", utc_s) for pool in pools]
 
     def used(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
-        """What a report used, for the books; counted to its job, and to what its buyer has had."""
-        # Of what was stopped before it did anything the owner may want another, and pays that one.
+        """Make usage records of a report; count them for its job and for its buyer's volume."""
+        # If a task was stopped before it used anything, its owner may submit it again, and pays for
+        # that run.
         if assignment.is_stopped and is_nothing(event):
             return []
         return self._booked(assignment, event, now_s)
 
     def lost(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
-        """What a run used that ended with its worker: for the books, at no cost to anybody."""
+        """Make usage records of a run that ended with its worker: free of charge."""
         return self._booked(assignment, event, now_s, "lost")
 
     def wasted(
         self, assignment: Assignment, event: Reported, now_s: float, *, in_full: bool
     ) -> list[UsageRecord]:
-        """The same, charged; unless `in_full` less what its task has paid for runs before."""
+        """Make charged records of such a run, less its task's credits unless `in_full`."""
         return self._booked(assignment, event, now_s, "wasted", in_full=in_full)
 
     def _booked(
@@ -100,7 +102,7 @@ class Charging:
         return used
 
     def _count_volume(self, record: UsageRecord, now_s: float) -> None:
-        """Count what a buyer had of a pool whose price depends on that; not what was free."""
+        """Count a buyer's charged volume in a pool whose price depends on volume."""
         prices = self.prices.get(record.pool)
         earns = earns_volume(record.state, record.price_class)
         if prices is not None and prices.prices.volume and earns:

@@ -1,4 +1,4 @@
-"""What processes of ours have in common: how they end, of what, how seldom they collect garbage."""
+"""Helpers for all of our processes: exit, grouped errors, rare garbage collection."""
 
 import gc
 import os
@@ -11,7 +11,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
-    """Wait until a child has ended; its exit code."""
+    """Wait until a child has ended; return its exit code."""
     if process.poll() is None:
         descriptor = os.pidfd_open(process.pid)
         try:
@@ -22,7 +22,7 @@ async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
 
 
 def first_of(group: BaseExceptionGroup[E]) -> E:
-    """The first of errors that came about side by side."""
+    """Return the first of the concurrent errors in a group."""
     error: E | BaseExceptionGroup[E] = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -30,9 +30,9 @@ def first_of(group: BaseExceptionGroup[E]) -> E:
 
 
 def collect_seldom() -> None:
-    """Look for garbage in cycles seldom: what a message makes is freed without that.
+    """Collect cyclic garbage seldom: objects made for a message are freed without it.
 
-    With Python's own threshold a lone task paid for several collections on its way.
+    With Python's own threshold a single task paid for several collections on its way.
     """
-    gc.freeze()  # modules and tables stay: there is no point in looking at them again
+    gc.freeze()  # modules and tables stay: do not examine them again
     gc.set_threshold(20_000, 20, 20)

@@ -1,8 +1,7 @@
-"""This site's place in the federation's gossip: who is alive, and what each says of its pools.
+"""This site's place in the federation's gossip: the liveness of sites, and their pool adverts.
 
-Membership (federation.membership, pure) decides; here its messages travel over the links and
-sessions there are, adverts are sealed and their seals checked, and what is news goes to the
-exchange.
+Membership (federation.membership, pure) decides. This module carries its messages over the existing
+links and sessions, seals adverts and checks their seals, and passes news to the exchange.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,19 +57,19 @@ from policies.outlook import differs
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
-# Why a bulletin may not be taken here that was in order where it was passed on: there the site's
-# next life was not known yet, or the clock is another.
+# Reasons to ignore a bulletin here that its forwarder rightly accepted: the forwarder did not know
+# the site's next boot yet, or its clock differs.
 _INNOCENT: Final = frozenset({Refusal.OLD_BOOT, Refusal.STALE, Refusal.REPLAYED, Refusal.AHEAD})
-# An advert goes out when a figure of it has changed by so much: a few at once, and then as many as
-# cost each member so much, were all sites as busy as we are; and when nothing has changed, now and
-# then, for it is believed for VALID_REFRESHES times that long only.
+# An advert is sent when one of its figures has changed by CHANGE: a few adverts at once, then at a
+# rate that would cost each member CHANGES_BYTES_S if all sites were as busy as ours. Unchanged
+# adverts are refreshed, as they are valid for VALID_REFRESHES refresh periods only.
 CHANGE: Final = 0.1
 ADVERTS_AT_ONCE: Final = 4
 ADVERT_MIN_S: Final = 0.25
 CHANGES_BYTES_S: Final = 16_000.0
 VALID_REFRESHES: Final = 3
 COMPLAINTS_MAX: Final = 1000
-# A site's lives are numbered by the second in which they begin: how far its clock may be ahead.
+# Boots are numbered by the second in which they begin: how far a site's clock may be ahead.
 BOOT_AHEAD_S: Final = 3600.0
 
 
@@ -79,11 +78,11 @@ class Circle:
 
     Args:
         peers: the network side; open by now.
-        exchange: takes the adverts of others, and has ours.
-        carry: sends a message to a site, by whatever session there is.
-        say: tells people.
-        shows: what of our pools is shown, and to whom.
-        doors: where users of other sites may come in.
+        exchange: takes the adverts of other sites, and has ours.
+        carry: sends a message to a site, over any existing session.
+        say: logs a line for people.
+        shows: the parts of our pools that are shown, and to which readers.
+        doors: addresses where users of other sites may connect.
     """
 
     def __init__(
@@ -103,15 +102,15 @@ class Circle:
         self._clock = surroundings
         self._carry = carry
         self._say = say
-        self._complaints: set[tuple[str, str]] = set()  # who passed on what of whom: said once
+        self._complaints: set[tuple[str, str]] = set()  # (forwarder, origin), reported once
         self._shows = shows
         self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
         self._wake_s = 0.0
-        self.neighbours: tuple[str, ...] = ()  # whom to stay connected to
+        self.neighbours: tuple[str, ...] = ()  # the sites to stay connected to
         self._shown: SiteAdvert | None = None
         self._shown_s = -inf
-        self._size = 512  # bytes of our advert, about
+        self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
         self._looked_s = surroundings.now_s() - ADVERT_MIN_S
         self._knobs = Knobs()
@@ -127,17 +126,17 @@ class Circle:
         self._handle(Started(()))
         self._handle(Join(tuple(sorted(self._admitted))))
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def hear(self, site: str, body: bytes) -> None:
-        """Take a site's gossip; ProtocolError when it is none."""
+        """Handle a site's gossip; ProtocolError if it is malformed."""
         message = from_plain(unpack(body, GOSSIP_BYTES_MAX))
         if isinstance(message, Bulletins):
             message = self._verified(message, site)
         self._handle(Heard(site, message))
 
     def hear_advert(self, site: str, envelope: bytes) -> None:
-        """Take what a site shows to us alone; ProtocolError or Untrusted when it is not that."""
+        """Handle an advert addressed to us alone; ProtocolError or Untrusted if it is not valid."""
         try:
             opened = self._peers.registry.verifier.open(envelope, self._clock.utc_s())
         except Untrusted as error:
@@ -153,15 +152,15 @@ class Circle:
         self._learn(advert)
 
     def unreachable(self, site: str) -> None:
-        """There is no session with a site: it was lost, or could not be had."""
+        """Note that the session with a site was lost, or could not be opened."""
         self._handle(Unreachable(site))
 
     def parted(self, site: str) -> None:
-        """There is no session with a site, because nobody needed it."""
+        """Note that the session with a site was closed because it was not needed."""
         self._handle(Disconnected(site))
 
     def tick(self) -> None:
-        """Time has passed: probes, suspicions, our own advert."""
+        """Act on the passing of time: probes, suspicions, our own advert."""
         self._admit()
         if self._clock.now_s() >= self._wake_s:
             self._wake_s = inf
@@ -169,7 +168,7 @@ class Circle:
         self._show()
 
     def met(self, site: str) -> None:
-        """There is a new session with a site: what it alone may see is told it anew."""
+        """Note a new session with a site, and repeat the advert made for that site alone."""
         self._handle(Connected(site))
         self._show_anew(site)
 
@@ -178,18 +177,18 @@ class Circle:
             self._shown = None
 
     def leave(self) -> None:
-        """We go, on purpose."""
+        """Announce that this site leaves on purpose."""
         self._handle(Leave())
 
     def state(self, site: str) -> State | None:
-        """How another site is thought to be."""
+        """The membership state of another site."""
         return self.membership.state(site)
 
     @property
     def doors(self) -> list[str]:
-        """Where our users may come in elsewhere: one address of each site, then more.
+        """Addresses where our users may connect elsewhere: one of each site, then more.
 
-        Of sites that are up, and trusted with our users' work and with what they open.
+        Only sites that are up and trusted with our users' work and with results that they open.
         """
         trusted = self._exchange.reach.trusted()
         up = [site for site in self.known if site in trusted and self.state(site) is State.ALIVE]
@@ -203,7 +202,7 @@ class Circle:
         return sorted(self._admitted)
 
     def word(self, site: str) -> str:
-        """How a site is thought to be, for people: up, suspect, gone, or unknown."""
+        """The state of a site as a word for people: up, suspect, gone, or unknown."""
         match self.state(site):
             case State.ALIVE:
                 return "up"
@@ -227,9 +226,9 @@ class Circle:
             self._handle(Expelled(site))
 
     def _verified(self, message: Bulletins, teller: str) -> Bulletins:
-        """Those bulletins that are news, and really of the site that they are about.
+        """Select the bulletins that are news, and authentic.
 
-        Who passes on what we can't believe may believe it with reason: it may know newer keys.
+        A site that forwards a bulletin that we can't verify may be right: it may know newer keys.
         """
         kept: list[Bulletin] = []
         for each in message.items:
@@ -258,13 +257,13 @@ class Circle:
         return Bulletins(tuple(kept))
 
     def _complain(self, teller: str, origin: str, line: str) -> None:
-        """Tell people once of each pair: others can cause it as often as they like."""
+        """Log each pair once only: other sites can cause it as often as they like."""
         pair = teller, origin
         if pair not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
             self._complaints.add(pair)
             self._say(line)
 
-    # --- what is done about it -----------------------------------------------------------------
+    # --- effects -------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
         now_s = self._clock.now_s()
@@ -295,7 +294,8 @@ class Circle:
         if new is None or new in (State.DEAD, State.LEFT):
             self._exchange.market.forget(site)
         elif old in (State.DEAD, State.LEFT):
-            # What it said last is no news to the board: nobody would send it again.
+            # The board does not count its last advert as news, so no other site would send it
+            # again.
             held = self.membership.bulletin(Topic(site, ADVERT))
             if held is not None:
                 self._learn(_advert_of(held))
@@ -308,10 +308,11 @@ class Circle:
         try:
             self._exchange.learn(advert, self._clock.utc_s())
         except ProtocolError as error:
-            # Who passed it on did nothing wrong, and membership has taken it: it is not dealt by.
+            # The forwarder did nothing wrong, and membership has accepted it; the exchange ignores
+            # it.
             self._say(str(error))
 
-    # --- what we say of ourselves --------------------------------------------------------------
+    # --- our own advert ------------------------------------------------------------------------
 
     def _show(self) -> None:
         now_s = self._clock.now_s()
@@ -342,7 +343,7 @@ class Circle:
         self._size = len(body)
         notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
         self._handle(Announce(Bulletin(notice, body)))
-        booked = self._exchange.booked_by()  # they see what is reserved for them
+        booked = self._exchange.booked_by()  # these sites see the slots reserved for them
         for reader in sorted((readers(self._shows) | booked.keys()) & set(registry.approved)):
             own = whole
             if reader in booked:
@@ -355,7 +356,7 @@ class Circle:
 
 
 def _advert_of(bulletin: Bulletin) -> SiteAdvert:
-    """What a bulletin says, whose seal was checked when it came."""
+    """The advert in a bulletin; its seal was checked on arrival."""
     _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
     return _read(body)
 
@@ -365,7 +366,7 @@ def _read(body: bytes) -> SiteAdvert:
 
 
 def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
-    """Whether anybody would decide otherwise for the difference."""
+    """Whether the difference could change a decision of another site."""
     if [pool.pool for pool in old.pools] != [pool.pool for pool in new.pools]:
         return True
     for before, now in zip(old.pools, new.pools, strict=True):
@@ -388,9 +389,9 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
 
 
 def _has_other_slots(before: PoolAdvert, now: PoolAdvert) -> bool:
-    """Whether there are, or could be, so many more or fewer slots that others are to know.
+    """Whether the present or possible slots changed enough to tell other sites.
 
-    Of a pool that grows one more is no news; but that it can start none, or can again, is.
+    In a pool that autoscales, one slot more is no news, but reaching or leaving its maximum is.
     """
     if bool(before.slots_cold) is not bool(now.slots_cold):
         return True
@@ -401,7 +402,7 @@ def _has_other_slots(before: PoolAdvert, now: PoolAdvert) -> bool:
 
 
 def _moved(before: float | None, now: float | None) -> bool:
-    """Whether a figure changed by more than a tenth, or came to be known, or not to be."""
+    """Whether a figure changed by more than a tenth, became known, or became unknown."""
     if before is None or now is None:
         return before is not now
     return abs(before - now) > CHANGE * before

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 def main() -> None:
     """Run the command line."""
     for name in ("click", "rich", "sqlalchemy", "trio"):
-        if find_spec(name) is None:  # which imports nothing
+        if find_spec(name) is None:  # find_spec imports nothing
             sys.exit(
                 f"gridfed: {name} is not installed. This is the client alone; the command line "
                 "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
@@ -21,8 +21,8 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     if code == UNREACHABLE:
-        # A socket whose other end is stopped can't be torn down in order: now and then nng ends
-        # the process for it, with a core dump in place of the code.
+        # A socket whose peer is stopped can't be closed cleanly: now and then nng aborts the
+        # process, with a core dump in place of the exit code.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(UNREACHABLE)

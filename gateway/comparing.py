@@ -1,7 +1,7 @@
-"""What a comparison of books may say, what it comes to, and how people are told. Pure.
+"""The rules, results and texts of a comparison of books. Pure.
 
-The buyer names a span, a Window, and what its own books of it come to; the seller answers the same
-of its books. `check` takes what is said; `state_of` and `difference` say how two books stand.
+The buyer names a span, a Window, and the sums of its own books; the seller answers with the sums of
+its books. `check` validates messages; `state_of` and `difference` compare the two books.
 """
 
 from collections.abc import Hashable
@@ -31,20 +31,20 @@ from gateway.books_rules import PERIODS, period_of
 from gateway.office import AHEAD_MAX_MS
 
 SKEW_MS: Final = 60_000
-ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
+ENVELOPE_BYTES_MAX: Final = 1 << 15  # of a stored envelope: sums in two hundred currencies
 DETAILS_CHARS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time in which books are compared: [first_ms, stop_ms)."""
+    """A span for which books are compared: [first_ms, stop_ms)."""
 
     first_ms: int
     stop_ms: int
     is_final: bool = False
 
     def is_kept(self, day_ms: int = DAY_MS) -> bool:
-        """Whether what is found out about it is remembered: of whole days alone."""
+        """Whether the result of its comparison is stored: only that of whole days."""
         return self.first_ms % day_ms == 0 and self.stop_ms % day_ms == 0
 
     def is_period(self, day_ms: int) -> bool:
@@ -54,7 +54,7 @@ class Window:
 
 
 def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
-    """Raise ProtocolError for what nobody may say of the books."""
+    """Raise ProtocolError for a message about the books that breaks the rules."""
     match message:
         case Reconcile():
             sums_of(message.sums)
@@ -63,7 +63,7 @@ def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
                 raise ProtocolError("a comparison that is too long")
         case Reconciled():
             sums_of(message.sums)
-            # Only what agrees is kept, and says no more than the question.
+            # Only an agreeing answer is stored, and it says no more than the question.
             if message.state == "agreed" and len(envelope) > ENVELOPE_BYTES_MAX:
                 raise ProtocolError("a comparison that is too long")
         case AskEntries() | AskReconcile():
@@ -82,7 +82,7 @@ def _check_window(window: Window, now_ms: int, day_ms: int) -> None:
 
 
 def _check_rows(message: Any) -> None:
-    """Raise ProtocolError for too many rows, or such as there are none."""
+    """Raise ProtocolError for too many rows, or malformed ones."""
     match message:
         case Entries():
             if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
@@ -99,13 +99,13 @@ def _check_rows(message: Any) -> None:
 
 
 def window_of(message: Reconcile | Reconciled | AskEntries | AskReconcile) -> Window:
-    """The time that a message is about."""
+    """The span that a message is about."""
     is_final = isinstance(message, Reconcile | Reconciled) and message.is_final
     return Window(message.first_ms, message.stop_ms, is_final)
 
 
 def subject_of(message: Any) -> Hashable:
-    """What another message about the same takes the place of, while it waits; None if nothing."""
+    """The key by which a newer message replaces a queued one; None if it replaces none."""
     match message:
         case Reconcile() | Reconciled():
             return message.kind, message.first_ms, message.stop_ms, message.is_final
@@ -114,16 +114,16 @@ def subject_of(message: Any) -> Hashable:
         case Payments() | AskReconcile():
             return message.kind
         case _:
-            return None  # disputes: of other deliveries each
+            return None  # disputes: each is about other deliveries
 
 
 def question_of(site: str, message: Entries) -> tuple[str, str, int, int]:
-    """Which of our questions for entries a message of a site answers."""
+    """The key of our question for entries that a message of a site answers."""
     return site, message.contract, message.first_ms, message.stop_ms
 
 
 def named(window: Window) -> str:
-    """A window as people write it: a day, or a span."""
+    """Format a window for people: a day, or a span."""
     first, stop = (
         datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)
     )
@@ -134,7 +134,7 @@ def named(window: Window) -> str:
 
 
 def told_sums(tally: Tally) -> str:
-    """What books come to, as people are told, by currency."""
+    """Format the sums of books for people, by currency."""
     return ", ".join(
         f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
         + _taken_back(each.reversed_nanos, currency)
@@ -147,14 +147,14 @@ def _taken_back(nanos: int, currency: str) -> str:
 
 
 def state_of(tally: Tally, message: Reconcile | Reconciled) -> str:
-    """How our books and another's stand: both what is said and what is signed for must be ours."""
+    """Compare our books with another's: both the stated sums and the signed digest must match."""
     if message.digest != tally.digest or message.sums != tally.plain:
         return "differs"
     return "pending" if tally.is_pending else "agreed"
 
 
 def difference(tally: Tally, message: Reconcile | Reconciled) -> str:
-    """Where the sums differ, in words."""
+    """Describe where the sums differ."""
     ours, theirs = tally.sums, sums_of(message.sums)
     told = []
     for currency in sorted(ours.keys() | theirs.keys()):

@@ -1,32 +1,32 @@
-"""A site's configuration: a TOML file, every knob with a default, every mistake with its place.
+"""A site's configuration: a TOML file. Every knob has a default, every error its place.
 
 [site]
-name = "london"                         # shown to whoever connects
+name = "london"                         # shown to every peer that connects
 listen = ["ipc:///run/user/1000/gridfed/gateway.sock", "tcp://0.0.0.0:7461"]
-state = "/var/lib/gridfed"              # the database lives here
+state = "/var/lib/gridfed"              # the folder of the database
 database = ""                           # an SQLAlchemy URL; empty: SQLite in `state`
-database_wait_s = 300.0                 # a start waits so long for a PostgreSQL that is away
-secret_file = ""                        # who knows it may come in; needed beyond this host
-token_required = false                  # who has no token does not come in, but by ipc://
+database_wait_s = 300.0                 # how long a start waits for PostgreSQL
+secret_file = ""                        # peers that know it may connect; needed beyond this host
+token_required = false                  # refuse peers without a token, except over ipc://
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
-others = ["tls+tcp://paris:7461"]       # where our clients can go when we are gone
+others = ["tls+tcp://paris:7461"]       # where our clients can go when this gateway is down
 
 [limits]
-heartbeat_s = 2.0                       # a silent peer is given up after 4 heartbeats
-grace_s = 10.0                          # a session outlives its pipe by this; workers' lease
+heartbeat_s = 2.0                       # a silent peer times out after 4 heartbeats
+grace_s = 10.0                          # how long a session outlives its pipe; workers' lease
 client_tasks = 200000                   # unfinished tasks of one client
-client_bytes = 268435456                # and their arguments
+client_bytes = 268435456                # bytes of their arguments
 message_bytes = 67108864                # the largest argument or result
 client_jobs = 50000                     # unfinished jobs of one client
-client_function_bytes = 536870912       # functions of one client's that its jobs need
+client_function_bytes = 536870912       # functions of one client that its jobs need
 detached_bytes = 1073741824             # arguments of all detached jobs that have not run
-function_wait_s = 60.0                  # a job is rejected if its function is not here by then
-task_losses = 5                         # workers lost under a task until it is given up
-store_wait_s = 30.0                     # jobs are taken so long while nothing can be recorded
+function_wait_s = 60.0                  # a job whose function takes longer is rejected
+task_losses = 5                         # workers lost under a task before it fails
+store_wait_s = 30.0                     # how long jobs are accepted while the store is down
 sessions = 4096
-connections = 512                       # that have not come in yet; each has 10 s to do it
-questions = 256                         # of one client that are not answered yet
+connections = 512                       # that are not authenticated yet; each has 10 s
+questions = 256                         # unanswered questions of one client
 unread_bytes = 67108864                 # results left unread before a client's work waits
 results_s = 2592000                     # results of an ended detached job; 0: kept for ever
 
@@ -44,7 +44,7 @@ prefer_own_s = 0.0
 period = "month"
 detail_days = 90                        # older records roll up, sums unchanged; 0: never
 
-[groups]                                # users of each, for reports: see gateway.groups
+[groups]                                # the users of each, for reports: see gateway.groups
 "equity desk" = ["ann", "bob"]
 
 [reservations]                          # see gateway.reservation_config
@@ -62,7 +62,7 @@ allow = "group:equity desk"
 pools = ["local"]
 slots_max = 40
 
-[[show]]                                # see policies.disclosure; the first that matches decides
+[[show]]                                # see policies.disclosure; the first match decides
 readers = ["paris"]                     # without it: all
 coarse = true
 
@@ -80,7 +80,7 @@ name = "risk"
 who = "project:risk"
 amount = "1000 USD"
 
-[credit]                                # what sites may owe us, likewise
+[credit]                                # limits of the debts of sites, likewise
 paris = "500 USD"
 
 [[pool]]
@@ -90,9 +90,9 @@ slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # not of remote pools; per slot, 0: no limit
 cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
 pids_max = 0                            # processes and threads of a slot; 0: no limit
-cgroups = "auto"                        # what holds these: "auto", "off", "required"
+cgroups = "auto"                        # enforces these: "auto", "off", "required"
 pin = false                             # each slot to cores of its own
-gpus = []                               # names of what the tag gpu counts; else 0, 1, …
+gpus = []                               # names of the devices that the tag gpu counts; else 0, 1, …
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
 
@@ -160,7 +160,7 @@ FILE_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
-    """Everything a gateway is told at its start."""
+    """The whole configuration of a gateway."""
 
     name: str = "local"
     listen: tuple[str, ...] = ()
@@ -188,13 +188,13 @@ class SiteConfig:
     fair_share: FairShare | None = None  # None: slots are not shared out
     entitlements: Entitlements = NO_ENTITLEMENTS
     reservations: ReservationRules | None = None  # None: nothing can be reserved
-    source: str = ""  # the file that it was read from; empty without one
-    # What the command line said of the local pool, which wins over the file.
+    source: str = ""  # the path of its file; empty without one
+    # The command line's settings of the local pool, which override the file.
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where to listen."""
+        """The addresses to listen on."""
         return tuple(map(expand, self.listen)) or (default_address(),)
 
     @property
@@ -213,7 +213,7 @@ class SiteConfig:
 
     @property
     def database_url(self) -> str:
-        """Where the store is."""
+        """The URL of the store."""
         return self.database or f"sqlite:///{self.state_path / 'gridfed.db'}"
 
     @property
@@ -244,8 +244,8 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
     "results_s": ("results_s", 0, 10**10),
 }
-_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfig has itself
-# Fields of SiteConfig that are tables of their own, or no key at all.
+_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are fields of SiteConfig
+# Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
     {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
     | {"source", "given", "fair_share", "budgets", "credit", "entitlements", "reservations"}
@@ -271,7 +271,7 @@ def load(path: str | None) -> SiteConfig:
             body = file.read(FILE_BYTES_MAX + 1)
         if len(body) > FILE_BYTES_MAX:
             raise ConfigError(f"{path}: it has more than {FILE_BYTES_MAX:,} bytes")
-        text = body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
+        text = body.decode("utf-8-sig")  # some editors begin with a byte order mark
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
@@ -290,7 +290,7 @@ def load(path: str | None) -> SiteConfig:
 
 
 def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
-    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    """The pools with `local` first: the existing one changed as given, or a new one."""
     known = {pool.name: pool for pool in pools}
     local = replace(known.pop("local", PoolConfig("local")), **given)
     return (local, *known.values())
@@ -301,7 +301,7 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
-        # Only here: `gridfed up` makes the file's pool `local` a local one.
+        # Only here: `gridfed up` turns the file's pool `local` into a local one.
         if pool.kind == "remote" and (name := pool.of_workers):
             raise ConfigError(
                 f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
@@ -310,9 +310,9 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
 
 
 def check(config: SiteConfig, utc_s: float) -> SiteConfig:
-    """Check what only the whole can tell; return it, with a pool if it had none.
+    """Check the rules that span tables; return the configuration, with a pool if it had none.
 
-    `utc_s` is now: windows are looked at for some time from then on.
+    `utc_s` is now: windows are examined for some time from then on.
     """
     pools = config.pools or (PoolConfig(USUAL_POOL),)
     _check_pools(pools)
@@ -323,7 +323,7 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
         check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
         check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
-    except KnobError as error:  # of the file, all of these: none has an option in its place
+    except KnobError as error:  # all of these are in the file: none can be set by an option
         raise ConfigError(f"{config.source}: {error}" if config.source else str(error)) from None
     for address in config.addresses:
         try:
@@ -369,7 +369,7 @@ def make_folder(path: Path) -> None:
 
 
 def python_minor() -> str:
-    """The Python that this process runs, as jobs and workers name it."""
+    """The Python version of this process, in the form that jobs and workers use."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -413,7 +413,7 @@ def _table(whole: Passage, key: str) -> dict[str, Any]:
 
 
 def _part(whole: Passage, key: str, read: Callable[[dict[str, Any]], T]) -> T:
-    """What a reader makes of a table; what it objects to, with the line of the key."""
+    """Apply a reader to a table; add the line of the key to its errors."""
     part = whole.part(key, f"[{key}]")
     with part.about():
         return read(part.table)

@@ -1,13 +1,13 @@
-"""The dialling end of a session, as a task: dial, greet, resume, keep the lease, dial again.
+"""The dialling end of a session, as a task: dial, greet, resume, keep the lease, redial.
 
-A session is worth something only while its other side counts on it. When nothing has been heard
-for the session's `grace_s` the gateway has given it up, so by then this side must have done so
-by itself. It counts from when it sent the last frame that the gateway has acknowledged, which is
-never later than where the gateway counts from: that something *arrives* does not mean that we are
-heard. A session whose lease is over is never resumed.
+A session is only useful while its other side counts on it. After `grace_s` without a frame the
+gateway has dropped the session, so this side must drop it by then as well. This side counts from
+when it sent the last frame that the gateway has acknowledged, which is never later than the
+gateway's start: *receiving* frames does not prove that ours arrive. A session whose lease is over
+is never resumed.
 
-What is said, and what to do when nobody answers, is for the `Correspondent`: a worker's
-(gateway.worker.conversation), or a gateway's that dials another (gateway.links).
+The `Correspondent` decides on the messages, and on how to react to silence: a worker's
+(gateway.worker.conversation), or that of a gateway that dials another (gateway.links).
 """
 
 import math
@@ -26,58 +26,58 @@ from federation.transport import Link
 
 REDIAL_MIN_S: Final = 0.1
 REDIAL_MAX_S: Final = 5.0
-# A pipe that is not up by then is dialled anew, perhaps at another address; the longer the oftener.
-# A listener that is opened anew (NngPort.reopen) leaves those hanging that were half way in.
+# A pipe that is not up by then is dialled again, perhaps at another address; the limit doubles each
+# time. A listener that is reopened (NngPort.reopen) leaves pipes hanging in mid-handshake.
 DIAL_MIN_S: Final = 1.0
 DIAL_MAX_S: Final = 10.0
 CHECK_S: Final = 0.25
 SETTLE_MAX_S: Final = 2.0
-PART_MAX: Final = 64  # messages that are heard before others have their turn
+PART_MAX: Final = 64  # messages that are handled before other tasks have their turn
 _SETTLE_CHECK_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """The session is over, whatever its other side thinks; what was under way is lost."""
+    """The session is over, even if its other side disagrees; messages in flight are lost."""
 
     reason: str
 
 
 class Correspondent(Protocol):
-    """Who holds a conversation. All of it is called in the conversation's own thread."""
+    """The owner of a conversation. All of it is called in the conversation's own thread."""
 
     def dial(self, on_change: Callable[[], None]) -> Link:
-        """A new link to the gateway; whatever it raises ends the conversation."""
+        """Return a new link to the gateway; an exception ends the conversation."""
 
     def fill(self, dialogue: Dialogue) -> None:
-        """Post what waits; the session has nothing left to send."""
+        """Post queued messages; the session has nothing left to send."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be posted."""
+        """Whether no messages are queued."""
 
     def hear(self, messages: list[Any]) -> None:
-        """Take messages, Opened and Lapsed among them, in order."""
+        """Handle messages, Opened and Lapsed among them, in order."""
 
     def heard_all(self) -> None:
-        """All that has arrived together was heard: now is the time to act on it."""
+        """Act on the messages: all of those that arrived together have been handled."""
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
-        """The gateway said no, or made no sense; it is tried again unless this raises."""
+        """Handle a refusal or malformed answer of the gateway; retry unless this raises."""
 
     def unanswered(self, for_s: float) -> None:
-        """Nothing was heard for so long; called again and again, until it raises."""
+        """Handle a silence of `for_s` seconds; called again and again, until it raises."""
 
 
 class Conversation:
     """One session after the other with one gateway.
 
     Args:
-        correspondent: whose it is.
-        hello: who we are.
-        credentials: how we prove it.
-        random_bytes: chance.
-        message_bytes_max: what we take in one message.
+        correspondent: the owner.
+        hello: our identity.
+        credentials: the proof of it.
+        random_bytes: the source of randomness.
+        message_bytes_max: the largest message that we accept.
     """
 
     def __init__(
@@ -121,18 +121,18 @@ class Conversation:
 
     @property
     def message_bytes_max(self) -> int | None:
-        """The largest message that the gateway takes, once it has said so."""
+        """The largest message that the gateway accepts; None before its Welcome."""
         welcome = self._dialogue.welcome
         return welcome.message_bytes_max if welcome else None
 
     @property
     def heartbeat_s(self) -> float:
-        """How often the gateway wants to hear from us; inf before it has said so."""
+        """The interval at which the gateway expects heartbeats; inf before its Welcome."""
         welcome = self._dialogue.welcome
         return welcome.heartbeat_s if welcome else math.inf
 
     def flush(self) -> None:
-        """Send what the session takes now."""
+        """Send as much as the session accepts now."""
         dialogue, link = self._dialogue, self._link
         if link is None or link.is_lost:
             return
@@ -142,7 +142,7 @@ class Conversation:
         dialogue.flush(link.send, trio.current_time())
 
     async def settle(self, at_most_s: float = SETTLE_MAX_S) -> None:
-        """Wait, not for long, until the gateway has had everything."""
+        """Wait, for a limited time, until the gateway has acknowledged everything."""
         with trio.move_on_after(at_most_s):
             while self.is_open and not self._is_settled():
                 self.flush()
@@ -155,12 +155,12 @@ class Conversation:
     # --- the lease -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Keep the lease, and send heartbeats."""
+        """Check the lease, and send heartbeats."""
         self._check_lease(trio.current_time())
         self.flush()
 
     def _check_lease(self, now_s: float) -> bool:
-        """Whether the session's lease holds; otherwise the session is over."""
+        """Whether the session's lease holds; otherwise drop the session."""
         welcome = self._dialogue.welcome
         if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
             return True
@@ -168,7 +168,7 @@ class Conversation:
         return False
 
     def lapse(self, reason: str) -> None:
-        """Give the session up, and begin a new one."""
+        """Drop the session, and begin a new one."""
         self.start_over()
         self._scope.cancel()
         self._correspondent.hear([Lapsed(reason)])
@@ -180,7 +180,7 @@ class Conversation:
     # --- pipes ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Talk to the gateway for ever; raises what the correspondent raises."""
+        """Talk to the gateway for ever; raise the correspondent's exceptions."""
         self._token = trio.lowlevel.current_trio_token()
         self._heard_s = trio.current_time()
         wait_s = REDIAL_MIN_S
@@ -200,18 +200,18 @@ class Conversation:
             with trio.move_on_after(wait_s * jitter):
                 await self._hurried.wait()
             self._hurried = trio.Event()
-            if was_refused:  # it had answered: that we waited since then is no silence of its
+            if was_refused:  # it has answered: do not count the back-off as silence
                 self._heard_s = trio.current_time()
 
     def hurry(self) -> None:
-        """Dial anew now, unless a pipe is up: where or how to dial has changed."""
+        """Redial now, unless a pipe is up: the address or the way to dial has changed."""
         if self._link is None or not self._link.is_up:
             self._dial_s = DIAL_MIN_S
             self._scope.cancel()
             self._hurried.set()
 
     async def _talk(self) -> None:
-        """Hold one pipe for as long as it lasts."""
+        """Use one pipe for as long as it lasts."""
         self._link = link = self._correspondent.dial(self._on_change)
         until_s = trio.current_time() + self._dial_s
         self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
@@ -235,9 +235,9 @@ class Conversation:
     async def _receive(
         self, link: Link, scope: trio.CancelScope, failures: list[Exception]
     ) -> None:
-        """Take frames until the pipe is given up; why, if it is the gateway's doing.
+        """Receive frames until the pipe is dropped; collect errors caused by the gateway.
 
-        What went wrong is handed over, for a nursery would wrap it up in a group.
+        Errors are collected in `failures`, as a nursery would wrap them in a group.
         """
         try:
             await self._take_frames(link)
@@ -247,7 +247,7 @@ class Conversation:
 
     async def _take_frames(self, link: Link) -> None:
         while True:
-            # An acknowledgement waits a moment for a message to ride on, and goes alone then.
+            # An acknowledgement waits briefly for a message to carry it, then is sent alone.
             with trio.move_on_after(self._dialogue.acknowledge_s):
                 await trio.lowlevel.wait_readable(link.fileno())
             frames = link.receive()
@@ -261,7 +261,7 @@ class Conversation:
                 messages = dialogue.receive(frame, now_s)
                 await self._hear(messages)
                 if self._dialogue is not dialogue:
-                    return  # the session is over: what is left of this pipe counts no more
+                    return  # the session is over: ignore the rest of this pipe
                 if any(isinstance(message, Bye) for message in messages):
                     self.start_over()
                     return
@@ -270,10 +270,10 @@ class Conversation:
             self.flush()
 
     async def _hear(self, messages: list[Any]) -> None:
-        """Have messages heard that came in one frame: they may be very many, so part by part.
+        """Handle the messages of one frame in parts, as there may be very many.
 
-        What has been received is heard, even if the pipe is lost meanwhile; but not if the session
-        is over, for then it counts no more.
+        Messages that were received are handled even if the pipe is lost meanwhile, but not if the
+        session is over.
         """
         dialogue = self._dialogue
         for at in range(0, len(messages), PART_MAX):
@@ -291,7 +291,7 @@ class Conversation:
         self._changed = trio.Event()
 
     def _on_change(self) -> None:
-        """From a thread of nng's: a pipe came up, or is gone."""
+        """Note that a pipe came up or was lost; called from a thread of nng's."""
         try:
             self._token.run_sync_soon(self._note_change)
         except trio.RunFinishedError:

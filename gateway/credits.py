@@ -1,9 +1,9 @@
-"""What tasks have paid for runs that were wasted, and pay less for the next. Pure.
+"""The credit that tasks have for wasted runs, which makes their next runs cheaper. Pure.
 
-A run that ended with its worker is charged (gateway.losses). What has to be done again is paid
-once: the next runs of that task are free for as long as the longest of the wasted ones took. All of
-it follows from usage records in the order of their attempts, so that it is the same after a
-restart, and for a client that leaves and comes back.
+A run that ended with its worker is charged (gateway.losses). Work that is repeated is paid once:
+the next runs of that task are free for as long as the longest of the wasted ones took. All of it
+follows from usage records in the order of their attempts, so that it is the same after a restart,
+and for a client that leaves and comes back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,10 @@ from gateway.ledger.rows import UsedRun
 
 
 class Credits:
-    """By task of one job: the slot time that it has paid, and may use once more.
+    """The credit of each task of one job: slot time that is paid and may be used once more.
 
     Args:
-        left: (task, nanoseconds), of its time before.
+        left: (task, nanoseconds), from before a restart or a client's return.
     """
 
     def __init__(self, left: Iterable[tuple[int, int]] = ()) -> None:
@@ -35,12 +35,12 @@ class Credits:
                     del self._left_ns[task]
 
     def of(self, first: int, stop: int, wall_ns: int) -> int:
-        """How much of this time of tasks [first, stop) is paid, with equal shares."""
+        """The part of the time of tasks [first, stop) that is paid, with equal shares."""
         share_ns = wall_ns // (stop - first)
         return sum(min(self._left_ns[task], share_ns) for task in self._within(first, stop))
 
     def left(self) -> tuple[tuple[int, int], ...]:
-        """(task, nanoseconds) of all that is left."""
+        """(task, nanoseconds) of all remaining credit."""
         return tuple(self._left_ns.items())
 
     def _within(self, first: int, stop: int) -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""The workers of a site by what can be done with them: given tasks, or relieved of some. Pure.
+"""Indexes a site's workers by the next action: give tasks, or take some back. Pure.
 
-Of thousands of workers a few have room at a time. They are kept in order of their load, so that
-handing out work does not look at all the others.
+Of thousands of workers only a few have room at a time. They are kept in order of their load, so
+that handing out work does not examine all the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from gateway.ranked import Rank, Ranked
 
 
 class Crew:
-    """An index of workers, which is told of each change of one.
+    """An index of workers; every change of a worker must be reported to it.
 
     Attributes:
         slots: of the workers that take any job.
@@ -28,10 +28,10 @@ class Crew:
         self._idle: Ranked[Worker] = Ranked()  # with an idle slot
         self._open: Ranked[Worker] = Ranked()  # without, and not full of short tasks
         self._filed: dict[int, tuple[Ranked[Worker], Rank, Worker]] = {}
-        self._slots: dict[int, int] = {}  # as counted
+        self._slots: dict[int, int] = {}  # as counted in `slots`
 
     def note(self, handle: int) -> None:
-        """A worker has come, has other tasks, drains or no longer drains, or has left."""
+        """Update a worker that joined, changed its tasks or its draining, or left."""
         worker = self._workers.get(handle)
         slots = 0 if worker is None or worker.draining or worker.job else worker.slots
         self.slots += slots - self._slots.get(handle, 0)
@@ -46,7 +46,7 @@ class Crew:
             self.moved(worker)
 
     def moved(self, worker: Worker) -> None:
-        """A worker was given tasks, or has fewer."""
+        """Update a worker whose tasks changed."""
         if dispatch.has_spare(worker):
             self.spare[worker.handle] = worker
         else:
@@ -81,12 +81,12 @@ class Crew:
         return len(self._idle) > 0
 
     def hungry(self, lasts_s: float = inf) -> Iterator[Worker]:
-        """The workers that something could be given to, least load first.
+        """The workers that can be given tasks, least load first.
 
-        Where all that waits needs an idle slot, those that have none are left out.
+        Where all queued tasks need an idle slot, workers without one are left out.
 
         Args:
-            lasts_s: how long the shortest task takes that needs no idle slot.
+            lasts_s: the duration of the shortest queued task that needs no idle slot.
         """
         more = (pair for pair in self._open if lasts_s < pair[1].ahead_max_s)
         both = merge(self._idle, more, key=_rank_of) if lasts_s < inf else iter(self._idle)
