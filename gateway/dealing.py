@@ -1,4 +1,4 @@
-"""What buying and selling have in common: knobs, what happens next, whom to ask. Pure."""
+"""The common part of buying and selling: knobs, back-off, permits, outcomes. Pure."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from gateway.events import Event
 from gateway.ledger.records import Record
 from policies.tariffs import Tariff
 
-RELAY: Final = "relay"  # what the pool of a quote is called that is another site's
+RELAY: Final = "relay"  # the name of the pool in a quote for another site's pool
 LEASE_MAX_S: Final = 86_400.0
 LEASE_MARGIN_S: Final = 1.0
 CONTRACT_CHARS_MAX: Final = 100
@@ -22,35 +22,35 @@ CONTRACT_CHARS_MAX: Final = 100
 class DealRules:
     """The knobs of contracts. Times in seconds.
 
-    `lease_s` is how long a seller may go on without a word from the buyer, and so how long the
-    buyer waits before it places the tasks of an unreachable seller elsewhere. A gateway that dies
-    leaves agents that work on for the workers' `grace_s`: the seller stops that much earlier, so
-    `lease_s` must be more than twice that.
+    `lease_s` is how long a seller may go on without a message of the buyer, and so how long the
+    buyer waits before it places the tasks of an unreachable seller elsewhere. When a gateway dies,
+    its agents go on for the workers' `grace_s`. The seller stops that much earlier, so `lease_s`
+    must be more than twice `grace_s`.
     """
 
     lease_s: float = 30.0
     grace_s: float = 10.0
-    valid_s: float = 5.0  # how long a quote stands
-    hold_s: float = 5.0  # how long slots stay set aside for a contract that is not committed
-    quote_wait_s: float = 1.0  # how long to wait for the slowest of the quotes
+    valid_s: float = 5.0  # how long a quote is valid
+    hold_s: float = 5.0  # how long slots are held for a contract that is not committed
+    quote_wait_s: float = 1.0  # how long to wait for the slowest quote
     bill_s: float = 0.25  # how often deliveries are billed
-    plan_s: float = 0.25  # how often the places of a job that waits are chosen anew
-    idle_s: float = 10.0  # a contract without work is closed after so long
-    # A site that declined or did not answer is spared for so long, then twice as long, up to:
+    plan_s: float = 0.25  # how often a queued job is planned again
+    idle_s: float = 10.0  # an idle contract is closed after this time
+    # Back-off from a site that declined or did not answer: this long, doubled each time, up to:
     rest_s: float = 5.0
     rest_max_s: float = 300.0
     contracts_max: int = 10_000  # with one site, in each direction
-    unsettled_bytes_max: int = 256 << 20  # results of one buyer; over it none of its tasks starts
+    unsettled_bytes_max: int = 256 << 20  # results of one buyer; above it none of its tasks starts
     buyer_bytes_max: int = 1 << 30  # arguments of one buyer, all contracts together
-    grant_s: float = 86_400.0  # how long what we grant for a contract lets work start
+    grant_s: float = 86_400.0  # how long a grant for a contract lets work start
 
     @property
     def lease_min_s(self) -> float:
-        """The shortest that a seller takes: workers of a gateway that dies go on for the grace."""
+        """The shortest lease of a seller: a dead gateway's workers go on for the grace."""
         return 2 * self.grace_s + LEASE_MARGIN_S
 
     def rest_after_s(self, times: int) -> float:
-        """How long who was of no use so many times, one after the other, is left alone."""
+        """The back-off after `times` failures in a row."""
         return float(min(self.rest_s * 2.0 ** min(times - 1, 30), self.rest_max_s))
 
     def __post_init__(self) -> None:
@@ -63,13 +63,13 @@ class DealRules:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often, one after the other, somebody was of no use, and until when that counts."""
+    """The back-off from a site or pool: the number of failures in a row, and its end."""
 
     times: int = 0
     until_s: float = 0.0
 
     def once_more(self, now_s: float, rules: DealRules) -> "Backoff":
-        """And now again: this time for longer."""
+        """The back-off after another failure, for longer."""
         times = self.times + 1
         return Backoff(times, now_s + rules.rest_after_s(times))
 
@@ -78,7 +78,7 @@ NO_BACKOFF: Final = Backoff()
 
 
 class Permits(Protocol):
-    """Whom this site deals with; the trust book answers."""
+    """The sites that this site deals with; the trust book answers."""
 
     def runners(self, project: str) -> Set[str]:
         """The sites that may run work of this project; single pools of them as "site/pool"."""
@@ -87,37 +87,37 @@ class Permits(Protocol):
         """Pools of runners that may not run work of this project, as "site/pool"."""
 
     def reach(self, target: str, project: str) -> Set[str]:
-        """The sites, itself included, where a site may let work of this project run.
+        """The sites, including `target`, where `target` may let work of this project run.
 
-        All of them are sites whose results users here take.
+        Users here accept results of all of them.
         """
 
     def readable(self) -> Set[str]:
-        """The sites whose pickled results users here take, also if they only came through them."""
+        """The sites whose pickled results users here accept, also if forwarded by others."""
 
     def may_send(
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
-        """Why a site may not have so many slots of a pool for this project; empty when it may."""
+        """Why a site may not have that many slots of a pool for this project; empty if it may."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What follows from what happened: events for the broker, effects for the outbox, in order."""
+    """The consequences of an event: events for the broker, effects for the outbox, in order."""
 
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
     def happened(self, event: Event) -> None:
-        """The broker is to be told."""
+        """Pass an event to the broker."""
         self.events.append(event)
 
     def write(self, record: Record, *, durable: bool = False) -> None:
-        """A record is to be stored."""
+        """Store a record."""
         self.effects.append(Write(record, durable))
 
     def harden(self) -> None:
-        """What follows is said when all that was written survives a power cut."""
+        """Hold the following messages until all previous writes survive a power cut."""
         self.effects.append(Harden())
 
     def say(
@@ -128,5 +128,5 @@ class Outcome:
         *,
         urgent: bool = False,
     ) -> None:
-        """A message goes to another site."""
+        """Send a message to another site."""
         self.effects.append(Say(site, side, message, urgent))

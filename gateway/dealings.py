@@ -1,7 +1,7 @@
-"""Carries what the exchange and the circle say to other gateways, and back what those say.
+"""Carries messages of the exchange and the circle to other gateways, and their messages back.
 
-The buyer dials: what we say to our sellers goes over our links, what we say to our buyers over the
-sessions by which they dialled us; gossip goes over either. What is about money travels sealed.
+The buyer dials: messages to our sellers use our links, messages to our buyers the sessions that
+they dialled, and gossip uses either. Messages about money are sealed.
 """
 
 from collections.abc import Callable
@@ -25,35 +25,35 @@ SEALED: Final = (
     *(*deals.SEALED, *reconciliation.SEALED, *reserving.SEALED),
     *(payments.Payments, *slices.SEALED),
 )
-# What a site may say of the books, by what it is to us.
+# The messages about the books that a site may send, by its side of the contract.
 ABOUT_BOOKS: Final = {
     Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
     Side.SELLER: (*reconciliation.FROM_SELLER, payments.Payments),
 }
 FOR_EXCHANGE: Final = (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction, *slices.SEALED)
-# These overtake what waits: a lease that is renewed too late costs all that runs under it.
+# These overtake queued messages: a lease renewed too late costs all tasks that run under it.
 URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20
 
 
 class Books(Protocol):
-    """Who compares our books with other sites'."""
+    """The comparison of our books with other sites'."""
 
     def hear(self, site: str, message: Any, envelope: bytes) -> None:
-        """Take what a site says about them; ProtocolError when it breaks the rules."""
+        """Handle a site's message about the books; ProtocolError when it breaks the rules."""
 
     def met(self, site: str) -> None:
-        """A new session with a site is open."""
+        """Note that a new session with a site is open."""
 
 
 class Dealings:
     """A site's conversations with other sites about contracts.
 
     Args:
-        peers: the network side of them; open by now.
-        reception: who decides, and performs.
-        say: tells people.
+        peers: the network side; open by now.
+        reception: decides on messages, and carries out effects.
+        say: logs a line for people.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Dealings:
         self._guests: dict[str, Guest] = {}  # our buyers, by site
         self.books: Books | None = None
         self._kept: tuple[str, ...] = ()
-        self._arrived: list[Event] = []  # functions, since we acted last
+        self._arrived: list[Event] = []  # functions, since the last call of `act`
         reception.outbox.carrier = self
         federation = reception.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
@@ -84,12 +84,12 @@ class Dealings:
             doors=federation.doors,
         )
 
-    # --- what goes out -------------------------------------------------------------------------
+    # --- sending -------------------------------------------------------------------------------
 
     def carry(self, site: str, side: Side, message: Any) -> None:
         """See gateway.outbox.Carrier."""
         is_urgent = isinstance(message, URGENT)
-        if isinstance(message, slices.SEALED):  # whoever dialled whom
+        if isinstance(message, slices.SEALED):  # over whichever session exists
             self.reach(site, self.seal(site, message))
             return
         if isinstance(message, (*deals.SEALED, *reserving.SEALED)):
@@ -98,11 +98,11 @@ class Dealings:
             self._peers.links.post(site, message, urgent=is_urgent)
             return
         guest = self._guests.get(site)
-        if guest is not None:  # otherwise what matters is said again when the buyer is back
+        if guest is not None:  # otherwise important messages are repeated when the buyer is back
             self._peers.answer(guest, message, urgent=is_urgent)
 
     def reach(self, site: str, message: Any) -> None:
-        """Queue a message by whatever session there is; on a new one only if there is none."""
+        """Queue a message on any session with a site; on a new one only if there is none."""
         guest = self._guests.get(site)
         if site not in self._peers.links.up and guest is not None:
             self._peers.answer(guest, message)
@@ -110,14 +110,14 @@ class Dealings:
             self._peers.links.post(site, message)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Act on the passing of time."""
         self._watch_readers()
         self.circle.tick()
         self._keep()
         self.flush()
 
     def _watch_readers(self) -> None:
-        """End the sessions of those who dialled us and leave too much of what we say unread.
+        """End the sessions of buyers that leave too many messages of ours unread.
 
         Results have a limit of their own (gateway.unsettled): a new session gets them all again.
         """
@@ -129,8 +129,9 @@ class Dealings:
                 self._peers.expel(guest, f"{unread:,} bytes wait for it, over {limit}")
 
     def _keep(self) -> None:
-        """Stay connected to whom we gossip with, to sellers, whose results come on our link, and to
-        the owners of budgets that we spend from.
+        """Stay connected to gossip neighbours, sellers and the owners of budgets that we use.
+
+        Sellers send their results over our links.
         """
         exchange = self._reception.exchange
         partners = {*exchange.purchases.sellers, *exchange.borrowing.owners}
@@ -146,13 +147,13 @@ class Dealings:
         return deals.Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send the queued messages."""
         self._peers.flush(self._clock.now_s())
 
-    # --- what comes in -------------------------------------------------------------------------
+    # --- receiving -----------------------------------------------------------------------------
 
     def hear_peers(self, news: list[News]) -> None:
-        """News of the sessions by which others dialled us."""
+        """Handle news of the sessions that other sites dialled."""
         for item in news:
             match item:
                 case CameIn(guest):
@@ -167,7 +168,7 @@ class Dealings:
                     if guest.name not in self._peers.links.up:
                         self.circle.unreachable(guest.name)
         arrived, self._arrived = self._arrived, []
-        self._reception.act(arrived)  # once for them all: to act is to plan
+        self._reception.act(arrived)  # once for all of them, as acting means planning
 
     def _hear_guest(self, guest: Guest, message: Any) -> None:
         try:
@@ -178,7 +179,7 @@ class Dealings:
             self._peers.expel(guest, self._fault(message, error))
 
     def hear_link(self, news: LinkNews) -> None:
-        """News of the sessions by which we dialled others."""
+        """Handle news of the sessions that we dialled."""
         match news:
             case LinkUp(site, resumed):
                 if not resumed:
@@ -206,16 +207,16 @@ class Dealings:
             self.books.met(site)
 
     def _fault(self, message: Any, error: Exception) -> str:
-        """Something of ours broke over a message: who sent it is not talked to any more."""
+        """Report a fault of ours over a message; the caller ends the session of its sender."""
         self._say(describe_fault(f"{message.kind!r} of another site", error))
         return f"protocol error: {message.kind!r} that we can't take: {type(error).__name__}"
 
     def heard_all(self) -> None:
-        """All news of what has come in on our sessions together was heard."""
+        """Act, after all news that arrived together on our links has been handled."""
         self._reception.act([])
 
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
-        """Take what a site says, which is our buyer or our seller on this session."""
+        """Handle a message of a site, which is our buyer or our seller on this session."""
         envelope = b""
         if isinstance(message, deals.Sealed):
             envelope, message = message.envelope, self._open(site, message)

@@ -1,7 +1,7 @@
-"""What comes back under the contracts that we buy, and what of it is owed. Pure.
+"""Handles the results under contracts that we buy, and the amounts owed for them. Pure.
 
-A delivery counts once, for tasks that are out under its epoch, and is booked as it comes; what is
-billed is owed if it was counted. What a message may say is checked in `gateway.purchase`.
+A delivery counts once, for tasks that are in flight under its epoch, and is booked on arrival. A
+billed delivery is owed if it was counted. `gateway.purchase` checks the contents of messages.
 """
 
 from typing import Final
@@ -29,19 +29,19 @@ from gateway.purchase import (
 from gateway.resting import Resting
 from policies.budgets import Earmark
 
-VERDICTS_MAX: Final = 100_000  # remembered of one contract
+VERDICTS_MAX: Final = 100_000  # kept for one contract
 
 
 class Deliveries:
-    """Counts what sellers send back, and books it.
+    """Counts and books the deliveries of sellers.
 
     Args:
-        site: who we are.
-        boot: which life of the site this is; what was given out before has smaller epochs.
-        broker: knows what is out, and is told through `outcome`.
-        permits: whose results are accepted.
-        resting: told who stops work of ours.
-        outcome: where what follows is put.
+        site: our name.
+        boot: the number of this run of the site; assignments of earlier runs have smaller epochs.
+        broker: knows the tasks in flight, and is told through `outcome`.
+        permits: the sites whose results are accepted.
+        resting: the back-off from pools that stop work of ours.
+        outcome: takes the resulting events and effects.
     """
 
     def __init__(
@@ -59,32 +59,34 @@ class Deliveries:
         self._permits = permits
         self._resting = resting
         self._outcome = outcome
-        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before
-        # What was given back or delivered, by contract and epoch, and the broker has not heard of.
+        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before this time
+        # Ranges returned or delivered, by contract and epoch, that the broker has not processed
+        # yet.
         self._taken: dict[tuple[str, int], RangeSet] = {}
-        # What was used up of what is held, and the broker has not counted as spent.
+        # Amounts used of earmarks that the broker has not counted as spent yet.
         self._used: list[tuple[Earmark, int]] = []
-        self._over: list[Earmark] = []  # of contracts that are over
+        self._over: list[Earmark] = []  # earmarks of contracts that are over
 
     def delivered(
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
     ) -> None:
-        """Take results of a seller; ProtocolError when they break the rules."""
+        """Take the results of a seller; ProtocolError when they break the rules."""
         first, stop = message.first, message.first + len(message.values)
         delivery = message.delivery
         if not purchase.is_live or purchase.tab.has(delivery):
-            return  # too late, when it will be void, or said again in a new session
+            return  # too late, and void once billed, or repeated in a new session
         check_delivery(purchase, message)
         footprint = footprint_of(message, purchase.site)
         check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self.take(purchase, message.epoch, first, stop):
-            return  # too late, or a second time: it will be void when it is billed
+            return  # too late, or a duplicate: void once it is billed
         purchase.tab.deliver(delivery)
         purchase.busy_s = now_s
         if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
-            # A pool that stops all it is given, at no charge, must not be the cheapest for ever.
+            # A pool that stops all of our tasks, free of charge, must not stay the cheapest for
+            # ever.
             why = "stopped work of ours to make room"
             self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
         purchase.spent_nanos += message.cost_nanos
@@ -111,7 +113,7 @@ class Deliveries:
         )
 
     def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
-        """A task can't have run for longer than since it was forwarded."""
+        """Check that a task ran for no longer than since it was forwarded."""
         assignment = self.assignment(purchase, message.epoch)
         if assignment is None:
             return
@@ -120,10 +122,10 @@ class Deliveries:
         check_time(purchase, message, max(0.0, utc_s - since_s))
 
     def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
-        """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
+        """Remove results that users here may not unpickle, as a site on their way is not trusted.
 
-        Nobody sends work where this is known before; but trust can be withdrawn, and a seller may
-        have passed it on to whom it should not. What we relay is for its origin to judge.
+        No work is sent where this is known before, but trust can be withdrawn, and a seller may
+        have forwarded the work to a site that is not allowed. For relayed work the origin decides.
         """
         check_way(message, self._site)
         job = self._broker.jobs.get(purchase.job)
@@ -133,16 +135,16 @@ class Deliveries:
         return without_results(message, strangers, self._site)
 
     def assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
-        """What is out under a contract by this number, as the broker has it."""
+        """The broker's assignment with this number under a contract."""
         worker = self._broker.workers.get(purchase.handle)
         return worker.assignments.get(epoch) if worker else None
 
     def is_older(self, epoch: int) -> bool:
-        """Whether it was given out in a former life of ours."""
+        """Whether the epoch belongs to an earlier run of this site."""
         return 0 < epoch < self._boot << EPOCH_BITS
 
     def take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
-        """Count tasks as back; False when they are not out, or came back a moment ago."""
+        """Count tasks as returned; False when they are not in flight, or have just returned."""
         assignment = self.assignment(purchase, epoch)
         if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
             return False
@@ -153,7 +155,7 @@ class Deliveries:
         return True
 
     def acted(self) -> None:
-        """The broker has heard of all that came back."""
+        """Note that the broker has processed everything that came back."""
         self._taken.clear()
         for earmark, nanos in self._used:
             earmark.use(nanos)
@@ -163,9 +165,10 @@ class Deliveries:
         self._over.clear()
 
     def ended(self, earmark: Earmark) -> None:
-        """Nothing more is delivered that it is held for.
+        """End an earmark for which nothing more is delivered.
 
-        It is released once the broker has counted what was: else that is free for others meanwhile.
+        Release it only after the broker has counted its spending: until then other work must not
+        use it.
         """
         if self._used:
             self._over.append(earmark)
@@ -173,10 +176,10 @@ class Deliveries:
             earmark.end()
 
     def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
-        """Say of each delivery that is billed whether it is owed, and book it."""
+        """Give and book a verdict on each billed delivery: owed, or void."""
         if purchase.is_recovered:
-            # What a power cut took from our books will be delivered again, and billed again: void
-            # must not be said before that.
+            # The deliveries that a power cut took from our books are sent and billed again: do not
+            # void them before that.
             return
         verdicts: list[list[int]] = []
         tab = purchase.tab
@@ -185,7 +188,7 @@ class Deliveries:
             epoch, first = row[:2]
             out = self.assignment(purchase, epoch)
             if not is_posted and out is not None and first in out.left:
-                continue  # it may be on its way still, and is billed again after that
+                continue  # it may still be in flight, and is billed again later
             if (epoch, first) in tab.pending:
                 self.settle(purchase, (epoch, first), Verdict.POST, utc_s)
             verdicts.append([epoch, first, int(is_posted)])

@@ -1,4 +1,4 @@
-"""Answers questions about the site: one method a verb, found by its name.
+"""Answers questions about the site: one method per verb, found by its name.
 
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
 WAIT_MAX_S: Final = 30.0
-PROBE_S: Final = 300.0  # that whoever tests a pool waits for a worker, if he says nothing, …
+PROBE_S: Final = 300.0  # the default time that a pool test waits for a worker, …
 PROBE_MAX_S: Final = 86_400.0  # … and at most
 _SPAN: Final = ("start_s", "end_s")
-# What questions may name. Those that are not here (`explain`, and about trust) look for themselves.
+# The details that each verb accepts. Other verbs (`explain`, those about trust) check their own.
 TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
@@ -101,7 +101,7 @@ class BadQuestion(Exception):
 
 
 class Desk:
-    """Answers what clients and the command line ask."""
+    """Answers the questions of clients and the command line."""
 
     def __init__(self, site: "Site") -> None:
         self._site = site
@@ -136,9 +136,9 @@ class Desk:
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
-        """Whether this guest may have one more question: then `answer` it. Else it is told.
+        """Whether this guest may ask one more question: then call `answer`. Else refuse it.
 
-        Raises ProtocolError for one that asks on and reads nothing.
+        Raises ProtocolError for a guest that keeps asking and reads nothing.
         """
         limit = self._site.config.rules.questions_max
         unread_bytes, unread_max = guest.session.backlog_bytes, self._site.config.unread_bytes
@@ -154,7 +154,7 @@ class Desk:
         return False
 
     async def answer(self, guest: Guest, ask: Ask) -> None:
-        """Answer one question; whatever is wrong with it goes into the answer."""
+        """Answer one question; errors in it go into the answer."""
         try:
             reply = await self._answer(guest, ask)
         finally:
@@ -181,7 +181,7 @@ class Desk:
             return self._fault(ask, error)
 
     def _fault(self, ask: Ask, error: Exception) -> Answer:
-        """What is answered when the question, or its answer, breaks something of ours."""
+        """The answer to a question that caused a fault of ours."""
         self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
         return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
 
@@ -203,7 +203,7 @@ class Desk:
         raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
 
     async def _order(self, ask: Ask) -> Any:
-        """Something about keys and trust."""
+        """Carry out an order about keys and trust."""
         peers = self._site.peers
         if peers is None:
             raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
@@ -213,7 +213,7 @@ class Desk:
             raise BadQuestion(str(error)) from None
 
     async def _about_books(self, ask: Ask) -> Any:
-        """What sites owe each other."""
+        """Answer a question or order about debts between sites."""
         verb = books_desk.QUESTIONS.get(ask.verb) or books_desk.ORDERS[ask.verb]
         try:
             return await verb(self._site, ask.details)
@@ -226,7 +226,7 @@ class Desk:
         found = views.status(site.broker, site.config.name, site.addresses, clients)
         older = site.peers.older_books if site.peers is not None else OlderBooks()
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
-        # What is between sites is shown to those who may see all, as other dealings are.
+        # Shown only to askers that may see all, like other dealings between sites.
         found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
         return found
 
@@ -236,7 +236,7 @@ class Desk:
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         now_s = self._site.surroundings.utc_s()
-        # One client may have 50,000: the latest alone are shown.
+        # One client may have 50,000 jobs: show the latest alone.
         others = (job for name, job in live.items() if name not in seen and _sees(asker, job))
         latest = nlargest(limit, others, key=lambda job: job.opened_s)
         unseen = [self._live(job, now_s) for job in latest]
@@ -247,13 +247,13 @@ class Desk:
         return views.latest(unseen + shown, limit)
 
     def _stored_jobs(self, asker: Asker, limit: int) -> list[JobRow]:
-        """The latest jobs that an asker sees, of each project as many as are asked for."""
+        """The latest jobs that an asker sees, up to `limit` of each project."""
         user = None if asker.sees_all else asker.user
         projects = [None] if asker.projects is None else sorted(asker.projects)
         return [row for each in projects for row in self._site.store.jobs(limit, user, each)]
 
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
-        """A job among others; why it waits is told where it may be for ever."""
+        """Show a job in a list, with the reason for waiting where it may wait for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
         if job.waiting and (job.unmet or broker.admission.unpayable(job.spec)):
             view["why_waiting"] = views.why_waiting(broker, job, now_s)
@@ -283,11 +283,11 @@ class Desk:
         until_s = self._site.surroundings.now_s() + wait_s
         store = self._site.store
         while True:
-            # Looked for before the store is asked: what comes between is not missed.
+            # Registered before the store is read, so that results in between are not missed.
             more = self._site.results_of(name)
             live = name in self._site.broker.jobs
             row = await self._site.read(store.job, name)
-            if row is None and live:  # it has just come, and is on its way to the store
+            if row is None and live:  # it has just arrived, and is being written
                 await self._site.record()
                 row = await self._site.read(store.job, name)
             if row is None or not row.detached:
@@ -299,7 +299,7 @@ class Desk:
             kept = await self._site.read(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.now_s()
-            is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
+            is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
             if is_next or ended or left_s <= 0 or asker.handle not in self._site.lobby.guests:
                 return {
                     "outcomes": _bounded(kept) if is_next else [],
@@ -310,7 +310,7 @@ class Desk:
             await self._site.wait_for_results(more, left_s)
 
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
-        """Drop the results of a job of this guest's that has ended; its row and its cost stay."""
+        """Drop the results of an ended job of this asker; its row and its cost stay."""
         name = _text(details, "job")
         if name in self._site.broker.jobs:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
@@ -333,7 +333,7 @@ class Desk:
         ]
 
     def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:
-        """What a slot does; whose job it runs is told to those who see that job."""
+        """Show the activity of a slot; its job only to askers that see that job."""
         name = slot.get("job")
         job = self._site.broker.jobs.get(name) if isinstance(name, str) else None
         is_shown = asker.sees_all and asker.projects is None
@@ -344,11 +344,11 @@ class Desk:
         return slot | {"job": "", "task": None}
 
     async def _reload(self, _asker: Asker, details: dict[str, Any]) -> Any:
-        """Read our file again, and go on by it; with `dry_run` only say what would change."""
+        """Read the configuration file again and apply it; with `dry_run` only list the changes."""
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
-        async with self._reloading:  # else what was read first might be taken in last
+        async with self._reloading:  # else an older reading might be applied last
             return await self._read_again(is_dry=is_dry)
 
     async def _read_again(self, *, is_dry: bool) -> Any:
@@ -362,7 +362,7 @@ class Desk:
             rules, used_ns = change.config.fair_share, {}
             if rules is not None and change.shares:
                 if not site.broker.trouble:
-                    await site.record()  # what is on its way there counts too
+                    await site.record()  # records being written count too
                 used_ns = await site.read(used_before, site.store, rules, utc_s)
             site.take_in(change.config, used_ns)
         known = await self._known_users(change.config)
@@ -370,7 +370,7 @@ class Desk:
         return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
 
     async def _can(self, _asker: Asker, details: dict[str, Any]) -> Any:
-        """What somebody may do here, by which rule of which file; and what is used now."""
+        """Say what a user may do here, by which rule of which file, and the current usage."""
         site = self._site
         entitling = site.broker.entitling
         utc_s = site.surroundings.utc_s()
@@ -384,7 +384,7 @@ class Desk:
             raise BadQuestion(str(error)) from None
 
     async def _known_users(self, config: SiteConfig) -> frozenset[str]:
-        """Users of whom we have heard, as far as rules name any."""
+        """The users known to this site, if rules name any."""
         if not any(config.entitlements.users):
             return frozenset()
         ran = await self._site.read(self._site.store.usage_totals, (Dimension.USER,))
@@ -430,16 +430,16 @@ class Desk:
         return views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 
     def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:
-        """Whether a rule about a party is shown to an asker."""
+        """A test whether a rule about a party is shown to an asker."""
         group = self._site.config.groups.get(asker.user, "")
         return lambda party: asker.concerns(party, group)
 
     async def _scale(self, _asker: Asker, _details: dict[str, Any]) -> Any:
-        """How the pools stand whose workers grids start."""
+        """The state of the pools whose workers are started by grids."""
         return {"pools": [keeper.view() for keeper in self._site.keepers]}
 
     async def _probe_pool(self, _asker: Asker, details: dict[str, Any]) -> Any:
-        """Look whether a pool's grid works, and start a pilot that carries a tag of its own."""
+        """Check a pool's grid, and start a pilot that carries a tag of its own."""
         name = details.get("pool", "")
         for pool in self._site.config.pools:
             if pool.name == name and pool.is_delegated:
@@ -510,7 +510,7 @@ class Desk:
 
 
 def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
-    """Outcomes as they travel: [first, values, failures, prints, sites], some megabytes at most."""
+    """Outcomes as sent: [first, values, failures, prints, sites], some megabytes at most."""
     outcomes: list[list[Any]] = []
     size = 0
     for first, _count, body in kept:
@@ -523,7 +523,7 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
 
 
 def _check_home(guest: Guest, verb: str) -> None:
-    """Refuse whoever did not come by our own socket."""
+    """Refuse a guest that did not connect to our own socket."""
     if not guest.is_local:
         raise BadQuestion(
             f"{verb} is for the gateway's own host, by its ipc:// address (--gateway ipc://PATH); "
@@ -532,17 +532,17 @@ def _check_home(guest: Guest, verb: str) -> None:
 
 
 def _sees(asker: Asker, job: Job) -> bool:
-    """Whether a job is among those that are shown to an asker."""
+    """Whether a job appears in the lists of an asker."""
     return asker.sees(job.whose.user, job.whose.project, job.whose.site)
 
 
 def _may_see(asker: Asker, job: Job) -> bool:
-    """Whether an asker may see a job that they name."""
+    """Whether an asker may see a job that it names."""
     return asker.may_see(job.whose.user, job.whose.project, job.whose.site)
 
 
 def _check_known(ask: Ask) -> None:
-    """Refuse what a question does not take: a bill for nobody in particular is everybody's."""
+    """Refuse unknown details: ignoring a misspelt filter would answer for all users."""
     takes = TAKES.get(ask.verb, ask.details.keys())
     for unknown in sorted(ask.details.keys() - takes):
         known = ", ".join(sorted(takes)) or "nothing"

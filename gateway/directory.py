@@ -1,9 +1,9 @@
-"""How other sites are dialled, by the trust book: who, where, with which pins; for Links.
+"""How other sites are dialled, by the trust book: addresses, keys and pins; for Links.
 
-Two sites that were parted while one of them rotated its keys meet again by themselves:
+Two sites that were disconnected while one of them rotated its keys reconnect by themselves:
 
-    we dial it                by keys of ours that it has acknowledged, if need be by retired ones
-    it shows a strange leaf   we look which (`looks`), dial once more believing that leaf alone, and
+    we dial it                with keys of ours that it has acknowledged, if need be retired ones
+    it shows a strange leaf   we fetch it (`looks`), dial once more trusting that leaf alone, and
                               sign nothing before its own cards, each signed by a key of the one
                               before, lead from the card that we have to one that names the leaf
 """
@@ -27,13 +27,13 @@ from gateway.standing import Level
 
 LOOK_S: Final = 5.0  # for one handshake
 
-# Where a site is dialled, and which leaves it may show.
+# The addresses of a site, and the leaves that it may show.
 Way = tuple[tuple[str, ...], tuple[bytes, ...]]
 
 
 @dataclass(slots=True)
 class SiteDial:
-    """How one site was dialled last; see gateway.introduction.Dial."""
+    """The last dial of a site; see gateway.introduction.Dial."""
 
     registry: Registry
     site: str
@@ -51,7 +51,7 @@ class SiteDial:
 
     @property
     def leaves(self) -> tuple[bytes, ...]:
-        """Those that its card names."""
+        """The leaves that its card names."""
         return self.registry.book.members[self.site].card.content.leaves
 
 
@@ -63,25 +63,25 @@ class SiteDirectory:
         self._dials: dict[str, SiteDial] = {}
 
     def may_dial(self, site: str) -> bool:
-        """Whether a site is approved, and can be dialled; nobody is when we have left."""
+        """Whether a site is approved and can be dialled; False for all sites once we have left."""
         registry = self._registry
         if registry.has_left or registry.level(site) is not Level.APPROVED:
             return False
         return site != registry.site and bool(self._way_to(site)[0])
 
     def hello(self) -> Hello:
-        """Who we are."""
+        """Our introduction."""
         return introduction.hello(self._registry)
 
     def credentials(self, site: str) -> Credentials:
-        """How we prove it to that site, and it to us."""
+        """The credentials by which we and that site authenticate each other."""
         return SiteCredentials(self._registry, site, self._dial(site))
 
     def _dial(self, site: str) -> SiteDial:
         return self._dials.setdefault(site, SiteDial(self._registry, site))
 
     def dial(self, site: str, attempt: int, on_change: Callable[[], None]) -> Link:
-        """A new link, with the pins that hold now, and by keys of ours that the site may know."""
+        """Open a new link, with the current pins, and with keys of ours that the site may know."""
         registry, dial = self._registry, self._dial(site)
         addresses, leaves = dial.way = self._way_to(site)
         generations = registry.generations_for(site)
@@ -98,19 +98,19 @@ class SiteDirectory:
         return NngLink(addresses[attempt % len(addresses)], on_change, tls)
 
     def has_moved(self, site: str) -> bool:
-        """Whether a site's card has other addresses or leaves than when it was dialled last."""
+        """Whether a site's card has other addresses or leaves than at the last dial."""
         return self._dial(site).way != self._way_to(site)
 
     def _way_to(self, site: str) -> Way:
         card = self._registry.book.members[site].card.content
         return card.addresses, card.leaves
 
-    # --- why nobody answers --------------------------------------------------------------------
+    # --- diagnosis of failed dials -------------------------------------------------------------
 
     def looks(self, site: str) -> list[Callable[[], bytes | None]]:
-        """Ways to look which leaf a site shows, each to be called in a thread; None: it shows none.
+        """Functions that fetch the leaf that a site shows, each for a thread; None: it shows none.
 
-        They show a leaf of ours themselves, for its port asks for one.
+        They present a leaf of ours, as the site's port asks for one.
         """
         registry = self._registry
         addresses, _ = self._way_to(site)
@@ -122,7 +122,7 @@ class SiteDirectory:
         ]
 
     def judge(self, site: str, leaf: bytes | None) -> str:
-        """What a look means, for people, and act on it: empty if nothing is to be said."""
+        """Act on a fetched leaf; return an explanation for people, or an empty string."""
         registry, dial = self._registry, self._dial(site)
         member = registry.book.members.get(site)
         if member is None:

@@ -1,8 +1,8 @@
-"""Which tasks go to which worker, and how many: credit measured in time. Pure.
+"""Decides which tasks go to which worker, and how many: credit measured in time. Pure.
 
-A slot is given a few tens of milliseconds of work by the measured duration of the function,
-never a fixed count: thousands of empty tasks, or one long one. Work that turns out to be badly
-placed, because durations are uneven, is recalled while it has not started (`tail_to_recall`).
+A slot is given a few tens of milliseconds of work by the measured duration of the function, never a
+fixed count: thousands of empty tasks, or one long one. Work that turns out to be badly placed,
+because durations are uneven, is recalled while it has not started (`tail_to_recall`).
 """
 
 import math
@@ -19,26 +19,26 @@ from policies.budgets import Purse
 from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import Tariff
 
-# Estimated work that a slot holds, in seconds: enough to cover the way there and back. It is
-# filled up when that much is gone: each top-up is a message there, an acknowledgement back, and
-# the cores that they take from tasks.
+# Estimated work that a slot holds, in seconds: enough to cover the round trip. It is topped up when
+# TOP_UP_S of it is gone: each top-up costs a message, an acknowledgement, and CPU time that tasks
+# could use.
 HORIZON_S: Final = 0.1
 TOP_UP_S: Final = 0.04
-# What is not done after so long is a sign that the estimate was wrong, if somebody has run dry.
+# Work not done after this time means that the estimate was wrong, if another worker has run dry.
 LATE_S: Final = 0.12
 BUNDLE_TASKS_MAX: Final = 1000
-BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
+BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this in transit
 BUNDLE_BYTES_MAX: Final = 1 << 20
-VERDICTS_MAX: Final = 10_000  # that are kept of a worker
-# Bundles of very small jobs that a worker holds at most, but for those that fill its slots: should
-# it be lost each of them is taken back in one turn of the loop.
+VERDICTS_MAX: Final = 10_000  # cached for one worker
+# The most bundles of very small jobs that a worker holds, besides those that fill its slots: if it
+# is lost, each of them is taken back in one turn of the loop.
 BUNDLES_MAX: Final = 256
-# Workers with tasks to spare that are looked at for one that has run dry, and the richest of them,
-# which are asked.
+# Workers with spare tasks that are examined for one that has run dry, and the number of the richest
+# of them that are asked.
 DONORS_LOOKED_AT: Final = 256
 DONORS_MAX: Final = 16
-TAILS_MAX: Final = 16  # of the assignments of one of them, the last
-HELD_BYTES_MAX: Final = 64 << 20  # over it a worker, or another site, gets no task ahead
+TAILS_MAX: Final = 16  # the last assignments of a donor that are examined
+HELD_BYTES_MAX: Final = 64 << 20  # above it a worker, or another site, gets no task ahead
 
 
 def verdict(job: Job, worker: Worker) -> Refusal | None:
@@ -63,7 +63,7 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
 def misfits(job: Job, worker: Worker) -> Refusal | None:
     """Why this worker can't take a task now of any job with the same fit (see queueing), or None.
 
-    What is asked here must be part of the fit.
+    All that is tested here must be part of the fit.
     """
     never = verdict(job, worker)
     if never is not None:
@@ -90,14 +90,14 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
 
 
 def known_s(job: Job, task_s: float | None) -> float | None:
-    """How long a task takes, as measured, or else as its client says."""
+    """The measured duration of a task, or else its client's estimate."""
     return job.spec.task_s if task_s is None else task_s
 
 
 def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal | None:
     """Why a task that begins now could not end before its grid stops a worker; None if it could.
 
-    Of unknown length one may begin as long as there is time at all.
+    A task of unknown duration may begin as long as there is any time left.
     """
     if worker.ends_s is None or now_s + (task_s or 0.0) < worker.ends_s:
         return None
@@ -107,7 +107,7 @@ def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal
 
 
 def in_time(worker: Worker, task_s: float | None, tasks: int, now_s: float) -> int:
-    """How many of so many tasks a worker could end before its grid stops it."""
+    """The number of `tasks` that a worker could end before its grid stops it."""
     if worker.ends_s is None:
         return tasks
     left_s = worker.ends_s - now_s
@@ -118,11 +118,11 @@ def in_time(worker: Worker, task_s: float | None, tasks: int, now_s: float) -> i
 
 
 def needs_idle_slot(job: Job, task_s: float | None, ahead_max_s: float = AHEAD_MAX_S) -> bool:
-    """Whether a task of this job goes only to a slot that has nothing else to do."""
+    """Whether a task of this job goes only to an idle slot."""
     if task_s is None or job.counted or task_s >= ahead_max_s:
-        return True  # one each to learn the duration; counted tags are held only by what runs
-    # A suspect goes alone to a slot that is idle: so nothing that has not started is suspected
-    # of what becomes of its worker.
+        return True  # one each to learn the duration; only running tasks hold counted tags
+    # A suspect goes alone to an idle slot, so that no task that has not started is suspected of the
+    # loss of its worker.
     return bool(job.queue) and job.queue[0].alone
 
 
@@ -142,7 +142,7 @@ def _horizon_s(worker: Worker) -> float:
 
 
 def room(job: Job, worker: Worker, task_s: float | None) -> int:
-    """How many more tasks of this job this worker should hold now."""
+    """The number of further tasks of this job that this worker should hold now."""
     idle = worker.slots - worker.in_flight
     if idle <= 0 and worker.held_bytes >= HELD_BYTES_MAX:
         return 0
@@ -166,19 +166,19 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
 def share(
     job: Job, worker: Worker, slots_total: int, task_s: float | None, tasks_beside: int = 0
 ) -> int:
-    """This worker's part of what waits, so that the last tasks spread over all workers.
+    """This worker's part of the queued tasks, so that the last tasks spread over all workers.
 
-    Not less than is worth a bundle of its own, or a queue that is kept short by its client
-    would be handed out in ever smaller halves. Of tasks that need an idle slot, it is the worker's
-    part of all that wait for the same slots: while there are enough for every slot, a bundle may
-    fill all idle slots of a worker.
+    At least enough for a bundle that is worth sending: otherwise a queue that its client keeps
+    short would be handed out in ever smaller halves. For tasks that need an idle slot, it is the
+    worker's part of all tasks that wait for the same slots: while there are enough for every slot,
+    a bundle may fill all idle slots of a worker.
 
     Args:
-        job: whose tasks they are.
-        worker: that has room for them.
+        job: the job of the tasks.
+        worker: a worker with room for them.
         slots_total: of all workers.
-        task_s: how long one takes; None: unknown.
-        tasks_beside: that wait and can go to the same workers, with the job's own.
+        task_s: the duration of a task; None: unknown.
+        tasks_beside: all queued tasks, the job's own included, that can go to the same workers.
     """
     worthwhile = 1 if task_s is None else int(BUNDLE_MIN_S / max(task_s, 1e-7))
     waiting = job.waiting
@@ -188,7 +188,7 @@ def share(
 
 
 def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int:
-    """How many of `tasks` the job's cost limit allows by a tariff, counting what is in flight."""
+    """The number of `tasks` that the job's cost limit allows by a tariff, given those in flight."""
     limit = job.spec.max_cost_nanos
     if limit is None:
         return tasks
@@ -207,9 +207,9 @@ def fits_budgets(
     tasks: int,
     paid: Container[Purse] = (),
 ) -> int:
-    """How many of `tasks` the budgets have room for that the job is paid from.
+    """The number of `tasks` that fit into the budgets that pay for the job.
 
-    In those that are `paid` what they cost is held already.
+    The budgets in `paid` hold the cost of the tasks already.
     """
     limit_s = job.spec.timeout_s
     for purse in job.purses:
@@ -219,7 +219,7 @@ def fits_budgets(
         each_nanos = budget.bound_nanos(tariff, limit_s, task_s)
         if each_nanos is not None:
             tasks = purse.fits(each_nanos, tasks)
-        elif not budget.is_credit:  # a site that has credit in several currencies has it in one
+        elif not budget.is_credit:  # a site's credit is in one of its currencies
             return 0
     return tasks
 
@@ -227,7 +227,7 @@ def fits_budgets(
 def can_be_paid(
     assignment: Assignment, worker: Worker, tariff: Tariff, task_s: float | None
 ) -> bool:
-    """Whether a task could go from an assignment to another worker, with what is held for it."""
+    """Whether a task could move to another worker, with the amount that is held for it."""
     job, held = assignment.job, dict(assignment.holds)
     for purse in job.purses:
         budget = purse.budget
@@ -247,12 +247,12 @@ Rank = tuple[bool, bool, float, float, int, int]
 
 
 def order(job: Job, task_s: float | None) -> Rank:
-    """Which job is served first: our own users', guaranteed, by priority, who has least, age.
+    """The rank of a job, lowest first: own users, guaranteed, priority, least in flight, age.
 
-    What is preemptible makes way for all else of its owner's kind, whatever its priority.
+    Preemptible work yields to all other work of its owner's kind, regardless of its priority.
 
-    What is under way counts in slots, not in seconds: a long task fills its slot no more than
-    short ones that are queued ahead at another.
+    Work in flight counts in slots, not in seconds: a long task fills its slot no more than short
+    ones that are queued ahead at another. Of equal jobs, the one least recently served is first.
     """
     filled = HORIZON_S if task_s is None else min(task_s, HORIZON_S)
     under_way = job.in_flight * filled
@@ -262,7 +262,7 @@ def order(job: Job, task_s: float | None) -> Rank:
 
 
 def has_room(worker: Worker) -> bool:
-    """Whether a worker has a slot with nothing to do."""
+    """Whether a worker has an idle slot."""
     most = worker.slots if worker.trial is None else min(worker.slots, worker.trial)
     return worker.in_flight < most and not worker.draining
 
@@ -273,7 +273,7 @@ def has_spare(worker: Worker) -> bool:
 
 
 def is_late(worker: Worker, now_s: float) -> bool:
-    """Whether a worker takes longer over what it holds than it was meant to."""
+    """Whether a worker takes longer over its tasks than planned."""
     oldest = next(iter(worker.assignments.values()), None)
     return oldest is not None and now_s - oldest.given_s > LATE_S
 
@@ -283,7 +283,7 @@ def _is_rich(worker: Worker, now_s: float) -> bool:
 
 
 def donors(workers: Iterable[Worker], now_s: float) -> list[Worker]:
-    """Those of some workers that tasks may be taken back from, the richest first.
+    """The workers from which tasks may be taken back, the richest first.
 
     Each holds more tasks than it has slots, and more time than it takes to move them: by the
     estimate, or because it is late.
@@ -295,11 +295,11 @@ def donors(workers: Iterable[Worker], now_s: float) -> list[Worker]:
 def tail_to_recall(
     donors: Iterable[Worker], starving: Worker, may_move: Callable[[Assignment], bool]
 ) -> tuple[Assignment, Range] | None:
-    """What to take back from a worker with work to spare, for one that has run dry.
+    """The tasks to recall from a worker with work to spare, for one that has run dry.
 
-    Half of what it has not started, from the end. What is being recalled from it already counts as
-    gone, so that its slots keep a task each: else several that have run dry could take its last
-    ones back and forth for ever.
+    Half of its unstarted tasks, from the end. Tasks that are being recalled already count as gone,
+    so that its slots keep a task each: otherwise several dry workers could take its last tasks back
+    and forth for ever.
     """
     for donor in donors:
         spare = donor.in_flight - donor.slots

@@ -1,8 +1,8 @@
-"""Disputes: a buyer says what should not have been charged, its seller reverses it, or does not.
+"""Disputes: a buyer names wrongly charged deliveries; its seller reverses or rejects them.
 
-The buyer says so until it is answered; the seller's answer is found in its books whenever it is
-asked again. What is accepted is reversed in both books as of the time of the answer: nothing that
-was booked is changed.
+The buyer repeats a dispute until it is answered; the seller finds its answer in its books when the
+dispute is repeated. Accepted deliveries are reversed in both books as of the time of the answer: no
+booked entry is changed.
 """
 
 from collections import defaultdict
@@ -17,14 +17,14 @@ from gateway.purchase import shown
 
 
 class Disputes:
-    """One site's disputes, of what it bought and what it sold."""
+    """One site's disputes, as buyer and as seller."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
-        self._mistimed: set[str] = set()  # sellers that people were told of since we looked
+        self._mistimed: set[str] = set()  # sellers reported since the last look
 
     async def rows(self, side: str, contract: str, site: str = "") -> list[DisputeRow]:
-        """The disputes of one side and a contract, if it is with this site."""
+        """The disputes of one side about a contract with a site; empty: any site."""
         return [
             each
             for each in await self._office.read(self._office.store.disputes, contract)
@@ -34,11 +34,11 @@ class Disputes:
     async def dispute(
         self, contract: str, deliveries: Iterable[tuple[int, int]] | None, reason: str
     ) -> list[DisputeRow]:
-        """Dispute what was paid under a contract that we bought: all of it, or these.
+        """Dispute paid deliveries under a contract that we bought: all of them, or the given ones.
 
         Raises:
-            NoSuchEntry: there is no such contract, nothing of it was paid in time, or all that is
-                chosen is disputed already.
+            NoSuchEntry: there is no such contract, nothing of it was paid in time, or all chosen
+                deliveries are disputed already.
         """
         row = await self._office.contract("buy", contract)
         if row is None:
@@ -80,7 +80,7 @@ class Disputes:
         return await self.rows("buy", contract, row.site)
 
     async def say_again(self) -> None:
-        """Tell sellers what is disputed and not answered: they may not have heard."""
+        """Repeat unanswered disputes to sellers, in case a message was lost."""
         self._mistimed.clear()
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
         for each in await self._office.read(self._office.store.disputes, "", True):
@@ -92,7 +92,7 @@ class Disputes:
                 self._office.tell(site, Side.SELLER, message)
 
     async def disputed(self, buyer: str, message: Dispute) -> None:
-        """Note what a buyer disputes; answer what was answered before, or can't be disputed."""
+        """Note a buyer's disputes; answer those that were answered before, or can't be disputed."""
         contract, reason = message.contract, shown(message.reason)
         row = await self._office.contract("sell", contract, buyer)
         postings = await self._office.read(self._office.store.postings, "sell", contract)
@@ -114,7 +114,7 @@ class Disputes:
             elif before is not None:
                 continue  # it waits for an answer
             elif posting is not None and posting.state == "pending":
-                continue  # the verdict is on its way, and what is disputed will be said again
+                continue  # the verdict is in flight, and the dispute is repeated
             elif (why := _why_not(posting, now_s, days)) is not None:
                 answers[why].append([epoch, first, self._office.now_ms, 0])
             else:
@@ -130,9 +130,9 @@ class Disputes:
         self, contract: str, deliveries: Iterable[tuple[int, int]] | None, *, accept: bool,
         reason: str,
     ) -> list[DisputeRow]:  # fmt: skip
-        """Accept or reject what a buyer disputes of a contract: all that is open, or these.
+        """Accept or reject a buyer's disputes about a contract: all open ones, or the given ones.
 
-        Raises NoSuchEntry: nothing of it is open.
+        Raises NoSuchEntry: none of them is open.
         """
         wanted = None if deliveries is None else set(deliveries)
         found = [
@@ -145,7 +145,7 @@ class Disputes:
                 f"nothing of contract {contract} is disputed here and waits for an answer: see "
                 "`gridfed disputes`"
             )
-        # Not into what was agreed on, should our clock have been set back.
+        # Not within the agreed time, even if our clock has been set back.
         at_ms = max(self._office.now_ms, self._office.settled_ms("sell", found[0].site))
         await self._office.write(*(_settlement(each, accept, reason, at_ms) for each in found))
         buyer = found[0].site
@@ -158,7 +158,7 @@ class Disputes:
         return await self.rows("sell", contract, buyer)
 
     async def answered(self, seller: str, message: DisputeAnswer) -> None:
-        """Book what a seller answers."""
+        """Book a seller's answers."""
         contract, reason = message.contract, shown(message.reason)
         open_ = {
             (each.epoch, each.first): each
@@ -171,7 +171,7 @@ class Disputes:
             if each is None:
                 continue
             since_ms = each.disputed_at_s * 1000 - AHEAD_MAX_MS
-            if is_accepted:  # which books a reversal: not into what both have agreed on
+            if is_accepted:  # a reversal is not booked into a time that both have agreed on
                 since_ms = max(since_ms, self._office.settled_ms("buy", seller))
             if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
                 mistimed += 1
@@ -188,7 +188,7 @@ class Disputes:
 
 
 def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | None:
-    """Why a delivery can't be disputed, if it can't."""
+    """Why a delivery can't be disputed, or None."""
     if posting is None or posting.state != "post":
         return "nothing of that kind was paid"
     if posting.records > 1 or posting.posted_at_s < now_s - days * 86_400:

@@ -1,10 +1,10 @@
-"""Connections that never finish their TLS handshake: nng keeps them for ever and shows none.
+"""Closes connections that never finish their TLS handshake: nng keeps and hides them for ever.
 
-The kernel does: a connection to one of our ports that is no pipe after `patience_s` is shut down,
-and so are those that give way to others by gateway.half_open; nng then lets go of them. Looking
+The kernel lists them: a connection to one of our ports that is no pipe after `patience_s` is shut
+down, as are those that give way to others by gateway.half_open; nng then releases them. A look
 costs one read of /proc/self/net/tcp, which takes 25 ms for 4,000 guests of the same host and
-therefore a thread of its own; elsewhere than on Linux connections have to be limited in front of
-the gateway.
+therefore a thread of its own. On systems other than Linux, connections have to be limited in front
+of the gateway.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from federation.transport import Port
 from gateway.half_open import GREETING_MAX_S, HalfOpen
 
 TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
-# The other end and the inode of an established connection to one of our ports. Of a connection
-# that no process holds any more the inode is 0.
+# The peer and the inode of an established connection to one of our ports. The inode of a connection
+# that no process holds any more is 0.
 _LINE: Final = r"^ *\d+: [0-9A-F]+:(?:%s) (\S+) 01 \S+ \S+ \S+ +\d+ +\d+ ([1-9]\d*) "
 
 # Address and port, as text.
@@ -31,13 +31,13 @@ Remote = tuple[str, int]
 
 
 class Doorkeeper:
-    """Shuts connections that do not get on.
+    """Shuts down stalled connections.
 
     Args:
         ports: the numbers of our tcp ports, with TLS or without.
-        pipes: the other ends of those that did: what NngPort.remotes says, of all ports.
-        patience_s: how long a handshake may take.
-        most: how many may be at it at a time, …
+        pipes: the peers of finished handshakes: NngPort.remotes of all ports.
+        patience_s: the time limit of a handshake.
+        most: the most handshakes at a time, …
         most_of_host: … and of one host.
     """
 
@@ -54,15 +54,15 @@ class Doorkeeper:
         self._pipes = pipes
         self._patience_s = patience_s
         self._half_open: HalfOpen[str] = HalfOpen(most, most_of_host)  # by inode
-        self._done: set[str] = set()  # connections that got on: an inode is not used again at once
+        self._done: set[str] = set()  # finished connections: an inode is not reused at once
 
     async def look(self) -> int:
-        """Shut what has been at the door for too long; how many that were."""
+        """Shut down overdue connections; return their number."""
         connections = await trio.to_thread.run_sync(self.read)
         return self.judge(connections, trio.current_time())
 
     def read(self) -> dict[str, str]:
-        """The established connections to our ports: the other end in hexadecimal, by inode."""
+        """The established connections to our ports: the peer in hexadecimal, by inode."""
         found: dict[str, str] = {}
         for table in TABLES:
             with contextlib.suppress(OSError):  # a kernel without IPv6
@@ -71,7 +71,7 @@ class Doorkeeper:
         return found
 
     def judge(self, connections: dict[str, str], now_s: float) -> int:
-        """Shut those of these connections that have been at the door for too long; how many."""
+        """Shut down the overdue ones of these connections; return their number."""
         waiting = self._waiting(connections)
         for inode in [each for each in self._half_open if each not in waiting]:
             self._half_open.remove(inode)
@@ -82,7 +82,7 @@ class Doorkeeper:
         return _shut({inode: waiting[inode] for inode in shut}) if shut else 0
 
     def _waiting(self, connections: dict[str, str]) -> dict[str, Remote]:
-        """Those that are no pipes; which of them are is asked only for the new ones."""
+        """The connections that are no pipes; pipes are looked up only for new connections."""
         self._done.intersection_update(connections)
         new = {inode: connections[inode] for inode in connections.keys() - self._done}
         if not new:
@@ -110,7 +110,7 @@ def keep_door(ports: Iterable[Port], *, most: int, most_of_host: int) -> Doorkee
 
 
 def _endpoint(text: str) -> Remote:
-    """The kernel's hexadecimal words, each in the byte order of the machine."""
+    """Decode the kernel's hexadecimal words, each in the byte order of the machine."""
     address, _, port = text.partition(":")
     words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
     return str(plain_ip(b"".join(words))), int(port, 16)
@@ -119,7 +119,7 @@ def _endpoint(text: str) -> Remote:
 def _shut(sockets: dict[str, Remote]) -> int:
     """Shut down sockets of this process, given by inode; nng sees the end of the connection.
 
-    A descriptor may be somebody else's by the time we use it: a copy of it is looked at first.
+    A descriptor may have been reused by the time we use it: a copy of it is checked first.
     """
     count = 0
     for entry in os.scandir("/proc/self/fd"):

@@ -1,26 +1,26 @@
-"""How long a task of a function takes, as measured. Pure.
+"""The measured duration of a function's tasks. Pure.
 
-Agents count by it as brokers do, and start in two thirds of the time without all the rest.
+A module of its own, since agents use it too: without the rest they start in two thirds of the time.
 """
 
 from collections import OrderedDict
 from typing import Final
 
-# A sample of so many tasks moves the estimate half way.
+# A sample of this many tasks moves the estimate half way.
 HALF_WAY_TASKS: Final = 20
-# What a site takes for a task tells it apart only if it takes so long, and so much more or less.
+# A site's durations are told apart only above this duration, and with this relative difference.
 TELLING_S: Final = 0.001
 TELLING_SHARE: Final = 0.2
 FUNCTIONS_REMEMBERED: Final = 10_000
-# Of tasks that were reported together so many may have failed for the time to be of successes.
+# The largest share of failed tasks in a report whose time still counts for successes.
 FAILED_SHARE_MAX: Final = 0.1
 
 
 class Durations:
     """Measured seconds per task, by function: an average that follows changes.
 
-    It is of tasks that ended well. One that raises at once, or is stopped, says nothing of how long
-    the others take; what failed tasks took is kept apart, for `pace`.
+    It covers tasks that ended well. A task that raises at once, or is stopped, says nothing of the
+    duration of the others; the time of failed tasks is kept apart, for `pace`.
     """
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class Durations:
     def learn(
         self, function: bytes, tasks: int, wall_ns: int, site: str = "", failed: int = 0
     ) -> None:
-        """Take a sample: so many tasks took so long together, `failed` of them, at a site."""
+        """Take a sample: `tasks` tasks, `failed` of them failed, took `wall_ns` at a site."""
         if failed > tasks * FAILED_SHARE_MAX:
             _follow(self._failed, function, tasks, wall_ns)
             return
-        sample_s = max(1, wall_ns) / tasks / 1e9  # nothing takes no time at all
+        sample_s = max(1, wall_ns) / tasks / 1e9  # no task takes zero time
         known = self._seconds.get(function, sample_s)
         weight = tasks / (tasks + HALF_WAY_TASKS)
         self._seconds[function] = known + (sample_s - known) * weight
         self._seconds.move_to_end(function)
-        # A site of which little is known is as fast as all others.
+        # A site with few samples counts as being as fast as all others.
         sites = self._at.setdefault(function, {})
         there = sites.get(site, known)
         sites[site] = there + (sample_s - there) * weight
@@ -51,7 +51,7 @@ class Durations:
     def by_site(self, function: bytes) -> dict[str, float]:
         """The estimates in seconds of each site that ran it, if they tell the sites apart.
 
-        Of very short tasks most is overhead, which says nothing about a site.
+        Very short tasks are mostly overhead, which says nothing about a site.
         """
         sites = self._at.get(function, {})
         least, most = min(sites.values(), default=0.0), max(sites.values(), default=0.0)
@@ -63,10 +63,10 @@ class Durations:
         return self._seconds.get(function)
 
     def pace(self, function: bytes) -> float | None:
-        """How long a task keeps its slot: the estimate, or else what failed ones took.
+        """The time that a task keeps its slot: the estimate, or else that of failed tasks.
 
-        For handing out, where a job of which everything fails is not to go out task by task; what
-        is promised, quoted or held goes by `of`.
+        It is for handing out work, so that a job whose tasks all fail does not go out task by task.
+        Promises, quotes and holds use `of`.
         """
         known = self._seconds.get(function)
         return self._failed.get(function) if known is None else known
