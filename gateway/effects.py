@@ -1,9 +1,9 @@
-"""Everything that the broker can ask to be done. Closed: the performer matches on every one.
+"""All effects that the broker can request. Closed: the performer matches on every one.
 
-The order is a contract: a `Tell` leaves only after every `Write` before it in the list has been
-stored, so that no result is released before its usage record would survive. An `Order` to a
-worker waits for nothing, and neither does a refusal. Handles below zero are other sites': the
-exchange turns what is for them into `Say`.
+The order is a contract: a `Tell` is sent only after every `Write` before it in the list has been
+stored, so no result is released before its usage record is safe. An `Order` to a worker waits for
+nothing, and neither does a refusal. Handles below zero belong to other sites: the exchange turns
+their effects into `Say`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from policies.carbon import NOTHING_KNOWN, Footprint
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Store a record; `durable` when somebody is told that it will survive a power cut."""
+    """Store a record; `durable` when another party is told that it survives a power cut."""
 
     record: Record
     durable: bool = False
@@ -28,12 +28,12 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Harden:
-    """All that was written before survives a power cut before anything after this is said."""
+    """Make all earlier writes survive a power cut before any later message is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What came with results: the slot time used, what it costs the job's owner, and emitted."""
+    """The charge of results: the slot time used, its cost to the job's owner, and its emissions."""
 
     wall_ns: int
     cpu_ns: int
@@ -72,13 +72,13 @@ class Expel:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Tell whoever runs the site, in its log."""
+    """Tell the operator of the site, in its log."""
 
     text: str
 
 
 class Side(StrEnum):
-    """Which end of a contract the other site is."""
+    """The other site's end of a contract."""
 
     BUYER = "buyer"
     SELLER = "seller"
@@ -86,7 +86,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Send a message to another site; unless it is `urgent`, once all before it is stored."""
+    """Send a message to another site; unless `urgent`, after all earlier records are stored."""
 
     site: str
     side: Side
@@ -96,7 +96,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class SendFunction:
-    """Let a seller have a function, unless it has been sent it; `again` when it asked for it."""
+    """Send a seller a function, unless it was sent before; `again` when the seller asked for it."""
 
     site: str
     digest: bytes
@@ -105,7 +105,7 @@ class SendFunction:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBill:
-    """A bill for a contract that is long over: what was posted is in the books."""
+    """Answer a bill for a contract that is long over, from the books."""
 
     site: str
     bill: Bill

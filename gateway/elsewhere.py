@@ -1,7 +1,7 @@
-"""What a broker asks about other sites. Pure.
+"""The broker's questions about other sites. Pure.
 
-The broker decides about its own site; whoever knows the others answers these. In no federation
-nothing is elsewhere.
+The broker decides about its own site; a component that knows the other sites answers these
+questions. Without a federation nothing is elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -15,19 +15,19 @@ from policies.tariffs import Tariff
 
 @dataclass(slots=True)
 class Elsewhere:
-    """The questions, with the answers of a site that is alone.
+    """The questions, with the answers of a single site.
 
     Attributes:
-        may_run: whether another site may be able to run what none of our own pools can.
-        may_be_made: whether a known one offers what a job is to run in that workers here could not
-            make.
+        may_run: whether another site may be able to run work that none of our own pools can run.
+        may_be_made: whether a known site offers the environment of a job that workers here failed
+            to make.
         why_nowhere: why none of the sites that a job's user allows may ever run it; empty when one
             may.
         unmet: why a job of so many tasks can't keep its limits, as far as is known; None when it
-            can. Asked with its name, what it is, how many tasks, and the time (UTC).
-        currencies: those that other sites' pools charge in, as far as they are known.
-        tariffs: what other sites charge that are known, and may be able to run a job. Asked with
-            what it is, and the time (UTC).
+            can. Its arguments: the job's name, its spec, the number of tasks, and the time (UTC).
+        currencies: the known currencies of other sites' pools.
+        tariffs: the tariffs of known other sites that may be able to run a job. Its arguments: the
+            spec, and the time (UTC).
     """
 
     may_run: Callable[[JobSpec], bool] = lambda _: False

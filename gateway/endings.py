@@ -1,7 +1,7 @@
-"""How tasks end: with a result, with a failure, or not yet, and then they wait once more. Pure.
+"""Ends tasks with a result or a failure, or queues them again. Pure.
 
-Each ends exactly once, and only its owner is told: the client of an attached job, the store for a
-detached one. What that means for the job as a whole, and when it is over, the broker says.
+Each task ends exactly once, and only its owner is told: the client of an attached job, the store
+for a detached one. The broker draws the consequences for the job, and says when it is over.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +24,12 @@ class Endings:
     """Ends tasks, or queues them again; `done` counts those with a result.
 
     Args:
-        accounts: what clients have unfinished; what ends is credited there.
-        handout: told which jobs have something that waits, and asked to take back what must not go
-            on.
-        roster: who may be able to do what another worker could not.
-        elsewhere: the same of other sites.
-        effects: where what follows is put, in order with all else that is decided.
-        end_owing: (job, ranges): ends those that owe something for runs that were lost; see Losses.
+        accounts: counts the unfinished tasks of clients; ended tasks are credited there.
+        handout: told which jobs have queued tasks, and asked to recall tasks that must not go on.
+        roster: knows which workers may still make an environment.
+        elsewhere: knows the same of other sites.
+        effects: the list for the resulting effects, in order with all others.
+        end_owing: (job, ranges): ends the tasks that owe something for lost runs; see Losses.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Endings:
         self.done = 0
 
     def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
-        """Tell results, queue again what is tried again; return the latter."""
+        """Send results, and queue failed tasks for a retry; return the latter."""
         job = assignment.job
         has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
         verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
@@ -78,36 +77,36 @@ class Endings:
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
             elif job.client in self._clients:
                 self._effects.append(Tell(job.client, results, charge))
-                charge = NO_CHARGE  # it is asked for once
+                charge = NO_CHARGE  # only the first results carry it
         return [retry.task for retry in verdict.again]
 
     def _is_unfit(self, job: Job, worker: Worker, event: Reported) -> bool:
-        """Note a worker that can't make what a job is to run in; whether another may."""
+        """Note a worker that can't make the environment of a job; return whether another may."""
         if job.spec.price is not None or all(
             kind != "environment" for _, kind, *_ in event.failures
         ):
-            return False  # of a job that was sold to us the buyer decides
+            return False  # for another site's job the buyer decides
         job.unfit.add(worker.place)
         self._handout.refile(job)
         return self._has_fit(job)
 
     def _has_fit(self, job: Job) -> bool:
-        """Whether somebody has not failed yet to make what a job is to run in."""
+        """Whether a worker or site is left that has not failed to make the environment of a job."""
         return self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
 
     def ask_again(self, job: Job) -> None:
-        """Where nobody is left to ask, those who could not make it are: to say why it fails."""
+        """Allow workers that failed again if no other is left, so that the failure is reported."""
         if job.unfit and not job.in_flight and not self._has_fit(job):
             job.unfit.clear()
             self._handout.refile(job)
 
     def requeue(self, job: Job, run: Run) -> None:
-        """Queue again what did not end, except for what was cancelled meanwhile."""
+        """Queue unfinished tasks again, except for those cancelled meanwhile."""
         for low, high in reversed(job.ended.missing(run.first, run.stop)):
             if job.leaving == "cancelled":
                 self.drop(job, [(low, high)], "cancelled", job.reason)
             elif job.leaving:
-                job.known.remove(low, high)  # should its client come back, it sends them again
+                job.known.remove(low, high)  # a client that comes back sends them again
             else:
                 for first, stop in reversed(job.stopping.missing(low, high)):
                     job.enqueue(run.cut(first, stop), ahead=True)
@@ -116,13 +115,13 @@ class Endings:
         self.queued(job)
 
     def queued(self, job: Job) -> None:
-        """More of a job waits, to be handed out, or ended should it not begin any more."""
+        """Note that more tasks of a job are queued; end them if they must not begin any more."""
         self._handout.mark_ready(job)
         self.check_cost(job)
         self.end_given_up(job)
 
     def check_cost(self, job: Job) -> None:
-        """End what has not begun of a job that has cost what it may."""
+        """End the tasks that have not begun of a job that has reached its cost limit."""
         limit = job.spec.max_cost_nanos
         if limit is None:
             return
@@ -131,17 +130,17 @@ class Endings:
             return
         if job.waiting:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
-        if not job.is_spent:  # what workers have and have not begun is to wait, and so to end
+        if not job.is_spent:  # unstarted tasks at workers come back, and end
             job.is_spent = True
             self._handout.recall_unstarted(job)
 
     def end_given_up(self, job: Job) -> None:
-        """End what waits of a job that is of use only as a whole, and can't be done as one."""
+        """End the queued tasks of a job that is useful only as a whole, and can't be completed."""
         if job.given_up and job.waiting:
             self.drop_waiting(job, job.given_up, job.unmet)
 
     def drop_waiting(self, job: Job, failure: str, reason: str) -> None:
-        """End everything that waits with a failure."""
+        """End all queued tasks with a failure."""
         dropped = RangeSet()
         while job.queue:
             run = job.take(len(job.queue[0].arguments), ALL_TASKS)
@@ -152,7 +151,7 @@ class Endings:
     def drop(
         self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True
     ) -> None:
-        """End tasks that will not run, with a failure that their owner is told."""
+        """End tasks that will not run, with a failure for their owner."""
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
@@ -166,7 +165,8 @@ class Endings:
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]
                 body = pack([[b""] * count, failures, [], []])
-                # Who cancels is told so: no power cut may bring the tasks back after that.
+                # The canceller is told at once: a power cut must not bring the tasks back after
+                # that.
                 kept = records.OutcomeKept(job.id, first, count, body)
                 self._effects.append(Write(kept, durable=failure == "cancelled"))
         if tell and ranges and not job.spec.detached:

@@ -1,10 +1,10 @@
-"""Asking sites for quotes, and choosing among them. Pure.
+"""Asks sites for quotes, and chooses among them. Pure.
 
     plan ─► ask ─► AskQuote, with a grant for that contract alone
-    Quote ─► quoted ─► consider: all are here, or it takes too long ─► Hold for who was chosen
+    Quote ─► quoted ─► consider: all are here, or the wait is over ─► Hold for the chosen seller
 
-Each question makes a purchase, which is in the book of all of them from then on. Those that are
-not chosen are dropped here; what becomes of the others is for `gateway.purchases`.
+Each question makes a purchase, which is in the book of all purchases from then on. This module
+drops the purchases that are not chosen; `gateway.purchases` handles the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +30,8 @@ from policies.market import Key
 from policies.reservations import Reservation
 from policies.tariffs import Extras
 
-# A contract is granted so many times what its work should cost: one that is chosen among rivals for
-# all of it, and one for a share of a job that is split.
+# The grant of a contract as a multiple of the expected cost of its work: for one chosen among
+# rivals for all of it, and for a share of a job that is split.
 RIVAL_FACTOR: Final = 2
 SHARE_FACTOR: Final = 10
 ROUND_TRIP_MAX_S: Final = 5.0
@@ -39,7 +39,7 @@ ROUND_TRIP_MAX_S: Final = 5.0
 
 @dataclass(slots=True)
 class Enquiry:
-    """Quotes that were asked for, for one job, and until when they are waited for."""
+    """The quotes requested for one job, and the time limit for them."""
 
     job: str
     decision: Decision
@@ -51,14 +51,14 @@ class Enquiries:
     """The quotes that we wait for.
 
     Args:
-        site: who we are.
-        boot: which life of the site this is; no contract of another has the same name.
+        site: our name.
+        boot: the number of this run of the site, which makes contract names unique.
         rules: the knobs.
-        permits: whose results are accepted.
+        permits: the sites whose results are accepted.
         notary: gives grants.
-        book: all our purchases; new ones are put in, those not chosen taken out.
-        resting: told who gave no quote, or none of use.
-        outcome: where questions and holds are put.
+        book: all our purchases; new ones are added, rejected ones removed.
+        resting: the back-off from sites that gave no quote, or no useful one.
+        outcome: takes questions and holds.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class Enquiries:
         self._book = book
         self._resting = resting
         self._outcome = outcome
-        # The reservation of ours in this pool, as `site/pool`, of which this is the price.
+        # The reservation of ours in this pool (`site/pool`) that has this tariff.
         self.booked: Callable[[str, str], Reservation | None] = lambda *_: None
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
-        self._late: dict[str, tuple[str, float]] = {}  # given up unanswered: site, and when asked
+        self._late: dict[str, tuple[str, float]] = {}  # timed out: site, and time of the question
         self._delays_s: dict[str, float] = {}  # of sites whose last quote came too late
 
     def new_name(self) -> str:
-        """A name that we never gave before to anything that we buy."""
+        """Return a new name, unique among all that we buy."""
         self._numbers += 1
         return f"{self._site}-{self._boot}-{self._numbers}"
 
@@ -99,7 +99,7 @@ class Enquiries:
         return job in self._enquiries or any(each.is_under_way for each in self._book.of_job(job))
 
     def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
-        """Ask sites for quotes, of which `consider` chooses when they are here; who was asked."""
+        """Ask sites for quotes, for `consider` to choose from; return the sites and pools asked."""
         shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
         left_nanos = self._left_nanos(job)
         asked = []
@@ -134,18 +134,18 @@ class Enquiries:
             self._resting.note_useless(job.id, site, utc_s)
 
     def _wait_s(self, site: str) -> float:
-        """How long to wait for a site's quotes: longer where the last one came too late."""
+        """The time to wait for a site's quotes: longer if the last one came too late."""
         return max(self._rules.quote_wait_s, 2 * self._delays_s.get(site, 0.0))
 
     def _left_nanos(self, job: Job) -> int | None:
-        """What of a job's cost limit, and of its budgets, is neither spent nor granted already.
+        """The part of a job's cost limit and budgets that is neither spent nor granted already.
 
         None without any.
         """
         limits = [job.spec.max_cost_nanos]
         limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
-        # What is sold on is paid at our own price: for that is held as it is handed out.
+        # Work that we resell is paid at our own price, which is held when it is handed out.
         room = None if job.spec.price is not None else money_room(job.purses)
         if room == 0:
             note_short(job.purses)
@@ -160,7 +160,7 @@ class Enquiries:
         return left if room is None else min(left, room)
 
     def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
-        """What the seller may do, in its user's name; NotGranted."""
+        """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
         errand = Errand(
             target=purchase.site,
@@ -222,7 +222,7 @@ class Enquiries:
     # --- choosing ------------------------------------------------------------------------------
 
     def quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
-        """A quote has come; ProtocolError where it is none for this question."""
+        """Handle a quote; ProtocolError if it does not fit the question."""
         check_quote(purchase, quote)
         purchase.phase = Phase.QUOTED
         purchase.quote = quote
@@ -233,9 +233,9 @@ class Enquiries:
         self._consider(purchase.job, now_s, utc_s)
 
     def answered_late(self, site: str, contract: str, now_s: float) -> None:
-        """An answer has come to a question that we have given up: the site is there, and slow.
+        """Handle an answer that came after the time limit: the site is up, but slow.
 
-        It rests no more for its silence, and is waited for longer, up to ROUND_TRIP_MAX_S.
+        End its back-off for silence, and wait longer for it, up to ROUND_TRIP_MAX_S.
         """
         seller, asked_s = self._late.pop(contract, ("", 0.0))
         if seller != site:
@@ -246,16 +246,16 @@ class Enquiries:
             self._resting.answered(site)
 
     def tick(self, now_s: float, utc_s: float) -> None:
-        """Wait no longer for quotes that are late."""
+        """Stop waiting for quotes that are late."""
         for job in list(self._enquiries):
             self._consider(job, now_s, utc_s)
         for contract, (_, asked_s) in list(self._late.items()):
             if now_s - asked_s <= ROUND_TRIP_MAX_S:
-                break  # in the order in which they were asked
+                break  # in the order of their questions
             del self._late[contract]
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
-        """Choose among the quotes for a job once all are here, or it takes too long."""
+        """Choose among the quotes for a job once all are here, or the time limit has passed."""
         enquiry = self._enquiries.get(job)
         if enquiry is None:
             return
@@ -277,10 +277,10 @@ class Enquiries:
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
                 self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
-                self._book.remove(purchase)  # nothing of it is out, nor in the books
+                self._book.remove(purchase)  # none of its tasks is in flight, nor in the books
 
     def _booked(self, purchase: Purchase) -> Reservation | None:
-        """The reservation of ours by whose price a purchase is quoted."""
+        """Our reservation whose price a purchase is quoted at."""
         return self.booked(purchase.place, purchase.tariff.version)
 
     def _note_passed_over(
@@ -291,7 +291,7 @@ class Enquiries:
         decision: Decision,
         utc_s: float,
     ) -> None:
-        """Let whoever was asked and not chosen rest, as far as that was its own doing."""
+        """Back off from a rejected seller, as far as it was responsible."""
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         assert spec is not None
         if purchase.quote is None:
@@ -303,24 +303,24 @@ class Enquiries:
             why = "quoted other terms than it advertised"
             self._resting.refuse(spec, site, pool, utc_s, why)
         elif not chosen:
-            # It is busier than it was when we heard of it, as its next advert will tell.
+            # It is busier than advertised, as its next advert will tell.
             self._resting.refuse_full(spec, site, pool, utc_s, "quoted worse than it showed")
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
-    """What of a job's money a contract is granted.
+    """The part of a job's money to grant to a contract.
 
-    Shares of one plan divide what is left by what they should cost. Of rivals for all of it one is
-    chosen. Each is offered some times what its work should cost, and no less than an eighth of what
-    it could have: the rest is for contracts that may be wanted later. Where it was too little,
-    another contract follows.
+    Shares of one plan divide the rest of the money by their expected cost. Of rivals for all of the
+    work one is chosen. Each is granted a multiple of the expected cost of its work, and at least an
+    eighth of what it could have: the rest is for contracts that may be needed later. If it was too
+    little, another contract follows.
     """
     plan = decision.plan
     if left_nanos is None or plan is None:
         return left_nanos
     if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
         costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
-        # What is free takes nothing, and a grant of nothing would be no grant.
+        # Free work takes nothing, but a grant must be above zero.
         if not costs[key]:
             return min(1, left_nanos)
         part = left_nanos * costs[key] // sum(costs.values())
@@ -336,18 +336,18 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
 
 
 def _enough(wanted_nanos: int, left_nanos: int) -> int:
-    """What is granted where so much is wanted, and so much is left for it."""
+    """The grant where `wanted_nanos` are wanted and `left_nanos` are left."""
     return max(wanted_nanos, -(-left_nanos // 8))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:
-    """Whether a quote is about what its site advertised; of a pool that none did, in our money.
+    """Whether a quote matches its site's advert; of an unadvertised pool, is in our money.
 
-    In slots that we have reserved it is what was `booked`, whatever the class of the work.
+    In slots that we have reserved it must match the `booked` price, for any class of work.
     """
     house, ask = decision.house, decision.ask
     if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
-        return False  # it may not run there, whatever it would cost
+        return False  # it may not run there at any price
     if f"{site}/{quote.pool}" in ask.terms.barred:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
@@ -357,7 +357,7 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
         price_nanos = tariff_of(quote).for_tasks_of(round(known.estimate.task_s * 1e9))
         return quote.currency == booked.currency and price_nanos <= most_nanos
     if known is not None:
-        # What is quoted is the price of now, also where the run will see it fall.
+        # The quoted price is that of now, even where the run will see it fall.
         task_s = known.estimate.task_s
         shown_nanos = price_shown(ask, known.candidate, task_s)
         most = max(known.estimate.price_nanos, shown_nanos) * (1 + house.band)
@@ -369,7 +369,7 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
 
 
 def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
-    """Of rivals for the same work the best; of shares all."""
+    """Choose the best of rivals for the same work, or all shares of a plan."""
     plan = decision.plan
     if plan is not None and len(plan.shares) > 1:
         return quoted
@@ -389,7 +389,7 @@ def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
 
 
 def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
-    """Whether a job's money pays for not one task at what was quoted."""
+    """Whether a job's money does not pay for a single task at the quoted price."""
     quote, ask = purchase.quote, decision.ask
     if quote is None or ask.budget_nanos is None or ask.task_s is None:
         return False
@@ -399,7 +399,7 @@ def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
 
 
 def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
-    """How good a quote is that no advert was known for; less is better."""
+    """The rank of a quote without a known advert; less is better."""
     quote = purchase.quote
     assert quote is not None
     price_nanos = _price_nanos(quote, decision)

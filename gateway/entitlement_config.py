@@ -1,20 +1,20 @@
-"""The tables [[entitlement]]: who may use which pools, in which windows, and how much of them.
+"""The tables [[entitlement]]: access to pools and windows, by user, with quotas.
 
     [[entitlement]]
-    allow = "group:quants"          # or deny; see policies.parties; several in a list: any of them
+    allow = "group:quants"          # or deny; see policies.parties; or a list: any of them
     pools = ["risk", "elsewhere"]   # ours, and all of other sites; without it: every pool
     windows = ["risk run"]          # while one of these holds; without it: always
     slots_max = 40                  # at one time, all of them together, in these pools
     user_slots_max = 10             # and each of their users
-    queued_max = 100000             # tasks of theirs here that have not ended
+    queued_max = 100000             # their unfinished tasks here
     user_queued_max = 10000
-    priority_max = 10               # the highest that their jobs may have
-    classes = ["preemptible"]       # price classes that they may have
+    priority_max = 10               # the highest priority of their jobs
+    classes = ["preemptible"]       # the price classes that they may use
 
     [[entitlement]]
     deny = "project:legacy"
 
-Every mistake has its line. Users and projects are in tokens, and nobody here knows them all.
+Every error has its line number. Users and projects come from tokens, so not all are known here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ KEYS: Final = frozenset({"allow", "deny", "pools", "windows", "priority_max", "c
 def read_entitlements(
     rows: Any, places: Mapping[Place, int], groups: Iterable[str]
 ) -> Entitlements:
-    """Read [[entitlement]] tables; KnobError has line and key. `groups` are all there are."""
+    """Read [[entitlement]] tables; KnobError has line and key. `groups` are all known groups."""
     if not isinstance(rows, list):
         raise KnobError("entitlements are written as [[entitlement]]")
     if len(rows) > RULES_MAX:
@@ -61,7 +61,7 @@ def read_entitlements(
 
 
 def check_entitlements(entitlements: Entitlements, plans: Mapping[str, Plan]) -> None:
-    """Refuse rules of pools and windows that there are not; KnobError has the line."""
+    """Refuse rules with unknown pools or windows; KnobError has the line."""
     windows = window_names(plans)
     for rule in entitlements.rules:
         where = f"line {rule.line}: [[entitlement]]" if rule.line else "[[entitlement]]"

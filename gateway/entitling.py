@@ -1,11 +1,12 @@
-"""What entitlements give whose work now: which pools, how many slots, how many tasks. Pure.
+"""The current rights of work under the entitlements: pools, slots and queued tasks. Pure.
 
-Counted as tasks come and go, like claims (gateway.occupancy): a task that was given out has a
-slot, whether it has begun or not, and whoever is bounded is given none ahead. All work of a rule's
-parties counts, by whichever rule it was given. Nothing that runs is stopped: who has more than he
-may, since a window turned or the rules were changed, is given nothing until he has less.
+Tasks are counted as they come and go, like claims (gateway.occupancy): an assigned task has a slot,
+whether it has begun or not, and work with a limit is given none ahead. All work of a rule's parties
+counts, regardless of the rule that admitted it. Running tasks are never stopped: if a user holds
+more than allowed since a window turned or the rules changed, that user gets nothing until the
+excess is gone.
 
-Without rules nothing is counted, and nobody pays for it.
+Without rules nothing is counted, at no cost.
 """
 
 from collections import Counter
@@ -37,16 +38,16 @@ from policies.windows import Span
 # Of the verdicts that are not yes.
 REASONS: Final = {Why.NOT_NOW: Reason.WINDOW_CLOSED}
 
-# A rule, by identity: to hash all that it says takes longer than the rest. With the user, where
-# each has a limit of his own.
+# A rule by identity, as hashing its contents takes longer than the rest, and a user, where each
+# user has a limit.
 _Key = tuple[int, str]
 
 
 class Entitling:
-    """The entitlements of a site, and what was given by them.
+    """The entitlements of a site, and the slots and tasks used under them.
 
     Args:
-        workers, jobs: all that there are.
+        workers, jobs: those of the site.
         occupancy: knows which windows hold.
     """
 
@@ -59,7 +60,7 @@ class Entitling:
         self._jobs = jobs
         self._occupancy = occupancy
         self._windows: Mapping[str, frozenset[str]] = {}
-        self._held: Mapping[str, str] = {}  # by pool, the window that holds
+        self._held: Mapping[str, str] = {}  # by pool, the current window
         self._until_s = inf
         self._verdicts: dict[tuple[Work, str | None, str], Verdict] = {}
         self._slot_keys: dict[tuple[Whose, str], tuple[_Key, ...]] = {}
@@ -68,10 +69,10 @@ class Entitling:
         self._queue_keys: dict[Whose, tuple[_Key, ...]] = {}
         self._counts_queues = False
         self._queued: Counter[_Key] = Counter()
-        self._noted: dict[str, int] = {}  # by job, as which it is in _queued
+        self._noted: dict[str, int] = {}  # by job, the tasks counted in _queued
 
     def take_in(self, event: EntitlementsKnown) -> None:
-        """From now on these rules count, also for what is out and waits."""
+        """Apply new rules, also to assigned and queued tasks."""
         self.rules, self._windows = event.rules, event.windows
         self.is_on = bool(self.rules.rules)
         self._counts_queues = any(
@@ -89,11 +90,11 @@ class Entitling:
             self.note_queue(job)
 
     def turned(self) -> None:
-        """Other windows may hold, or others come."""
+        """Update the current windows after a change of the timetable."""
         self._hold({name: pool.rules.now for name, pool in self._occupancy.pools.items()})
 
     def look(self, utc_s: float) -> None:
-        """A window may have ended since: nobody is given by it what was not given in time."""
+        """Update windows that have ended since, so that late tasks are not given under them."""
         if utc_s >= self._until_s:
             pools = self._occupancy.pools.items()
             self._hold({name: pool.rules.span_at(utc_s) for name, pool in pools})
@@ -102,17 +103,17 @@ class Entitling:
         self._held = {pool: span.named for pool, span in spans.items()}
         self._until_s = min((span.until_s for span in spans.values()), default=inf)
 
-    # --- what is out ---------------------------------------------------------------------------
+    # --- counting ------------------------------------------------------------------------------
 
     def note(self, worker: Worker, job: Job, tasks: int) -> None:
-        """A worker was given so many tasks of a job, or, below zero, has so many fewer."""
+        """Note that a worker was given `tasks` tasks of a job or, below zero, has fewer."""
         if not self.is_on or worker.job:
             return
         for key in self._keys_of_slots(job.whose, worker.offer.pool):
             count_slots(self._tasks, self._slots, worker, key, tasks)
 
     def note_queue(self, job: Job) -> None:
-        """A job may have more or fewer tasks that have not ended than when this was last said."""
+        """Update the count of a job's unfinished tasks."""
         if not self._counts_queues:
             return
         tasks = job.waiting + job.in_flight
@@ -145,21 +146,21 @@ class Entitling:
         return found
 
     def slots_used(self, rule: Rule, user: str) -> int:
-        """The slots that all of a rule's parties have, or one user of them."""
+        """The slots held by all of a rule's parties, or by one of their users."""
         return self._slots[id(rule), user]
 
     def queued(self, rule: Rule, user: str) -> int:
-        """The tasks that have not ended of all of a rule's parties, or of one user of them."""
+        """The unfinished tasks of all of a rule's parties, or of one of their users."""
         return self._queued[id(rule), user]
 
-    # --- how much more -------------------------------------------------------------------------
+    # --- remaining quota -----------------------------------------------------------------------
 
     def verdict(self, work: Work, pool: str) -> Verdict:
         """Whether work may run in a pool now; in ELSEWHERE at other sites."""
         return self._verdict(work, pool, self.window_of(pool))
 
     def _verdict(self, work: Work, pool: str | None, window: str = NO_WINDOW) -> Verdict:
-        """The same in a window; without a pool, in some pool at some time."""
+        """The verdict in a window; without a pool, the best of any pool and time."""
         key = work, pool, window
         found = self._verdicts.get(key)
         if found is None:
@@ -173,7 +174,7 @@ class Entitling:
         return found
 
     def window_of(self, pool: str) -> str:
-        """The window of a pool that holds, as rules name it."""
+        """The current window of a pool, by the name in rules."""
         return self._held.get(pool, NO_WINDOW)
 
     def bound(self, job: Job, worker: Worker) -> int | None:
@@ -188,7 +189,7 @@ class Entitling:
         user, here = job.whose.user, worker.handle
 
         def used(rule: Rule, who: str) -> int:
-            # What it has at this worker beyond its slots: nothing goes ahead.
+            # Its tasks at this worker beyond the slots count: no tasks go ahead.
             limit = rule.user_slots_max if who else rule.slots_max
             spare = worker.slots - self._tasks[here, (id(rule), who)]
             return max(self._slots[id(rule), who], (limit or 0) - spare)
@@ -196,7 +197,7 @@ class Entitling:
         return int(room(verdict, user, used))
 
     def slots_left(self, work: Work, pool: str) -> float:
-        """The slots of a pool that work may take in addition; inf: any number."""
+        """The number of further slots of a pool that work may take; inf: any number."""
         if not self.is_on:
             return inf
         return room(self.verdict(work, pool), work.whose.user, self.slots_used)
@@ -204,7 +205,7 @@ class Entitling:
     def slots_max(self, work: Work, pool: str, window: str | None = None) -> float:
         """The most slots of a pool that work may have in all, now or in a window; inf: any number.
 
-        Of ANOTHER_SITE's work: what some other site may have.
+        For the work of ANOTHER_SITE: the most that some other site may have.
         """
         if not self.is_on:
             return inf
@@ -214,9 +215,9 @@ class Entitling:
         return self._verdict(work, pool, name).slots_max
 
     def queue_left(self, spec: JobSpec) -> float:
-        """How many more tasks somebody may have here that have not ended; inf: any number.
+        """How many more unfinished tasks a user may have here; inf: any number.
 
-        Who is entitled to nothing any more has no limit: what comes of his open jobs waits.
+        A user without any entitlement has no limit: the tasks of open jobs wait.
         """
         if not self._counts_queues:
             return inf
@@ -229,10 +230,10 @@ class Entitling:
         """Whether work may run at other sites."""
         return not self.is_on or self.verdict(work, ELSEWHERE).is_yes
 
-    # --- why not -------------------------------------------------------------------------------
+    # --- refusals ------------------------------------------------------------------------------
 
     def _ever(self, work: Work, pools: Iterable[str]) -> Verdict:
-        """The best verdict on some work in these pools, whenever."""
+        """The best verdict on some work in these pools, at any time."""
         found = (
             self._verdict(work, pool, name)
             for pool in pools
@@ -241,7 +242,7 @@ class Entitling:
         return min(found, key=lambda each: RANKS[each.why])
 
     def may_use(self, spec: JobSpec, offers: Iterable[Offer]) -> Iterator[Offer]:
-        """Those of some offers whose pools may run a job, whenever."""
+        """The offers whose pools may run a job at any time."""
         if not self.is_on:
             yield from offers
             return
@@ -253,7 +254,7 @@ class Entitling:
                 yield each
 
     def barred(self, spec: JobSpec, pool: str) -> Reason | None:
-        """Why a pool begins nothing of a job now, if its user's entitlements are against it."""
+        """Why a pool starts no task of a job now by its user's entitlements, or None."""
         if not self.is_on:
             return None
         why = self.verdict(spec.work, pool).why
@@ -262,7 +263,7 @@ class Entitling:
     def objection(
         self, spec: JobSpec, may_leave: Callable[[JobSpec], bool]
     ) -> tuple[str, str] | None:
-        """Why a job is not taken, as code and sentence, by its user's entitlements alone.
+        """Why a job is refused by its user's entitlements alone, as code and sentence.
 
         `may_leave` says whether another site may be able to run it.
         """
@@ -277,7 +278,7 @@ class Entitling:
         return None
 
     def refusal(self, job: Job, worker: Worker) -> Refusal | None:
-        """Why a worker is given nothing of a job now, or None."""
+        """Why a worker is given no task of a job now, or None."""
         if self.bound(job, worker) != 0:
             return None
         work, pool = job.work, ELSEWHERE if worker.job else worker.offer.pool
@@ -289,11 +290,11 @@ class Entitling:
         return Refusal(Reason.OVER_ENTITLEMENT, "has no more slots for it: {}", (figures,))
 
     def text(self, verdict: Verdict, work: Work) -> str:
-        """Why it is no, with the rule and where that is written."""
+        """Explain a refusal, with the rule and its place in the file."""
         return self.rules.explain(verdict, work)
 
     def _slots_text(self, verdict: Verdict, work: Work) -> str:
-        """What somebody has of his slots, who may have no more."""
+        """Format the slots in use and their limits, for work at its limit."""
         rule = verdict.rule
         assert rule is not None  # without one there is no limit
         limits = ((rule.slots_max, ""), (rule.user_slots_max, work.whose.user))
@@ -301,9 +302,9 @@ class Entitling:
         return f"{figures} slots ({self.rules.place(rule)}: {rule})"
 
     def over(self, job: Job, first: int, stop: int) -> list[Range]:
-        """Tasks that come, and that their user may not have beside all others: the last of them.
+        """The arriving tasks that exceed their user's queue limit: the last of them.
 
-        What another site sends its sale watches.
+        For the tasks that another site sends, its sale checks this.
         """
         left = inf if job.spec.price is not None else self.queue_left(job.spec)
         if left >= stop - first:
@@ -317,7 +318,7 @@ class Entitling:
         return found
 
     def queue_text(self, spec: JobSpec) -> str:
-        """Why somebody may have no more tasks here."""
+        """Explain why a user may have no more tasks here."""
         user = spec.user
         fits = self._verdict(spec.work, None).fits
         rule = max(fits, key=lambda each: (each.queued_max or 0, each.user_queued_max or 0))
@@ -329,7 +330,7 @@ class Entitling:
 def _keys(
     rules: Iterable[Rule], whose: Whose, limits: Callable[[Rule], tuple[int | None, int | None]]
 ) -> Iterator[_Key]:
-    """What somebody's work counts for: of each rule all together, and each user's."""
+    """The counters that a user's work counts for: of each rule, all users' and each user's."""
     for rule in rules:
         if rule.allows and rule.includes(whose):
             together, each = limits(rule)
@@ -340,7 +341,7 @@ def _keys(
 
 
 def _figures(rule: Rule, limits: Iterable[tuple[int | None, str, int]]) -> str:
-    """`group:quants has 4 of 4`, for the limits that there are."""
+    """Format `group:quants has 4 of 4`, for the limits that are set."""
     all_of_them = ", ".join(map(str, rule.who))
     return " and ".join(
         f"{who or all_of_them} has {has} of {most}" for most, who, has in limits if most is not None

@@ -1,7 +1,7 @@
-"""Where invited sites come in: a port that asks for no certificate, and the way through another's.
+"""The port for invited sites, which asks for no certificate, and the way through another site's.
 
-Nobody who comes here is known: there is a limit on how many, how often and for how long, and all
-that can be had here with the right secret is to be pending, or approved if the invitation says so.
+Visitors here are unknown, so their number, rate and duration are limited. All that a visitor can
+gain here with the right secret is to be pending, or approved if the invitation says so.
 """
 
 import secrets
@@ -26,8 +26,8 @@ from gateway.registry import Registry
 from gateway.trust import TrustBook
 
 AGAIN_S: Final = 0.2
-REOPENED_S: Final = 2.0  # a port that is opened anew is there again by then
-FIRST_WORD_S: Final = 3.0  # a dial may hang while the port is being opened anew
+REOPENED_S: Final = 2.0  # a reopened port is up again by then
+FIRST_WORD_S: Final = 3.0  # a dial may hang while the port is being reopened
 JOIN_MAX_S: Final = 20.0
 TICK_S: Final = 0.25
 
@@ -48,9 +48,9 @@ class Entrance:
         registry: ours.
         strangers_max: visitors at a time, …
         host_strangers_max: … and of one host.
-        handshakes_per_s: new ones of one host.
+        handshakes_per_s: new connections of one host.
         changed: called when a site was admitted; it is on disk by then.
-        say: tells people.
+        say: logs a line for people.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class Entrance:
 
     @property
     def _tls(self) -> TlsSettings:
-        """Our leaf is shown, none is asked for."""
+        """TLS settings that show our leaf and ask for none."""
         return TlsSettings(str(self._registry.folder / "leaf.pem"))
 
     def renew(self) -> None:
-        """Show our leaf of now; visitors are cut off if it is another, and only then.
+        """Show our current leaf; visitors are cut off only if it has changed.
 
-        Whoever was just taken in has changed our pins, and may not have our answer yet: cut off, it
+        Admitting a site changes our pins, but that site may not have our answer yet: cut off, it
         would not know, and its invitation is used.
 
         Raises:
-            AddressError: as `NngPort.reopen`; to be tried again.
+            AddressError: as `NngPort.reopen`; to be retried.
         """
         leaf = self._registry.active.leaf
         if leaf != self._leaf:
@@ -112,7 +112,7 @@ class Entrance:
                     self._answer(pipe, visit, frame, now_s)
 
     def _look(self, now_s: float) -> None:
-        """Who has come, who is gone, and who has been here too long."""
+        """Process new and closed connections, and close overdue ones."""
         for pipe in self.port.came():
             if pipe not in self._visits:
                 self._begin(pipe, now_s)
@@ -129,7 +129,7 @@ class Entrance:
             self.port.drop(pipe)
             return None
         for older in self._half_open.add(pipe, host, now_s):
-            self._visits[older].is_over = True  # `gone` takes it out
+            self._visits[older].is_over = True  # `gone` removes it
             self.port.drop(older)
         registry = self._registry
         reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
@@ -160,16 +160,16 @@ class Entrance:
 
 
 async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
-    """Go where an invitation says, and become acquainted; our book has the inviter then.
+    """Join at the address of an invitation; our trust book then has the inviter.
 
     Args:
         registry: ours.
         text: the invitation.
-        approve: approve the inviter at once: the invitation names its key, and who handed it
-            over is believed.
+        approve: approve the inviter at once: the invitation names its key, and its bearer is
+            trusted.
 
     Raises:
-        GridError: the invitation is not good, nobody answers, or we were not taken.
+        GridError: the invitation is not valid, the inviter does not answer, or it refused us.
     """
     now_s = registry.clock()
     invitation = read_invitation(text, now_s)
@@ -195,7 +195,7 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
 
 
 async def _fetch_leaf(address: str, host: str, port: int) -> bytes:
-    """The leaf that somebody shows; asked for again while the port may be being opened anew."""
+    """Fetch the leaf of a port; retry while the port may be reopening."""
     until_s = trio.current_time() + REOPENED_S
     while True:
         try:
@@ -222,8 +222,8 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
             if joined is not None:
                 return joined
             if is_begun:
-                break  # it knows of us: whoever asks again finds the invitation used
-            await trio.sleep(AGAIN_S)  # its port is being opened anew, with a new leaf
+                break  # it knows of us: a second request would find the invitation used
+            await trio.sleep(AGAIN_S)  # its port is reopening, with a new leaf
             changed = trio.Event()
     raise GridError(f"{address} hung up, or did not answer within {JOIN_MAX_S:g} s")
 
@@ -231,7 +231,7 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
 async def _talk(
     applicant: Applicant, link: NngLink, changed: trio.Event
 ) -> tuple[Joined | None, bool]:
-    """Hold one pipe: where it led to, and whether the other side has said anything."""
+    """Use one pipe; return its result, and whether the other side has answered at all."""
     is_begun = False
     until_s = trio.current_time() + FIRST_WORD_S
     with trio.move_on_after(FIRST_WORD_S):

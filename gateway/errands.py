@@ -1,7 +1,7 @@
-"""What a site lets another do for one of its users' jobs: grants, as the exchange sees them. Pure.
+"""The rights that a site gives another for one of its users' jobs: grants, for the exchange. Pure.
 
-The chain of signatures (federation.grants) is a notary's: gateway.notary has the real one. Here
-is what it says, and whether a question goes beyond it.
+The chain of signatures (federation.grants) is the notary's: gateway.notary has the real one. This
+module has the contents of a grant, and checks whether a question exceeds it.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from typing import Final, Protocol
 
 from federation.deals import AskQuote
 
-ERRAND_SITES_MAX: Final = 64  # that a grant can name
+ERRAND_SITES_MAX: Final = 64  # the most sites that a grant can name
 WIDENED: Final = "widened"
 WRONG_PATH: Final = "wrong-path"
 WRONG_PURPOSE: Final = "wrong-purpose"
 
 
 class NotGranted(Exception):
-    """A grant that can't be given or is not believed; `code` is a Refusal."""
+    """A grant that can't be given or is not valid; `code` is a Refusal."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -25,17 +25,17 @@ class NotGranted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What a grant is to be given for: one contract with one site.
+    """The purpose of a grant: one contract with one site.
 
     Args:
         target: the site.
         contract: its name with us; a grant counts for no other.
-        job: whose part it is; only the origin says that.
+        job: the job that it is part of; only the origin sets that.
         user, project, function: likewise.
         max_cost_nanos, currency: the most that it may cost; None and "" for no limit.
         expires_s: until when work may start, UTC epoch seconds.
-        hops_left: how often it may go on from there.
-        regions: where the data may lie; None for anywhere.
+        hops_left: how often it may be forwarded from there.
+        regions: where the data may be; None for anywhere.
         sites: that may run or relay it, the target among them; None for any.
     """
 
@@ -55,9 +55,9 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A grant that was checked and is for us: the errand that it gives, and the way that it came.
+    """A verified grant for us: its errand, and the path by which it came.
 
-    `path` is its origin and every site that passed it on; `raw` the chain, to be passed on.
+    `path` is its origin and every site that forwarded it; `raw` the chain, to be forwarded.
     """
 
     errand: Errand
@@ -69,25 +69,25 @@ class Notary(Protocol):
     """Gives grants in our site's name, and reads those of others."""
 
     def issue(self, errand: Errand) -> bytes:
-        """A grant of ours, for a job of our own users; NotGranted."""
+        """Issue a grant for a job of our own users; raises NotGranted."""
 
     def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
-        """A grant that came to us, for the next site; NotGranted where it would be wider."""
+        """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
 
     def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
-        """Believe what a buyer shows: its chain, that it is for us, in time, shown the first time.
+        """Verify a buyer's grant: its chain, that it is for us, not expired, and not used before.
 
         Raises NotGranted.
         """
 
 
 def check_ask(ask: AskQuote, given: Allowance) -> None:
-    """Raise NotGranted where a question is about anything else than its grant, or about more."""
+    """Raise NotGranted if a question differs from its grant or exceeds it."""
     errand = given.errand
     if tuple(ask.path) != given.path:
         came, told = " > ".join(given.path), " > ".join(ask.path)
         raise NotGranted(WRONG_PATH, f"the grant came by {came}, the job by {told}")
-    # Each site that passes a job on adds the name of the one that it had it from.
+    # Each site that forwards a job appends the name of the site that it came from.
     user = "@".join((errand.user, *given.path[:-1]))
     asked = ask.contract, ask.user, ask.project, ask.function, ask.currency
     granted = errand.contract, user, errand.project, errand.function, errand.currency

@@ -1,4 +1,4 @@
-"""What running tasks are expected to cost: an estimate, apart from what is booked. Pure."""
+"""The expected cost of running tasks: an estimate, apart from booked costs. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -11,10 +11,10 @@ from policies.placement import show_tags
 
 
 def estimates(job: Job, now_s: float) -> dict[str, int]:
-    """What a job's tasks at workers are expected to cost, in nano-units by currency.
+    """The expected cost of a job's assigned tasks, in nano-units by currency.
 
-    `now_s` is UTC: a task that has a slot to itself costs at least what it has run by then, since
-    this gateway gave it out, or took it up again after a restart.
+    `now_s` is UTC: a task that has a slot to itself costs at least the time since this gateway
+    assigned it, or took it up again after a restart.
     """
     sums: dict[str, int] = {}
     for each in job.assignments.values():
@@ -24,7 +24,7 @@ def estimates(job: Job, now_s: float) -> dict[str, int]:
 
 
 def claims(jobs: Iterable[Job], now_s: float) -> Iterator[Claim]:
-    """The same for each job and worker, with what a report can choose by."""
+    """The estimates for each job and worker, with the dimensions that a report can filter by."""
     for job in jobs:
         spec = job.spec
         by_worker = sorted(job.assignments.values(), key=lambda each: each.worker.handle)
@@ -51,10 +51,10 @@ def claims(jobs: Iterable[Job], now_s: float) -> Iterator[Claim]:
 
 
 def _cost(assignment: Assignment, now_s: float) -> int:
-    """What is left of it, by the duration that the broker reckoned with when it was handed out."""
+    """The cost of the remaining tasks, by the duration assumed when they were assigned."""
     tasks = sum(stop - first for first, stop in assignment.left)
     task_s = assignment.task_s
-    # Tasks of a duration that nobody knew, and long ones, had a slot each at once.
+    # Tasks of unknown or long duration had a slot each at once.
     if not task_s or task_s >= assignment.worker.ahead_max_s:
         task_s = max(task_s, now_s - assignment.given_s)
     return assignment.tariff.expected_nanos(tasks, task_s)

@@ -1,7 +1,7 @@
-"""Everything that can happen to a site's broker. Closed: the broker matches on every one.
+"""All events of a site's broker. Closed: the broker matches on every one.
 
-Events speak of bundles, never of single tasks: a million tasks are a thousand events. `client`
-and `worker` are session handles, numbers that are never used twice.
+Events are about bundles, never single tasks: a million tasks are a thousand events. `client` and
+`worker` are session handles, numbers that are never reused.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ MEMORY_BYTES_MAX: Final = 1 << 46  # of one host
 
 @dataclass(frozen=True, slots=True)
 class Warrant:
-    """By what a job was opened, and its tasks' passes are good: a token, or the pass of a task.
+    """The token or task pass by which a job was opened; its tasks' passes depend on it.
 
     `stays`: jobs that its tasks open may run at this site alone.
     """
 
     issuer: str = ""
-    token: str = ""  # its id; empty: there was none
+    token: str = ""  # its id; empty: no token
     expires_s: float = inf  # UTC
     stays: bool = False
 
@@ -49,7 +49,7 @@ NO_WARRANT: Final = Warrant()
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a job is: one function and the terms it runs under."""
+    """The specification of a job: one function and its terms."""
 
     name: str
     function: bytes
@@ -65,22 +65,22 @@ class JobSpec:
     python: str
     prints: bool
     wishes: Wishes = field(default_factory=Wishes)
-    # Of a job that another site sent: what it pays, and the sites that it came through.
+    # Of a job that another site sent: its price, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
-    given: Allowance | None = None  # and what its user allows
+    given: Allowance | None = None  # and the rights given by its user
     hops_left: int = HOPS_MAX
-    pool: str = ""  # the only one of ours that it may run in; any, when it is empty
-    group: str = ""  # its user's, as configured here; none, when it is empty
+    pool: str = ""  # the only pool of ours that it may run in; empty: any
+    group: str = ""  # its user's, as configured here; empty: none
     price_class: PriceClass = "guaranteed"
-    tasks: int | None = None  # how many there will be, as its client says
-    task_s: float | None = None  # and how long one takes, about
+    tasks: int | None = None  # their number, if announced by its client
+    task_s: float | None = None  # and their approximate duration
     slots_sold: int = 0  # of a job that another site sent to one of our pools
     warrant: Warrant = NO_WARRANT
 
     @property
     def need(self) -> Need:
-        """What it asks of whoever runs it."""
+        """The requirements on a worker."""
         kind = kind_of(self.wishes.environment)
         return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
 
@@ -88,33 +88,33 @@ class JobSpec:
     def origin(self) -> str:
         """The site whose code it is, as far as we deal with it; empty: ours.
 
-        Of a job that another site sent it is the neighbour that did. Of a guest, who came by the
-        token of a site whose users are welcome, and of what such tasks submit, it is that site.
+        Of a job that another site sent it is that neighbour. Of a guest, a user with the token of a
+        welcome site, and of jobs that a guest's tasks submit, it is that site.
         """
         return self.path[-1] if self.path else site_of(self.user)
 
     @property
     def whose(self) -> Whose:
-        """Whose work it is to rules and books: of a job that another site sent, the neighbour's.
+        """The principal for rules and books; for a job of another site, it includes the neighbour.
 
-        A guest's is ours here (docs/entitlements.md): nobody but the guest is asked to pay for it.
+        A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
         """
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
 
     @property
     def work(self) -> Work:
-        """The same, as entitlements look at it."""
+        """The principal with priority and price class, for entitlements."""
         return Work(self.whose, self.priority, self.price_class)
 
     @property
     def price_name(self) -> str:
-        """What names its price, of a job that another site sent; empty: it is ours."""
+        """The name of the price of a job that another site sent; empty: it is ours."""
         return "" if self.price is None else self.price.version
 
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
-    """A client's session opened. All of one `account` answer together for the bytes they hold.
+    """A client's session opened. The clients of one `account` share its limit on held bytes.
 
     An operator may cancel the jobs of every user of this site.
     """
@@ -134,7 +134,7 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class ClientReading:
-    """A client's results pile up unread (`ready` false), or it has caught up again."""
+    """A client's unread results pile up (`ready` false), or it has caught up again."""
 
     client: int
     ready: bool
@@ -142,11 +142,11 @@ class ClientReading:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJoined:
-    """A worker's session opened, with what it offers.
+    """A worker's session opened, with its offer.
 
-    A contract with another site is a worker as well: for one job, at a price of its own, a round
-    trip away, as the slots of a delegating grid are. `is_funded`: all that it may cost is held for
-    it already.
+    A contract with another site is a worker as well: for one job, with its own tariff and
+    round-trip time, as are the slots of a delegating grid. `is_funded`: its full possible cost is
+    held already.
     """
 
     worker: int
@@ -159,17 +159,17 @@ class WorkerJoined:
     tariff: Tariff | None = None
     round_trip_s: float = 0.0
     is_funded: bool = False
-    memory_bytes: int = MEMORY_BYTES_MAX  # of its host, as far as it says
-    tells_begun: bool = False  # whether it says which tasks have begun
+    memory_bytes: int = MEMORY_BYTES_MAX  # of its host, if stated
+    tells_begun: bool = False  # whether it reports which tasks have begun
     takes_others: bool = True  # may have work of other sites: policies.placement.Offer
-    token: str = ""  # the id of the token by which it came, if it came by one
+    token: str = ""  # the id of the token that it used, if any
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
     """A worker left (`is_orderly`: it said goodbye), or its lease ran out.
 
-    It was certainly there until `silent_s` seconds ago, when it was last heard.
+    It was certainly there until `silent_s` seconds ago, when its last frame arrived.
     """
 
     worker: int
@@ -180,7 +180,7 @@ class WorkerGone:
 
 @dataclass(frozen=True, slots=True)
 class TasksBegun:
-    """A worker says which tasks have begun: (assignment, task, seconds that it has run)."""
+    """A worker reports tasks that have begun: (assignment, task, seconds of run time)."""
 
     worker: int
     tasks: tuple[tuple[int, int, float], ...]
@@ -188,7 +188,7 @@ class TasksBegun:
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
-    """A client opened a job, or opens it again after a reconnection."""
+    """A client opened a job, or reopened it after a reconnection."""
 
     client: int
     job: str
@@ -199,17 +199,17 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class FunctionArrived:
-    """A function is here, which jobs may have been opened without."""
+    """A function arrived; jobs may have been opened without it."""
 
     function: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecovered:
-    """A job that the gateway's store remembers from before a restart.
+    """A job from before a restart, restored from the gateway's store.
 
-    For a detached job its tasks follow as TasksArrived with client 0. For an attached one only
-    what it was charged for is known; it goes on when its client opens it again.
+    The tasks of a detached job follow as TasksArrived with client 0. Of an attached job only the
+    charges are known; it goes on when its client reopens it.
     """
 
     job: str
@@ -223,8 +223,8 @@ class JobRecovered:
     wall_ns: int
     cpu_ns: int
     prices_nanos: dict[str, int] = field(default_factory=dict)
-    attempt_max: int = 0  # on any usage record of it
-    repeat_ns: int = 0  # of its wall time, of what ran again for nothing
+    attempt_max: int = 0  # of all its usage records
+    repeat_ns: int = 0  # the part of its wall time that was repeated for free
     credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see gateway.credits
     function: bytes = b""
     submitted_at_s: float = 0.0  # UTC; 0: now
@@ -242,7 +242,7 @@ class TasksArrived:
 
 @dataclass(frozen=True, slots=True)
 class JobClosed:
-    """No more tasks will come; those of `elsewhere` have ended already, and never will."""
+    """No more tasks will come; the tasks in `elsewhere` have ended already, and never arrive."""
 
     client: int
     job: str
@@ -252,7 +252,7 @@ class JobClosed:
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """Take back these ranges (all when empty); with `kill`, stop what runs as well."""
+    """A request to cancel these ranges (all when empty); with `kill`, running tasks as well."""
 
     client: int
     request: int
@@ -274,14 +274,14 @@ class Reported:
     wall_ns: int = 0
     cpu_ns: int = 0
     peak_memory_bytes: int = 0
-    cost_nanos: int | None = None  # what another site asks for it; None: by the pool's tariff
+    cost_nanos: int | None = None  # the price of another site; None: by the pool's tariff
     sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
-    footprint: Footprint | None = None  # as another site says; None: by what is known of the pool
+    footprint: Footprint | None = None  # as another site states; None: by the pool's emissions
 
 
 @dataclass(frozen=True, slots=True)
 class PlacesChosen:
-    """Where a job's tasks may go from now on: pools, and how many of its tasks each may take.
+    """The new places of a job's tasks: pools, with the number of tasks that each may take.
 
     None: wherever they can run.
     """
@@ -292,7 +292,7 @@ class PlacesChosen:
 
 @dataclass(frozen=True, slots=True)
 class PlacesLeft:
-    """What has not begun of a job in these pools is to be taken back: others are better for it."""
+    """A job's tasks in these pools that have not begun are to be recalled: others are better."""
 
     job: str
     pools: frozenset[str]
@@ -300,7 +300,7 @@ class PlacesLeft:
 
 @dataclass(frozen=True, slots=True)
 class MoneySpent:
-    """What is left of a job's cost limit pays for no task anywhere: what waits of it ends."""
+    """The rest of a job's cost limit pays for no task anywhere: its queued tasks end."""
 
     job: str
     reason: str
@@ -308,9 +308,9 @@ class MoneySpent:
 
 @dataclass(frozen=True, slots=True)
 class LimitsUnmet:
-    """Not all of a job can be done within its limits any more; or, without a text, it can again.
+    """A job can't be completed within its limits any more; or, without a text, it can again.
 
-    With a `failure`, as it is of use only as a whole, what has not begun of it ends with that.
+    With a `failure`, the job is useful only as a whole: its tasks that have not begun end with it.
     """
 
     job: str
@@ -320,7 +320,7 @@ class LimitsUnmet:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
+    """While `on`, no task may be placed, as tasks may be in flight under this contract."""
 
     job: str
     contract: str
@@ -329,7 +329,7 @@ class JobHeld:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A worker has these tasks, since before a restart, under this assignment's number."""
+    """A worker holds these tasks since before a restart, under this assignment's number."""
 
     worker: int
     assignment: int
@@ -338,7 +338,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentsPrepared:
-    """Until it is said again, a worker makes what tasks of these functions are to run in."""
+    """The functions whose environments a worker is making, until the next such event."""
 
     worker: int
     functions: frozenset[bytes]
@@ -348,7 +348,7 @@ class EnvironmentsPrepared:
 class HandedBack:
     """A worker's answer to a recall: these tasks never started.
 
-    `of_all`: no recall that it was sent before will be answered any more.
+    `of_all`: earlier recalls will not be answered any more.
     """
 
     worker: int
@@ -358,11 +358,11 @@ class HandedBack:
 
 
 class Drainer(StrEnum):
-    """Who asks that a worker gets no new work."""
+    """The party that drains a worker."""
 
     OPERATOR = "operator"
-    KEEPER = "keeper"  # of its pool, which lets it go
-    ITSELF = "itself"  # it stops, and hands back of its own accord
+    KEEPER = "keeper"  # of its pool, which releases it
+    ITSELF = "itself"  # it stops, and hands its tasks back itself
     LOSSES = "losses"  # it was lost with tasks, and waits (gateway.probation)
 
 
@@ -370,7 +370,7 @@ class Drainer(StrEnum):
 class DrainAsked:
     """Give a worker (or, with 0, the whole site) no new work; or let it work again.
 
-    It works again when nobody asks for it any more: who takes back his word takes back no other's.
+    A worker works again when no drainer is left: a drainer can undo only its own request.
     """
 
     worker: int
@@ -380,9 +380,9 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class PoolGrows:
-    """What a pool of ours could have that it has not, from now on.
+    """The capacity that a pool of ours could add from now on.
 
-    `tags`: what new workers of it carry, where not all is true that was promised.
+    `tags`: those that its new workers carry, where not all promised tags hold.
     """
 
     pool: str
@@ -392,7 +392,7 @@ class PoolGrows:
 
 @dataclass(frozen=True, slots=True)
 class PilotSeen:
-    """What its grid says of a worker.
+    """The facts about a worker that its grid reports.
 
     Attributes:
         grid_id: the grid's own name for it.
@@ -406,9 +406,9 @@ class PilotSeen:
 
 @dataclass(frozen=True, slots=True)
 class PilotsAwaited:
-    """What its grid says of the workers of a pool that are yet to come, all of them.
+    """All workers of a pool that its grid expects.
 
-    Known before they do anything, they are booked by the grid's name from the first task on.
+    Known in advance, they are booked under the grid's name from the first task on.
 
     Attributes:
         pilots: grid_id and ends_s, as in PilotSeen, by the worker's name.
@@ -420,7 +420,7 @@ class PilotsAwaited:
 
 @dataclass(frozen=True, slots=True)
 class EmissionsKnown:
-    """What a pool of ours draws, and what its electricity emits, from now on."""
+    """The new power draw of a pool of ours, and the emissions of its electricity."""
 
     pool: str
     emissions: Emissions
@@ -428,21 +428,21 @@ class EmissionsKnown:
 
 @dataclass(frozen=True, slots=True)
 class PricesChanged:
-    """From now on these pools charge by these prices; what is handed out already keeps its own."""
+    """New prices of these pools; tasks that are handed out already keep theirs."""
 
     prices: Mapping[str, PriceNow]
 
 
 @dataclass(frozen=True, slots=True)
 class RulesTurned:
-    """From now on these windows and claims hold for these pools of ours; None: none do."""
+    """New windows and claims of these pools of ours; None: a pool has none."""
 
     rules: Mapping[str, Rules | None]
 
 
 @dataclass(frozen=True, slots=True)
 class JobNoted:
-    """Something befell a job, that its owner may ask about."""
+    """A note about a job, for its owner."""
 
     job: str
     text: str
@@ -450,14 +450,14 @@ class JobNoted:
 
 @dataclass(frozen=True, slots=True)
 class VolumesKnown:
-    """The slot time that each buyer has had this month, as the books have it at the start."""
+    """The slot time that each buyer has had this month, from the books at the start."""
 
     had_ns: Mapping[Buyer, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingKnown:
-    """What was spent of each budget of ours, and what sites owe us, as the books have it."""
+    """The amounts spent of each budget of ours, and the debts of sites, from the books."""
 
     spent: Mapping[str, Spent]
     owed: Mapping[Debtor, int]
@@ -465,10 +465,10 @@ class SpendingKnown:
 
 @dataclass(frozen=True, slots=True)
 class SharesKnown:
-    """How slots are shared out from now on; None: they are not.
+    """The new fair shares of slots; None: there are none.
 
     Attributes:
-        used_ns: the slot time that everybody has used, decayed to now, as the books have it.
+        used_ns: the slot time used by each principal, decayed to now, from the books.
     """
 
     rules: FairShare | None
@@ -477,7 +477,7 @@ class SharesKnown:
 
 @dataclass(frozen=True, slots=True)
 class EntitlementsKnown:
-    """From now on these rules say who may use our pools.
+    """The new rules of access to our pools.
 
     Attributes:
         windows: of each pool of ours, the names of its windows.
@@ -492,7 +492,7 @@ class Ticked:
     """Time has passed."""
 
 
-# What holds at our site from now on, whatever work there is.
+# Events about the state of our site, independent of jobs.
 AboutSite = (
     PoolGrows
     | PilotSeen

@@ -1,9 +1,9 @@
-"""Everything that a site has to do with others: what it shows, plans, buys and sells. Pure.
+"""A site's dealings with other sites: adverts, plans, purchases and sales. Pure.
 
-    broker ─ effects ─► act ───────┬─► Sales      what its clients below zero are told
-                                   └─► Purchases  what its workers below zero are ordered
+    broker ─ effects ─► act ───────┬─► Sales      messages to its clients below zero
+                                   └─► Purchases  orders to its workers below zero
     a site's message ─► hear ──────┴─► events for the broker, effects for the outbox
-    jobs that wait ─► plan ─► places that they may go to, quotes that are asked for
+    queued jobs ─► plan ─► places that they may go to, requests for quotes
 
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
@@ -53,17 +53,17 @@ from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.ranking import lots
 
 NO_WISHES: Final = Wishes()
-# Of the jobs that wait so many are looked at in one call, whether they are to be planned: in `act`
-# beside those that have just begun to wait, and in `tick`. The others have their turn later.
+# The queued jobs that one call checks for being due: in `act`, besides the newly queued ones, and
+# in `tick`. The others have their turn later.
 DUE_LOOKS: Final = 256
 TICK_LOOKS: Final = 1_024
 
 
 class Planned(NamedTuple):
-    """When a job's places were chosen last, and when they are to be again; monotonic."""
+    """The time of a job's last plan, and of the next; monotonic."""
 
     again_s: float = -inf
-    is_known: bool = False  # how long its tasks take, then
+    is_known: bool = False  # whether its tasks' duration was known then
 
 
 NEVER_YET: Final = Planned()
@@ -73,11 +73,11 @@ class Exchange:
     """One site's dealings with others.
 
     Args:
-        site: who we are.
-        boot: which life of the site this is.
+        site: our name.
+        boot: the number of this run of the site.
         broker: ours.
-        rules, house: the knobs of contracts, and the taste in placing work.
-        permits: whom we deal with.
+        rules, house: the knobs of contracts, and the preferences in placing work.
+        permits: the sites that we deal with.
         facts: our pools.
         notary: gives and reads grants.
     """
@@ -105,7 +105,7 @@ class Exchange:
             *(site, broker, house, permits, facts, self.market),
             self.purchases.resting.was_refused,
         )
-        sales: dict[tuple[str, str], Sale] = {}  # what is sold is not offered again
+        sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
             site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
         )
@@ -118,8 +118,8 @@ class Exchange:
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
         self._looks = Looks(rules.plan_s)
-        self._round: Iterator[Job] = iter(())  # jobs that wait and were not looked at in a while
-        self._due: dict[str, Job] = {}  # those that `tick` has found to be due
+        self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
+        self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
         self._now_s = 0.0
         broker.elsewhere.unmet = self._unmet
         broker.elsewhere.may_run = self.reach.may_run
@@ -129,9 +129,9 @@ class Exchange:
         broker.elsewhere.tariffs = self.reach.tariffs
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
-        """Let the broker decide about what happened, and all that follows from it here.
+        """Pass events to the broker, and process all consequences here.
 
-        Returns what is to be done, in order.
+        Return the effects to carry out, in order.
         """
         broker, self._now_s = self._broker, now_s
         broker.monotonic_s = now_s
@@ -153,9 +153,9 @@ class Exchange:
                 return effects
 
     def _tell_broker(self, now_s: float, utc_s: float) -> None:
-        """Let the broker know what has happened, and leave all that follows for `act`.
+        """Pass pending events to the broker, but leave planning and settling to `act`.
 
-        For a seller may say thousands of times what it holds, and to plan for each takes too long.
+        A seller may report its held tasks thousands of times: planning for each takes too long.
         """
         self._broker.monotonic_s = now_s
         effects = self._take_effects()
@@ -164,7 +164,7 @@ class Exchange:
                 decided = self._broker.handle(self._outcome.events.pop(0), utc_s)
                 effects += self._translate(decided, now_s, utc_s)
             self.purchases.deliveries.acted()
-        finally:  # a fault of ours over one message must not lose what others have said
+        finally:  # a fault of ours over one message must not lose other messages
             self._outcome.effects = effects + self._take_effects()
 
     def _take_events(self) -> list[events.Event]:
@@ -175,23 +175,23 @@ class Exchange:
         effects, self._outcome.effects = self._outcome.effects, []
         return effects
 
-    # --- what is said --------------------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------
 
     def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
-        """Take a message of another site, which is our buyer or our seller here.
+        """Handle a message of another site, which is our buyer or our seller here.
 
         Raises:
-            ProtocolError: it broke the rules; nothing came of the message.
+            ProtocolError: it broke the rules; the message had no effect.
         """
         if side is Side.BUYER and isinstance(message, deals.FROM_BUYER):
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
             if isinstance(message, deals.Holding):
-                # What its seller delivers next, in the same frame, counts for the tasks that are
-                # out by this.
+                # Its seller's next delivery, in the same frame, counts for the tasks that this puts
+                # in flight.
                 self._tell_broker(now_s, utc_s)
-        elif isinstance(message, AskSlice):  # whoever dialled whom
+        elif isinstance(message, AskSlice):  # over whichever session exists
             self.lending.hear(site, message, utc_s)
         elif isinstance(message, Slice):
             self.borrowing.hear(site, message)
@@ -199,7 +199,7 @@ class Exchange:
             raise ProtocolError(f"a {side} may not say {message.kind!r}")
 
     def _translate(self, effects: Iterable[Effect], now_s: float, utc_s: float) -> list[Effect]:
-        """Keep what is for our own clients and workers; the rest becomes messages to others."""
+        """Keep effects for our own clients and workers; turn the rest into messages to others."""
         kept: list[Effect] = []
         for effect in effects:
             match effect:
@@ -216,7 +216,7 @@ class Exchange:
         return kept
 
     def tick(self, now_s: float, utc_s: float) -> bool:
-        """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
+        """Act on the passing of time: leases, quotes, bills. Return whether `act` is needed."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
         self.lending.tick(utc_s)
@@ -239,10 +239,10 @@ class Exchange:
         now_s: float,
         reserved: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Take up the contracts of a former life. The broker has its detached jobs by now.
+        """Restore the contracts of an earlier run. The broker has its detached jobs by now.
 
-        `names` has the last contracts, at least, that buyers have named: (buyer, contract);
-        `reserved` all reservations of theirs: (buyer, reservation).
+        `names` has, at least, the last contracts that buyers have named: (buyer, contract);
+        `reserved` all of their reservations: (buyer, reservation).
         """
         self.sales.names.recover(names, reserved)
         for row, postings in contracts:
@@ -252,34 +252,34 @@ class Exchange:
                 self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
-        """A buyer has a new session with us."""
+        """Note a buyer's new session with us."""
         self.sales.buyer_came(site)
 
     def note_settled(self, side: str, site: str, until_ms: int) -> None:
-        """Books of what one side delivered to the other are agreed on up to here: no more goes in.
+        """Note that one side's deliveries up to `until_ms` are agreed: no more are booked before.
 
-        `side` is "sell" for what we deliver. Nothing is ever taken back.
+        `side` is "sell" for our own deliveries. The time never moves back.
         """
         settled_ms = self._settled(side)
         settled_ms[site] = max(until_ms, settled_ms.get(site, 0))
 
     def settled_ms(self, side: str, site: str) -> int:
-        """Up to when that is; milliseconds since 1970."""
+        """The end of the agreed time; milliseconds since 1970."""
         return self._settled(side).get(site, 0)
 
     def _settled(self, side: str) -> dict[str, int]:
         return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
     def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
-        """A seller can't be reached now; why, if that is known."""
+        """Note that a seller can't be reached now, and why, if known."""
         self.purchases.unreachable(site, utc_s, reason)
 
     def reached(self, site: str) -> None:
-        """There is a new session with a seller."""
+        """Note a new session with a seller."""
         self.purchases.resting.reached(site)
 
     def need_function(self, handle: int, digest: bytes) -> None:
-        """A worker lacks a function of a job that another site sent."""
+        """Note that a worker lacks a function of a job that another site sent."""
         self.sales.need_function(handle, digest)
 
     @property
@@ -287,7 +287,7 @@ class Exchange:
         """The functions of contracts that are being made."""
         return self.sales.functions
 
-    # --- what is shown -------------------------------------------------------------------------
+    # --- our advert ----------------------------------------------------------------------------
 
     def show(
         self,
@@ -298,11 +298,11 @@ class Exchange:
         *,
         for_others: bool = False,
     ) -> SiteAdvert:
-        """Our own advert, whole, for somebody's work: that of the job `without`, if there is one.
+        """Our own advert, whole, for the work of the job `without`, if given, or of `whose`.
 
-        What waits of the job `without` is no load: it is that which is to be placed. `stock` is
-        what there is, where that was looked at already. What takes no work of other sites is left
-        out `for_others`.
+        Exclude the queued tasks of `without` from the advertised load: they are being placed.
+        `stock` is the current stock, if already taken. With `for_others`, leave out capacity that
+        takes no work of other sites.
         """
         self._version = max(self._version + 1, int(utc_s * 1000))
         return show_site(
@@ -322,7 +322,7 @@ class Exchange:
         return take_stock(self._broker, self._facts, aside, utc_s, for_others=for_others)
 
     def booked_by(self) -> dict[str, Whose]:
-        """The sites for which something is reserved here, now or later, each with whose work."""
+        """The sites with reservations here, now or later, each with the principal of its work."""
         found: dict[str, Whose] = {}
         for rules in self._broker.occupancy.rules.values():
             for who in {seats.who for span in rules.spans for seats in span.claims.reserved}:
@@ -337,11 +337,11 @@ class Exchange:
         """Take another site's advert; False when it is no news. ProtocolError: see Market."""
         return advert.site != self.site and self.market.learn(advert, utc_s)
 
-    # --- where jobs go -------------------------------------------------------------------------
+    # --- placement -----------------------------------------------------------------------------
 
     def _plan_all(self, now_s: float, utc_s: float) -> None:
-        """Choose where the tasks of jobs that wait may go, and ask for quotes."""
-        served = self.purchases.take_served()  # a contract that opened is for use at once
+        """Choose where the tasks of queued jobs may go, and ask for quotes."""
+        served = self.purchases.take_served()  # a contract that opened is used at once
         ready = self._broker.ready
         some = {job.id: job for job in (*self._broker.take_fresh(), *self._some_waiting(DUE_LOOKS))}
         some |= self._due
@@ -370,7 +370,7 @@ class Exchange:
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
 
     def _some_waiting(self, at_most: int) -> Iterable[Job]:
-        """Some of the jobs that wait: all, or else as many as may be, and others the next time."""
+        """Some of the queued jobs: all, or else `at_most`, and others the next time."""
         ready = self._broker.ready
         if len(ready) <= at_most:
             return ready.values()
@@ -381,7 +381,7 @@ class Exchange:
         return some
 
     def _is_due(self, job: Job, now_s: float) -> bool:
-        """Whether a job's places are to be chosen, for the first time or anew."""
+        """Whether a job's places are to be chosen, for the first time or again."""
         if not self._has_choice(job):
             return job.places is not None
         if job.places is not None and self._is_held(job):
@@ -403,16 +403,16 @@ class Exchange:
         return job.spec.task_s is not None or self._is_known(job)
 
     def _has_choice(self, job: Job) -> bool:
-        """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
+        """Whether there is a choice: other sites, or wishes that our pools may not fulfil."""
         if job.spec.pool:
-            return False  # it was sold for this pool, and no other
+            return False  # it was sold for this pool alone
         if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
             return True
-        # Who shows nothing may be asked all the same.
+        # A site without an advert may still be asked.
         return bool(self.reach.trusted(job.spec.project))
 
     def _plan(self, job: Job, stock: Stock, now_s: float, utc_s: float) -> Deferral | None:
-        """Choose the places of one job; what it waits for, if it is put off."""
+        """Choose the places of one job; return its deferral, if it is deferred."""
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return None
@@ -422,13 +422,13 @@ class Exchange:
         decision = self.decide_for(job, to_come(job), utc_s, short)
         is_new = not (job.ended or job.in_flight or job.outran_s)
         if is_new and self._places.is_too_dear(job, decision):
-            # So it seems, by what the function took others: one round of its own will show.
+            # It seems so by the duration of other jobs' tasks: its own first round will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
-        # What another site's job may cost is for that site to watch.
+        # The cost of another site's job is that site's concern.
         if not is_left and not job.spec.path and self._places.is_too_dear(job, decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
             return None
@@ -440,7 +440,7 @@ class Exchange:
         return decision.deferral
 
     def _move(self, now_s: float, utc_s: float) -> None:
-        """Take back what has not begun of jobs that cost less elsewhere, as is known by now."""
+        """Recall unstarted tasks of jobs that, by the latest estimates, cost less elsewhere."""
         away = (each.job for each in self.purchases.purchases.values() if each.is_live)
         for job in self._moving.due(away, now_s):
             self.refresh(utc_s, job, job.whose)
@@ -454,7 +454,7 @@ class Exchange:
     def refresh(
         self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
     ) -> None:
-        """Let the market see our own pools as they are now; see `show`."""
+        """Update the market with the current state of our own pools; see `show`."""
         self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
     def decide_for(
@@ -466,31 +466,31 @@ class Exchange:
         *,
         is_measured: bool = True,
     ) -> Decision:
-        """Where so many tasks of a job would go now.
+        """Decide where `tasks` tasks of a job would go now.
 
         Args:
-            job: whose tasks they are.
-            tasks: how many.
+            job: the job of the tasks.
+            tasks: their number.
             utc_s: now.
-            short: the budgets that have no room for one; None: that is yet to be found out.
-            is_measured: if not, nobody knows how long they take.
+            short: the budgets that have no room for one; None: to be determined here.
+            is_measured: False: treat their duration as unknown.
         """
         task_s = None
         if is_measured:
             task_s = said_s(job, self._broker.durations.of(job.spec.function), utc_s)
         ask = self._ask(job.spec, tasks, task_s, is_measured=is_measured)
         if ask.budget_nanos is not None:
-            # What is under way is paid for already, unless that is what is asked about.
+            # Tasks in flight are paid already, unless the question is about them.
             spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
             ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
-        if job.unfit:  # contracts among them are named as pools of others are
+        if job.unfit:  # contracts among them are named like other sites' pools
             ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
         is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
         spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
         market = self.market.without(job.id, self._places.idle(job))
-        # By its own lots: among near-equals it stays with them.
+        # With its own lots: among near-equals the job stays with its choice.
         decision = place(ask, market, self.house, utc_s, lots(job.id), spared)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
@@ -499,13 +499,13 @@ class Exchange:
     def decide(
         self, spec: JobSpec, tasks: int, utc_s: float, task_s: float | None = None
     ) -> Decision:
-        """Where tasks of this kind would go now, and why.
+        """Decide where tasks of this kind would go now, and why.
 
         Args:
-            spec: what they are.
-            tasks: how many.
+            spec: the kind of work.
+            tasks: their number.
             utc_s: now.
-            task_s: how long one takes, by somebody's word, which goes before what was measured.
+            task_s: a stated duration, which overrides the measured one.
         """
         ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
         return place(ask, self.market, self.house, utc_s, lots(""), spared)
@@ -513,7 +513,7 @@ class Exchange:
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
     ) -> Ask:
-        """What so many tasks of a job ask for, with all of its money."""
+        """The request for `tasks` tasks of a job, with all of its money."""
         durations, at = self._broker.durations, {}
         if task_s is None and is_measured:
             task_s = durations.of(spec.function)
@@ -528,17 +528,17 @@ class Exchange:
             when_closed=spec.wishes.when_closed,
             budget_nanos=spec.max_cost_nanos,
             price_class=spec.price_class,
-            # What another site has sent waits there, if at all.
+            # Another site's job is deferred there, if at all.
             deferrable=spec.wishes.deferrable and not spec.path,
         )
 
     def _spared(
         self, spec: JobSpec, utc_s: float, short: Short | None = None, *, is_unfit: bool = False
     ) -> Mapping[str, Rest]:
-        """Sites and pools that rest now: ours, too, while a budget has no room for a task here.
+        """Sites and pools in back-off; ours too while a budget has no room for a task here.
 
-        At another site a contract bounds what tasks cost, and less may do. And ours where none of
-        our workers could make what a job is to run in (`is_unfit`).
+        At another site a contract bounds the cost of tasks, and may be cheaper. Our site is also
+        excluded where none of our workers could make the environment of a job (`is_unfit`).
         """
         resting = self.purchases.resting.rests(spec)
         budget = (short or self._broker.spending.short(spec)).budget
@@ -550,7 +550,7 @@ class Exchange:
             return resting
         return {**resting, self.site: Rest(utc_s + max(1.0, self.rules.plan_s), why)}
 
-    # --- whether a job can keep its limits -----------------------------------------------------
+    # --- limits of jobs ------------------------------------------------------------------------
 
     def _judge(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
         spared = self._spared(spec, utc_s)
@@ -561,9 +561,9 @@ class Exchange:
         return self._judge(job.spec, decision.ask, decision.made_s, job.id)
 
     def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
-        """Why a job that begins is refused for its limits: with an offer in hand, or as hopeless.
+        """Why a new job is refused for its limits: with alternative offers, or as hopeless.
 
-        Of very many that come in one breath those at the end are not judged, but when planned.
+        If very many arrive at once, the last ones are judged only when planned.
         """
         if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
             return None
@@ -571,7 +571,7 @@ class Exchange:
         ask = self._ask(spec, tasks, spec.task_s)
         if ask.task_s is None or self._looks.judgements <= 0:
             return None
-        arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
+        arrived = self._broker.jobs.get(job)  # its arrived tasks are not a load ahead of it
         self.refresh(utc_s, arrived, spec.whose)
         unmet = self._judge(spec, ask, utc_s, job) if are_bound(spec) else None
         if unmet is None or not unmet.offers:
@@ -580,9 +580,9 @@ class Exchange:
         return unmet
 
     def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: float) -> Unmet | None:
-        """Why no task of a job can ever be paid for, by its client's own word of their length.
+        """Why no task of a job can ever be paid for, by its client's stated duration.
 
-        While a site that it may go to has not shown its pools, that is not known.
+        Unknown as long as a site that it may go to has not shown its pools.
         """
         if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
             return None
@@ -593,7 +593,7 @@ class Exchange:
     def explain_unmet(
         self, spec: JobSpec, decision: Decision, chance: str
     ) -> dict[str, Any] | None:
-        """What is to be said of a plan that is short for its job's limits; None if it is not."""
+        """The explanation of a plan that can't meet its job's limits; None if it can."""
         if spec.path or not falls_short(decision):
             return None
         unmet = self._judge(spec, decision.ask, decision.made_s, chance)

@@ -1,8 +1,8 @@
-"""Who is expelled: what each site has said of each other, and whose word counts here.
+"""The statements of sites about the expulsion of others, and which of them count here.
 
-Our own word settles it, both ways. Where we have said nothing, the words of others count as the
-operator wants (`Follow`), each approved site having one. What is held decides, not the order in
-which it came: of two sites that expel each other neither gains by being first.
+Our own statement decides, both ways. Without one, the statements of others count as the operator
+configured (`Follow`), one for each approved site. The statements held decide, not the order of
+their arrival: of two sites that expel each other, the first gains nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from typing import Final
 from federation.identity import Refusal, SiteKey, Untrusted
 from federation.statements import Expulsion, Signed, next_serial, sign
 
-SPOKEN_OF_MAX: Final = 1024  # sites that one site may speak of
+SPOKEN_OF_MAX: Final = 1024  # the most sites that one site may make statements about
 
 
 class Follow(StrEnum):
-    """Whose word expels a site here, when we have said nothing of it ourselves."""
+    """The statements that expel a site here when we have made none about it."""
 
     ANY = "any"  # that of one approved site
-    TWO = "two"  # that of two
+    TWO = "two"  # those of two
     OURS = "ours"  # ours alone
 
 
@@ -27,12 +27,12 @@ _ACCUSERS: Final = {Follow.ANY: 1, Follow.TWO: 2}
 
 
 class Expulsions:
-    """The newest word of each site on each other.
+    """The newest statement of each site about each other.
 
     Args:
         federation: ours.
         site: ours.
-        follow: whose word counts.
+        follow: the statements that count.
         is_approved: whether a site is approved by our operator, expulsions aside.
     """
 
@@ -43,7 +43,7 @@ class Expulsions:
         self._site = site
         self.follow = follow
         self._is_approved = is_approved
-        self._words: dict[str, dict[str, Signed[Expulsion]]] = {}  # of whom, by whom
+        self._words: dict[str, dict[str, Signed[Expulsion]]] = {}  # by subject, then by author
 
     def __iter__(self) -> Iterator[Signed[Expulsion]]:
         for words in self._words.values():
@@ -64,17 +64,17 @@ class Expulsions:
         return needed is not None and accusers >= needed
 
     def is_heard(self, by: str) -> bool:
-        """Whether a site's word counts: we approved it, and have not expelled it ourselves."""
+        """Whether a site's statement counts: we approved the site, and have not expelled it."""
         ours = self.word(self._site, by)
         expelled = ours is not None and ours.content.stands
         return by == self._site or (self._is_approved(by) and not expelled)
 
     def word(self, by: str, of: str) -> Signed[Expulsion] | None:
-        """What one site says of another."""
+        """The statement of one site about another."""
         return self._words.get(of, {}).get(by)
 
     def put(self, word: Signed[Expulsion]) -> None:
-        """Hold a word that was checked, and is newer than the one held; Untrusted FULL."""
+        """Store a statement that was verified, and is newer than the stored one; Untrusted FULL."""
         by, of = word.content.by, word.content.site
         spoken_of = sum(by in words for words in self._words.values())
         if self.word(by, of) is None and spoken_of >= SPOKEN_OF_MAX:
@@ -84,7 +84,7 @@ class Expulsions:
     def say(
         self, of: str, reason: str, key: SiteKey, now_s: float, *, stands: bool
     ) -> Signed[Expulsion]:
-        """Say it ourselves; returns what to tell others."""
+        """Make a statement of our own; return it for other sites."""
         last = self.word(self._site, of)
         serial = next_serial(last.content.serial if last else 0, now_s)
         word = sign(Expulsion(self._federation, self._site, of, stands, reason, serial, now_s), key)

@@ -1,12 +1,12 @@
-"""The table [fair_share]: how the slots of a site are shared out.
+"""The table [fair_share]: the fair shares of a site's slots.
 
     [fair_share]
-    half_life = "7d"            # after so long half of what was used is forgotten
-    max_wait = "1d"             # whoever has waited so long for a slot goes first
-    each = "project"            # who is in none of the shares: one share for each project
+    half_life = "7d"            # after this time half of the usage is forgotten
+    max_wait = "1d"             # a job that has waited this long for a slot goes first
+    each = "project"            # outside of the shares below: one share for each project
 
     [[fair_share.share]]
-    name = "trading"            # of those that include somebody's work, the first has it
+    name = "trading"            # work belongs to the first share that includes it
     shares = 3                  # against those of its siblings
 
     [[fair_share.share]]
@@ -16,7 +16,7 @@
     shares = 2
     each = "user"               # within it one share for each user
 
-Only for a site that has this table is anything shared out.
+Fair share applies only at a site that has this table.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from gateway.toml_places import at_line
 from policies.parties import NAMED, Kind, read_party
 from policies.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
 
-HALF_LIFE: Final = ("1h", "366d")  # the books know of hours
+HALF_LIFE: Final = ("1h", "366d")  # the resolution of the books is an hour
 MAX_WAIT: Final = ("1m", "366d")
 KEYS: Final = frozenset({"half_life", "max_wait", "each", "share"})
 SHARE_KEYS: Final = frozenset({"name", "shares", "parent", "who", "each"})

@@ -1,8 +1,8 @@
-"""Slots shared out among projects and sites: jobs, assignments and books in a tree of shares. Pure.
+"""Fair shares of slots among projects and sites: a tree fed with jobs, assignments and books. Pure.
 
-Without [fair_share] there is none of this, and `dispatch.order` alone says who is served first.
-With it that is the order within a share, and between shares their places go before it. Only slots
-of our own pools count: what runs at another site takes none from anybody here.
+Without [fair_share], `dispatch.order` alone decides the order of service. With it, that is the
+order within a share, and the places of shares come first. Only slots of our own pools count: work
+at another site takes no slot here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,16 +15,16 @@ from policies.fairness import NS, Node, Standing, Tree
 from policies.parties import Whose
 from policies.shares import FairShare
 
-# What a task of unknown duration is held at until it is reported, or has run longer.
+# The assumed duration of a task of unknown duration, until it is reported or has run longer.
 UNKNOWN_S: Final = 1.0
-# Usage that is not counted: what ran again, was stopped to make room, or ended with its worker.
+# Usage that does not count: repeats, preempted tasks, and runs that ended with their worker.
 UNCOUNTED: Final = frozenset({"repeat", "preempted", "lost"})
 
 Rank = tuple[Any, ...]
 
 
 class Shares:
-    """Which job is served first where slots are shared out, and what that is reckoned from.
+    """The order of service of jobs under fair shares, and the usage that it is based on.
 
     Args:
         rules: the shares.
@@ -33,29 +33,29 @@ class Shares:
     def __init__(self, rules: FairShare) -> None:
         self.tree = Tree(rules)
 
-    # --- jobs that come and go -----------------------------------------------------------------
+    # --- job lifecycle -------------------------------------------------------------------------
 
     def take_up(self, used_ns: Mapping[Whose, int], now_s: float) -> None:
-        """Begin with what the books say that everybody has used, decayed to now."""
+        """Begin with the usage of all principals from the books, decayed to now."""
         self.tree.move_on(now_s)
         for whose, ns in used_ns.items():
             self.tree.charge(self.tree.leaf_of(whose), ns)
 
     def opened(self, job: Job) -> None:
-        """A job was opened: from now on it has a leaf, and what it has at workers counts."""
+        """Give an opened job its leaf, and count its assignments."""
         job.leaf = self.tree.leaf_of(job.whose)
         job.leaf.jobs += 1
         for assignment in job.assignments.values():
             self.hold(assignment, len(assignment.left))
 
     def ended(self, job: Job) -> None:
-        """A job has ended."""
+        """Note that a job has ended."""
         _leaf(job).jobs -= 1
 
-    # --- what was used -------------------------------------------------------------------------
+    # --- usage ---------------------------------------------------------------------------------
 
     def hold(self, assignment: Assignment, tasks: int) -> None:
-        """So many tasks of an assignment were handed out; or, negative, are no longer out."""
+        """Note that `tasks` tasks of an assignment were handed out or, if negative, came back."""
         if assignment.worker.job:
             return
         if not assignment.held_ns:
@@ -65,16 +65,16 @@ class Shares:
             self.tree.gave(_leaf(assignment.job))
 
     def charge(self, assignment: Assignment, record: UsageRecord, now_s: float) -> None:
-        """What was reported of an assignment took slot time."""
+        """Charge the slot time of a usage record to its job's share."""
         if not assignment.worker.job and record.state not in UNCOUNTED:
             self.tree.move_on(now_s)
             self.tree.charge(_leaf(assignment.job), record.wall_ns)
 
     def note_overdue(self, workers: Iterable[Worker], now_s: float) -> None:
-        """Hold what runs at no less than it has run.
+        """Hold running tasks at no less than their run time so far.
 
-        Of tasks that had a slot each at once, as those of unknown duration and long ones have;
-        when one of those that are queued ahead began, nobody has said.
+        This covers tasks that had a slot each at once: those of unknown or long duration. The start
+        of tasks that are queued ahead is not known.
         """
         for worker in workers:
             for each in worker.assignments.values() if not worker.job else ():
@@ -85,25 +85,25 @@ class Shares:
                     each.held_ns += more_ns
                     self.tree.hold(_leaf(each.job), more_ns * len(each.left))
 
-    # --- whose turn it is ----------------------------------------------------------------------
+    # --- order of service ----------------------------------------------------------------------
 
     def begin(self, leaves: Iterable[Node], now_s: float) -> None:
-        """Jobs of these leaves have tasks to hand out: see Tree.begin."""
+        """Begin a round with these leaves, whose jobs have tasks to hand out: see Tree.begin."""
         self.tree.move_on(now_s)
         self.tree.begin(leaves)
 
     def turns(self) -> Iterable[Node]:
-        """These leaves, in the order of their turns."""
+        """The leaves of the round, in the order of their turns."""
         return self.tree.turns()
 
     def order(self, job: Job, task_s: float | None) -> Rank:
-        """Which job is served first: by the places of their shares, then as it is without."""
+        """The rank of a job: by the place of its share, then by `dispatch.order`."""
         return (self.tree.place(_leaf(job)), *dispatch.order(job, task_s))
 
     def is_ahead(self, job: Job, assignment: Assignment) -> bool:
-        """Whether a job goes before one of another share, even if that gave back what it has here.
+        """Whether a job goes before one of another share, even after that gave up its tasks here.
 
-        Else what is taken back would go to the same again at once.
+        Otherwise recalled tasks would return to the same job at once.
         """
         other = assignment.job
         here = assignment.worker.assignments.values()
@@ -111,14 +111,14 @@ class Shares:
         return self.tree.is_ahead(_leaf(job), _leaf(other), held_ns)
 
     def turn(self, job: Job, others: Iterable[Job], task_s: float | None, tasks: int) -> int:
-        """How many of so many tasks a job may have before it is another share's turn."""
+        """The number of `tasks` that a job may have before another share's turn."""
         leaves = {_leaf(other) for other in others if other.leaf is not job.leaf}
         return self.tree.turn(_leaf(job), leaves, _expected_ns(task_s), tasks)
 
-    # --- to look at ----------------------------------------------------------------------------
+    # --- views ---------------------------------------------------------------------------------
 
     def look(self, now_s: float) -> list[Standing]:
-        """How each share stands now."""
+        """The current standing of each share."""
         self.tree.move_on(now_s)
         return self.tree.standings()
 

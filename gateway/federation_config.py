@@ -1,4 +1,4 @@
-"""The [federation] table of a configuration: where others reach us, and the limits on them."""
+"""The [federation] table of a configuration: our addresses for other sites, and their limits."""
 
 import re
 from dataclasses import dataclass, fields
@@ -13,31 +13,31 @@ from gateway.knobs import KnobError, check_known, count, number
 
 @dataclass(frozen=True, slots=True)
 class FederationConfig:
-    """What a site is told of its life among others.
+    """The configuration of a site as a federation member.
 
     Without this table, or without keys in its folder (`gridfed init` makes them), a site is single.
 
     Args:
         folder: of the keys and the trust book; empty for `federation` in the site's state.
-        listen: where other gateways come in (mutual TLS); empty for a site that only dials.
-        advertise: what our card says of that; none: `listen`, unless that is every interface.
-        doors: where users of other sites may come in when they lose their own gateway (if that
-            site's users are welcome: `gridfed trust SITE --users`); their gateways tell them.
-        join_listen: where who was invited comes in; empty: this site invites nobody.
-        join_advertise: what invitations say of that; empty: `join_listen` likewise.
+        listen: the port for other gateways (mutual TLS); empty for a site that only dials.
+        advertise: its addresses on our card; none: `listen`, unless that is every interface.
+        doors: addresses for users of other sites that lose their own gateway (if that site's users
+            are welcome: `gridfed trust SITE --users`); their gateways tell them.
+        join_listen: the port for invited sites; empty: this site invites no others.
+        join_advertise: its address in invitations; empty: `join_listen` likewise.
         contact: on our card, for people.
-        follow_expulsions: whose expulsions count here: any, two, ours.
+        follow_expulsions: the expulsions that count here: any, two, ours.
         connections: sessions of other gateways at a time.
-        strangers: connections of a port that have not proved who they are, …
+        strangers: unauthenticated connections of a port, …
         host_strangers: … and of one host.
         handshakes_per_s: new connections of one host to a port.
-        frames_per_s: of one other gateway; who sends more is slowed down.
-        queue_bytes: waiting for one other gateway; beyond it the session is given up.
-        give_up_s: how long a site may be out of reach before what waits for it is dropped.
-        idle_s: after so long without a word a connection that nobody needs is closed.
+        frames_per_s: of one other gateway; above it that gateway is slowed down.
+        queue_bytes: queued for one other gateway; above it the session is ended.
+        give_up_s: how long a site may be unreachable before its queue is dropped.
+        idle_s: a connection that is not needed is closed after this time without a message.
         rotation_spread_s: how long new keys are on our card before they are used.
         rotation_overlap_s: how long the old ones stay on it after that.
-        rotation_await_s: how long members that have not acknowledged new keys are waited for.
+        rotation_await_s: how long to wait for members that have not acknowledged new keys.
     """
 
     folder: str = ""
@@ -62,7 +62,7 @@ class FederationConfig:
 
     @property
     def follow(self) -> Follow:
-        """Whose expulsions count here."""
+        """The expulsions that count here."""
         return Follow(self.follow_expulsions)
 
 
@@ -112,15 +112,15 @@ def read_federation(table: dict[str, Any]) -> FederationConfig:
 
 
 def check_federation(config: FederationConfig) -> None:
-    """Check that others can be told where to come; KnobError."""
+    """Check that our addresses can be advertised; KnobError."""
     shown(config.advertise, [config.listen])
     shown((config.join_advertise,) if config.join_advertise else (), [config.join_listen])
 
 
 def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
-    """The addresses to tell others: those that were advertised, or where we listen.
+    """The addresses to advertise: the configured ones, or those where we listen.
 
-    KnobError when that is every interface, of which nobody can tell what we are called.
+    KnobError when that is every interface, as other sites can't dial that.
     """
     if advertised:
         return advertised

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TASKS_MAX: Final = 1 << 40
 OPENING_BYTES_MAX: Final = 1 << 20
-# What a question about a job that does not exist yet may say of it, and what it is otherwise.
+# The terms that a question about a hypothetical job may set, with their defaults.
 _TERMS: Final[dict[str, Any]] = {
     "name": "dry run",
     "function": bytes(32),
@@ -46,14 +46,14 @@ def sites(site: "Site") -> Any:
 
 
 def pools(site: "Site") -> Any:
-    """Every pool of the federation, as it was advertised."""
+    """Every pool of the federation, as advertised."""
     return federation_views.pools(
         site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
     )
 
 
 def prices(site: "Site") -> list[PoolPrice]:
-    """What every pool of the federation costs now, our own included."""
+    """The current price of every pool of the federation, our own included."""
     own = site.exchange.show(_utc_s(site))
     others = (each for each in site.exchange.market.adverts if each.site != own.site)
     return [
@@ -64,14 +64,14 @@ def prices(site: "Site") -> list[PoolPrice]:
 
 
 async def deals(site: "Site") -> Any:
-    """What was bought and sold."""
+    """Our purchases and sales."""
     totals = await site.surroundings.read(site.store.deal_totals)
     disputes = await site.surroundings.read(site.store.disputes)
     return federation_views.deals(totals, disputes)
 
 
 async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
-    """Why a job goes where it goes, or where one would go; BadFederationQuestion."""
+    """Explain where a job goes, or where one would go; BadFederationQuestion."""
     utc_s = _utc_s(site)
     name = details.get("job", "")
     job = site.broker.jobs.get(name) if isinstance(name, str) else None
@@ -96,7 +96,7 @@ async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any
 
 
 async def _why_not_explained(site: "Site", name: str, asker: Asker) -> str:
-    """What to say of a job that the broker does not have, or the asker may not see."""
+    """The answer about a job that the broker does not have, or the asker may not see."""
     row = await site.surroundings.read(site.store.job, name)
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
@@ -115,7 +115,7 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
     terms = {**_TERMS, **given}
     try:
         opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
-        # Read as one that was really sent: what is no text or number is refused by name.
+        # Decoded like a real message, so that values of a wrong type are refused by name.
         groups = site.config.groups
         spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:

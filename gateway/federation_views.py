@@ -1,4 +1,4 @@
-"""What people are shown of the federation: sites, pools, deals, and why a job goes where. Pure.
+"""Views of the federation: sites, pools, deals, and the placement of jobs. Pure.
 
 The keys are an interface (`--json`, Client.explain): they are only ever added to.
 """
@@ -19,12 +19,12 @@ from policies.market import Market
 from policies.placement import show_tag
 
 WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
-# What `gridfed pool test` gives its pilot, so that its task runs there: no tag of the pool's.
+# The tag that `gridfed pool test` gives its pilot, so that its task runs there; not a pool's tag.
 PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
-    """Every site: up, suspect or gone, how much it has, and how old that is."""
+    """Every site: up, suspect or gone, its capacity, and the age of that information."""
     adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
     adverts[own.site] = own
     rows = []
@@ -47,7 +47,7 @@ def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
 
 
 def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
-    """Every pool of every site, as its advert says."""
+    """Every pool of every site, from its advert."""
     rows = []
     for advert in (own, *(each for each in market.adverts if each.site != own.site)):
         for pool in advert.pools:
@@ -84,7 +84,7 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
 
 
 def _outlook(ahead: Outlook | None) -> Any:
-    """What a pool's electricity will emit, as far as its site knows."""
+    """The expected emissions of a pool's electricity, as far as its site knows."""
     if ahead is None:
         return None
     steps = [each / 10 for each in ahead.dg_per_kwh]
@@ -92,9 +92,9 @@ def _outlook(ahead: Outlook | None) -> Any:
 
 
 def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> list[Any]:
-    """What was bought from, and sold to, each site, by what became of it.
+    """The purchases from and sales to each site, by state.
 
-    `reversed_nanos` is what of a row was taken back: only what was settled can be.
+    `reversed_nanos` is the reversed part of a row: only settled amounts can be reversed.
     """
     reversed_nanos: Counter[tuple[str, str, str, str]] = Counter()
     for dispute in disputes:
@@ -118,11 +118,11 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
 
 
 def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
-    """Where a job's tasks are and may go, and what every known pool was judged."""
+    """Where a job's tasks are and may go, and the verdict on every known pool."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     decision = exchange.decide_for(job, left, utc_s)
     found = decision.to_plain()
-    # What is under way is not to be placed: when it ends, its workers know.
+    # Tasks in flight are not placed again: when they end, their workers know.
     found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
     found["job"] = job.id
     found["waiting"] = job.waiting
@@ -136,9 +136,9 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
 def _workers_of(
     job: Job, broker: Broker, utc_s: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first workers of each pool as a job sees them, and how many more there are.
+    """The first workers of each pool as a job sees them, and the number of further ones.
 
-    Those that have its tasks come first. A pool of thousands would say the same thousands of times.
+    Workers with its tasks come first. A pool of thousands would say the same thousands of times.
     """
     tasks = Counter[int]()
     for assignment in job.assignments.values():

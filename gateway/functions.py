@@ -1,4 +1,4 @@
-"""Functions by content: kept while a job needs them, and who has been sent which. Pure."""
+"""Functions by content: kept while a job needs them, with a record of their recipients. Pure."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,34 +7,35 @@ from typing import Final
 from federation.errors import ProtocolError
 
 DIGEST_BYTES: Final = 32
-WANTED_MAX: Final = 10_000  # functions that somebody waits for, and nobody has sent
+WANTED_MAX: Final = 10_000  # functions that workers wait for and that were never sent
 
 
 class Functions:
     """The pickled functions of the site's jobs, addressed by SHA-256.
 
     Args:
-        bytes_max: how much one sender's may be together, of what jobs need.
-        used: tells which ones jobs need.
+        bytes_max: the limit for one sender's functions that jobs need, together.
+        used: returns the functions that jobs need.
     """
 
     def __init__(self, bytes_max: int, used: Callable[[], set[bytes]]) -> None:
         self._bytes_max = bytes_max
         self._used = used
-        self._bodies: dict[bytes, bytes] = {}  # the one that came first, first
+        self._bodies: dict[bytes, bytes] = {}  # in order of arrival
         self._senders: dict[bytes, set[int]] = {}
         self._bytes: dict[int, int] = {}  # by sender
         self._sent: dict[int, set[bytes]] = {}
-        # What each was sent once more, since the last sweep.
+        # Functions that each worker was sent again since the last sweep.
         self._again: dict[int, set[bytes]] = {}
         self._wanted: dict[bytes, set[int]] = {}
 
     def put(self, digest: bytes, body: bytes, sender: int) -> set[int]:
-        """Keep a function for as long as a job needs it, or its sender is here and has place.
+        """Keep a function while a job needs it, or its sender is connected and within its limit.
 
-        What no job needs makes place for what comes: its sender is asked for it again. Sender 0 is
-        our own store, which has no limit.
-        Returns the workers that have been waiting for it.
+        Functions that no job needs make room for new ones: their sender is asked again when needed.
+        Sender 0 is our own store, which has no limit.
+
+        Return the workers that have been waiting for it.
 
         Raises:
             ProtocolError: the digest is not the body's, or the sender's are too large together.
@@ -61,7 +62,7 @@ class Functions:
             raise ProtocolError(f"more than {self._bytes_max:,} bytes of functions in use")
 
     def _forsake(self, digest: bytes, sender: int) -> None:
-        """A sender has nothing more to do with a function that no job needs."""
+        """Release a sender's hold on a function that no job needs."""
         senders = self._senders[digest]
         senders.discard(sender)
         self._bytes[sender] -= len(self._bodies[digest])
@@ -69,11 +70,11 @@ class Functions:
             del self._bodies[digest], self._senders[digest]
 
     def body(self, digest: bytes) -> bytes | None:
-        """The function, or None when nobody has sent it."""
+        """Return the function, or None when it was never sent."""
         return self._bodies.get(digest)
 
     def to_send(self, worker: int, digest: bytes) -> bytes | None:
-        """The function if this worker has not been sent it yet; noted as sent."""
+        """Return the function, and note it as sent, unless this worker has been sent it before."""
         sent = self._sent.setdefault(worker, set())
         body = self._bodies.get(digest)
         if body is None or digest in sent:
@@ -82,10 +83,10 @@ class Functions:
         return body
 
     def want(self, worker: int, digest: bytes) -> bytes | None:
-        """A worker asks for a function: the body, or None and it is remembered.
+        """Return the function that a worker asks for; if it is not here, remember the request.
 
-        Who was sent it once more a moment ago has it on the way: a question costs it fifty bytes,
-        and us the whole body each time.
+        If it was just sent again, return None, as it is in transit: a question costs the worker
+        fifty bytes, and us the whole body each time.
         """
         body = self._bodies.get(digest)
         if body is None:
@@ -102,7 +103,7 @@ class Functions:
         return body
 
     def forget_worker(self, worker: int) -> None:
-        """A worker is gone."""
+        """Forget a worker that left."""
         self._sent.pop(worker, None)
         self._again.pop(worker, None)
         for digest, workers in list(self._wanted.items()):
@@ -111,7 +112,7 @@ class Functions:
                 del self._wanted[digest]
 
     def sweep(self, guests: set[int]) -> None:
-        """Drop what no job uses and whose senders have all left; for once in a while."""
+        """Drop functions that no job uses and whose senders have all left; called occasionally."""
         self._again.clear()
         gone = self._bytes.keys() - guests
         if not gone:
@@ -121,7 +122,7 @@ class Functions:
             if digest not in used and not senders & guests:
                 for sender in list(senders):
                     self._forsake(digest, sender)
-        # Of what is in use they answer for nothing any more.
+        # Departed senders no longer count for functions in use.
         for sender in gone:
             if not any(sender in senders for senders in self._senders.values()):
                 del self._bytes[sender]

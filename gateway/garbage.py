@@ -1,10 +1,10 @@
-"""When a gateway looks for garbage in cycles: young objects often, all of them when nobody waits.
+"""Schedules cyclic garbage collection: young objects often, all of them when the gateway is idle.
 
-Nearly all that a message makes is freed without a look. Python looks at all that lives whenever
-that has grown by a quarter, in the middle of whatever is done then: with 10,000 open jobs for
-0.15 s, and for half a second with 50,000. So here it looks at young objects by itself, and at few
-at a time; at all of them once nothing happens, or when memory has grown so much that it may be
-garbage that fills it.
+Nearly all objects of a message are freed without the collector. By default Python collects all
+objects when their number has grown by a quarter, at any moment: with 10,000 open jobs for 0.15 s,
+and for half a second with 50,000. Here it automatically collects only young objects, and few at a
+time. All objects are collected when the gateway is idle, or when memory has grown so much that
+garbage may fill it.
 """
 
 import gc
@@ -16,22 +16,22 @@ import trio
 
 from gateway.worker.limits import resident_bytes
 
-YOUNG: Final = 5_000  # objects more than at the last look, which takes 1 ms for so many
-# One look in so many takes in what was young at the last ones. What it leaves is old.
+YOUNG: Final = 5_000  # new objects since the last collection, which takes 1 ms for so many
+# One collection in this many includes the survivors of earlier ones. Its own survivors are old.
 LOOKS_A_SECOND_LOOK: Final = 2
 NEVER: Final = 2**31 - 1
 LOOK_S: Final = 1.0
-GROWN_LOOKS: Final = 10  # second looks after which it is worth while to look at all
-IDLE_EVENTS: Final = 8  # in LOOK_S: nothing but what comes with time
-GROWTH: Final = 4.0  # times the memory after the last look at all
-GROWTH_BYTES: Final = 256 << 20  # and so much more
+GROWN_LOOKS: Final = 10  # second-generation collections that make a full one worth while
+IDLE_EVENTS: Final = 8  # in LOOK_S: only periodic events
+GROWTH: Final = 4.0  # times the memory after the last full collection
+GROWTH_BYTES: Final = 256 << 20  # and this much more
 
 
 class Garbage:
-    """Says when all objects are to be looked at.
+    """Decides when a full collection is due.
 
     Args:
-        resident: the bytes that the process has in memory after the last such look.
+        resident: the resident bytes of the process after the last full collection.
     """
 
     def __init__(self, resident: int) -> None:
@@ -39,16 +39,16 @@ class Garbage:
         self._events = 0
 
     def looked(self, resident: int) -> None:
-        """All were looked at, and this is what is left in memory."""
+        """Note a full collection, with the resident bytes after it."""
         self._most_bytes = int(resident * GROWTH) + GROWTH_BYTES
 
     def is_due(self, second_looks: int, events: int, resident: int) -> bool:
-        """Whether it is time.
+        """Whether a full collection is due.
 
         Args:
-            second_looks: at young objects since the last look at all.
-            events: that the gateway has taken in its life.
-            resident: the bytes that the process has in memory now.
+            second_looks: second-generation collections since the last full one.
+            events: that the gateway has handled in this run.
+            resident: the current resident bytes of the process.
         """
         is_idle = events - self._events <= IDLE_EVENTS
         self._events = events
@@ -56,9 +56,9 @@ class Garbage:
 
 
 async def collect_when_idle(events: Callable[[], int]) -> None:
-    """Look after this process' garbage for ever; what it has been made of by now stays.
+    """Collect this process's garbage for ever; objects that exist by now are kept out of it.
 
-    `events` says how many there have been.
+    `events` returns the number of events so far.
     """
     gc.freeze()
     before = gc.get_threshold()

@@ -1,9 +1,9 @@
-"""Who belongs to which group: `[groups]` of a configuration. Pure.
+"""The members of groups: `[groups]` of a configuration. Pure.
 
     [groups]
     "equity desk" = ["ann", "bob"]
 
-Reports can be by group, and every usage record says which its user was in when the job was opened.
+Reports can be by group, and every usage record has the group of its user when the job was opened.
 So a user is in one group at most: nothing is counted twice.
 """
 
@@ -16,7 +16,7 @@ USERS_MAX: Final = 100_000
 
 
 def read_groups(table: dict[str, Any]) -> dict[str, str]:
-    """The group of each user. Raises KnobError."""
+    """Return the group of each user. Raises KnobError."""
     groups: dict[str, str] = {}
     for group, users in table.items():
         if not _is_name(group, NAME_CHARS_MAX):
