@@ -86,7 +86,7 @@ class Broker:
         self.limits = limits or Limits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        self.elsewhere = Elsewhere()  # replaced by the component that knows other sites
+        self.elsewhere = Elsewhere()  # callbacks, set by the component that knows other sites
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = 0.0  # monotonic
         self.monotonic_s = 0.0  # the time of this turn, by the monotonic clock
