@@ -1,18 +1,18 @@
 """Jobs with tasks to hand out, in the order in which they are served. Pure.
 
-A bundle must not cost more the more jobs wait, so jobs are not looked at one by one. They are filed
-by what decides whether a worker may have tasks of them:
+The cost of a bundle must not grow with the number of queued jobs, so jobs are not examined one by
+one. They are filed by the properties that decide whether a worker may have their tasks:
 
 - a *fit* is all jobs that can go to the same workers: equal need, pool, places and unfit workers;
 - a *group* of a fit is all jobs that every worker treats alike: equal terms, function and client.
 
-Of a group only the first in order can be the next that a worker gets. Groups and fits are in order
-too, by the first job of each, so that `walk` meets the best placed job first and leaves out a fit,
-whatever waits in it, after one look.
+Only the first job of a group can be the next that a worker gets. Groups and fits are ordered by
+their first job, so that `walk` meets the best placed job first and skips a whole fit after one
+look.
 
-The order is that of `dispatch.order`. Within a group it is exact. The estimated duration of a
-function, which counts for what a job has under way, is taken when a job of the group was filed
-last: each assignment and each report of a job files it again.
+The order is that of `dispatch.order`. Within a group it is exact. The order counts a job's work in
+flight by the estimated duration of its function. A group's estimate dates from the last time that
+one of its jobs was filed; each assignment and each report of a job files it again.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -25,7 +25,7 @@ from gateway.jobs import Job
 from gateway.ranked import Rank, Ranked
 from policies.placement import Need
 
-# A group's heap is rebuilt when it has so many entries of the past for each job, and some more.
+# A group's heap is rebuilt when it has STALE_SHARE stale entries per job, and STALE_MIN more.
 STALE_SHARE: Final = 2
 STALE_MIN: Final = 64
 
@@ -34,7 +34,7 @@ _Entry = tuple[int, int, int]  # tasks in flight, last assignment, number: the o
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Terms:
-    """Everything constant about a job that decides which worker may have its tasks.
+    """The constant properties of a job that decide which worker may have its tasks.
 
     Equal terms are one object, so that they are compared by identity. So are equal needs.
     """
@@ -43,17 +43,17 @@ class Terms:
 
 
 class TermsBook:
-    """Finds the terms of jobs; those that no job has any more are forgotten."""
+    """Finds the terms of jobs, and forgets those that no job uses any more."""
 
     def __init__(self) -> None:
         self._terms: WeakValueDictionary[Hashable, Terms] = WeakValueDictionary()
         self._needs: WeakValueDictionary[Hashable, Need] = WeakValueDictionary()
 
     def of(self, job: Job) -> Terms:
-        """The terms of a job."""
+        """Return the terms of a job."""
         if job.terms is None:
             spec = job.spec
-            need = job.need  # by its parts, as a key that holds it would keep it for good
+            need = job.need  # by its parts: a key that holds the need would keep it for good
             parts = (need.tags, need.python, need.currency, need.environment)
             job.need = self._needs.setdefault(parts, need)
             key = (
@@ -67,7 +67,7 @@ class TermsBook:
 
 @dataclass(eq=False, slots=True)
 class _Fit:
-    """Jobs that can go to the same workers; `tasks` of them wait."""
+    """Jobs that can go to the same workers; `tasks` of their tasks are queued."""
 
     key: Hashable
     groups: Ranked["_Group"] = field(default_factory=Ranked)
@@ -77,9 +77,9 @@ class _Fit:
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Jobs that every worker treats alike. The heap may have entries that hold no longer.
+    """Jobs that every worker treats alike. The heap may have stale entries.
 
-    `tasks` of them wait; `task_s` is the estimate that its rank is by.
+    `tasks` of their tasks are queued; `task_s` is the estimate that the rank was computed with.
     """
 
     key: Hashable
@@ -93,7 +93,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Filed:
-    """Where a job is."""
+    """The place of a job in the queue."""
 
     group: _Group
     entry: _Entry
@@ -101,7 +101,7 @@ class _Filed:
 
 
 class Queue:
-    """Jobs that wait, of which `walk` tells the next.
+    """Jobs with queued tasks; `walk` yields the next.
 
     Args:
         order: the rank of a job, by the estimated duration of its tasks; see dispatch.order.
@@ -127,7 +127,7 @@ class Queue:
         return len(self._filed)
 
     def file(self, job: Job) -> None:
-        """A job waits, or something about it has changed: note its group and its place there."""
+        """File a job that has queued tasks, or has changed: note its group and its place there."""
         fit_key, key = self._keys(job)
         entry = (job.in_flight, job.served, job.number)
         filed = self._filed.get(job.id)
@@ -146,7 +146,7 @@ class Queue:
         self._place(filed.group)
 
     def drop(self, job: Job) -> None:
-        """A job waits no longer; nothing happens if it did not."""
+        """Remove a job from the queue; do nothing if it is not there."""
         filed = self._filed.pop(job.id, None)
         if filed is not None:
             filed.group.jobs -= 1
@@ -154,10 +154,10 @@ class Queue:
             self._place(filed.group)
 
     def walk(self, is_left_out: Callable[[Job], bool]) -> Iterator[Job]:
-        """The first job of each group, in order. Nothing may be filed meanwhile.
+        """Yield the first job of each group, in order. Nothing may be filed meanwhile.
 
         Args:
-            is_left_out: says of a job whether to leave out all that can go to the same workers.
+            is_left_out: whether to skip all jobs that can go to the same workers as this one.
         """
         groups: list[tuple[Rank, _Group, Iterator[tuple[Rank, _Group]]]] = []
         fits = iter(self._ranked)
@@ -178,27 +178,27 @@ class Queue:
                 heappush(groups, (*following, rest))
 
     def groups(self) -> Iterator[tuple[Job, int]]:
-        """The first job of each group, in no order, and how many tasks of the group wait."""
+        """Yield the first job of each group, in no order, with the group's queued task count."""
         for group in self._groups.values():
             yield group.heap[0][1], group.tasks
 
     def tasks_beside(self, job: Job) -> int:
-        """How many tasks wait that can go to the same workers as a job's, with its own."""
+        """Return how many queued tasks can go to the same workers as a job's, its own included."""
         filed = self._filed.get(job.id)
         return job.waiting if filed is None else filed.group.fit.tasks
 
     def rank(self, job: Job) -> Rank:
-        """The rank of a job that is filed here."""
+        """Return the rank of a job that is filed here."""
         return self._order(job, self._filed[job.id].group.task_s)
 
-    # --- how it is kept ------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _keys(self, job: Job) -> tuple[Hashable, Hashable]:
         terms = self._book.of(job)
         unfit = frozenset(job.unfit) if job.unfit else None
         fit = (id(terms.need), job.spec.pool, job.open_pools, unfit)
         is_alone = bool(job.queue) and job.queue[0].alone
-        # One whose tasks shun workers is like no other: see Handout.
+        # A job whose tasks shun workers has a group of its own: see Handout.
         own = job.id if job.is_shunning else ""
         return fit, (terms, fit, job.client, is_alone, job.is_at_limit, own)
 
@@ -212,13 +212,13 @@ class Queue:
         return group
 
     def _count(self, filed: _Filed, tasks: int) -> None:
-        """So many tasks of a job wait."""
+        """Set the number of queued tasks of a job."""
         for counted in (filed.group, filed.group.fit):
             counted.tasks += tasks - filed.tasks
         filed.tasks = tasks
 
     def _place(self, group: _Group) -> None:
-        """Put a group, and its fit, where the first job of it belongs."""
+        """Put a group, and its fit, at the place of the group's first job."""
         heap, filed = group.heap, self._filed
         if len(heap) > STALE_SHARE * group.jobs + STALE_MIN:
             heap[:] = [each for each in heap if self._holds(each, group)]

@@ -1,4 +1,4 @@
-"""A tariff as quotes and books have it, and back; what a delivery may cost by it. Pure."""
+"""Convert tariffs to and from quotes and contracts; bound the charge of a delivery. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from policies.tariffs import Tariff
 
 
 def tariff_of(quote: deals.Quote) -> Tariff:
-    """What is paid by a quote, named as its seller names it."""
+    """Return the tariff of a quote, under the seller's name for it."""
     return Tariff(
         quote.price_nanos,
         quote.currency,
@@ -23,7 +23,7 @@ def tariff_of(quote: deals.Quote) -> Tariff:
 
 
 def quoted_terms(tariff: Tariff) -> dict[str, Any]:
-    """A tariff as the fields of a quote."""
+    """Return a tariff as the fields of a quote."""
     return {
         "price_nanos": tariff.price_nanos,
         "currency": tariff.currency,
@@ -37,7 +37,7 @@ def quoted_terms(tariff: Tariff) -> dict[str, Any]:
 
 
 def booked_tariff(row: ContractRow) -> Tariff:
-    """What a contract of our books is paid by."""
+    """Return the tariff of a contract in this site's books."""
     return Tariff(
         row.price_nanos,
         row.currency,
@@ -51,16 +51,17 @@ def booked_tariff(row: ContractRow) -> Tariff:
 
 
 def booked_terms(tariff: Tariff) -> dict[str, Any]:
-    """A tariff as the fields of a contract in our books."""
+    """Return a tariff as the fields of a contract in the books."""
     terms = quoted_terms(tariff)
     del terms["preemptible"]
     return {**terms, "price_class": tariff.price_class}
 
 
 def allowed_nanos(tariff: Tariff, message: deals.Deliver) -> int:
-    """The most that a delivery may cost by what was agreed: what fails at once is for nothing.
+    """Return the most that a delivery may cost under a tariff.
 
-    So is what had to make room for others, but for the class that is paid less for that.
+    A delivery that fails in no time is free. A preempted delivery is free too, except in the
+    preemptible price class, which is cheaper in return.
     """
     tasks, wall_ns = len(message.values), message.wall_ns
     if len(message.failures) == tasks:

@@ -24,7 +24,7 @@ class Ranked(Generic[T]):
         return len(self._pairs)
 
     def __iter__(self) -> Iterator[tuple[Rank, T]]:
-        """Each rank with its item; the order must not change meanwhile."""
+        """Yield each rank with its item; the order must not change meanwhile."""
         return iter(self._pairs)
 
     @property
@@ -33,7 +33,7 @@ class Ranked(Generic[T]):
         return self._pairs[0][0] if self._pairs else None
 
     def move(self, item: T, before: Rank | None, after: Rank | None) -> None:
-        """Give an item another rank. None: it is not in the order before, or not after."""
+        """Give an item another rank. None: the item is not in the order before, or not after."""
         if before is not None:
             at = bisect_left(self._pairs, before, key=_rank_of)
             assert self._pairs[at][1] is item, "the item has another rank than the caller says"

@@ -1,6 +1,6 @@
-"""Which sites a job may ever go to, by its user's wishes, the trust book and what is known. Pure.
+"""The sites that a job may ever go to, by its user's wishes, the trust book and adverts. Pure.
 
-Nothing here is about now: who is full, resting or shut is not asked.
+Nothing here depends on the moment: full, resting and closed sites count too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -21,17 +21,17 @@ from policies.tariffs import Tariff
 
 
 class Reach:
-    """What other sites may do for jobs of ours; most of it answers `gateway.elsewhere`.
+    """Decides which other sites may run this site's jobs; most of it answers `gateway.elsewhere`.
 
     Args:
-        site: who we are.
-        broker: whose entitlements and pools count.
-        house: the taste in placing work.
-        permits: whom we deal with.
-        facts: our pools.
-        market: what other sites have shown.
-        was_refused: (job, site, pool) → whether a pool's rules forbid work of this kind, as its
-            site has said.
+        site: the name of this site.
+        broker: has the entitlements and pools that count.
+        house: the site's preferences in placing work.
+        permits: the sites that this site deals with.
+        facts: this site's pools.
+        market: the adverts of other sites.
+        was_refused: (job, site, pool) → whether the site has said that the pool's rules forbid work
+            of this kind.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Reach:
         self._was_refused = was_refused
 
     def terms(self, spec: JobSpec) -> Terms:
-        """What a job demands of where it runs."""
+        """Return the conditions of a job on the place where it runs."""
         wishes = spec.wishes
         may_leave = self._broker.entitling.may_leave(spec.work)
         return Terms(
@@ -71,32 +71,32 @@ class Reach:
         )
 
     def suits(self, spec: JobSpec, pool: str) -> bool:
-        """Whether a pool of ours lies where a job's user lets it run."""
+        """Whether a pool of this site lies where a job's user lets it run."""
         terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
         offer = Offer(f"{self._site}/{pool}", pool, facts.tags, "", "")
         here = Profile(self._site, True, offer, (), facts.jurisdiction, "", None, True)
         return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
 
     def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
-        """The sites that may run our users' work of a project, and whose results they open."""
+        """Return the sites that may run a project's work and whose results may be opened here."""
         return self._permits.readable() & self._permits.runners(project)
 
     def may_run(self, spec: JobSpec) -> bool:
-        """Whether some other site may be able to run this, now or later."""
+        """Whether some other site may be able to run this job, now or later."""
         terms = self.terms(spec)
         return (
             any(self._able(terms)) or bool(self.relays(spec, terms)) or self.is_unheard(spec, terms)
         )
 
     def may_be_made(self, job: Job) -> bool:
-        """Whether another site's pool that is known offers what workers could not make."""
+        """Whether another site's known pool offers the environment that workers could not make."""
         if isinf(self._house.prefer_own_s):
             return False
         terms = self.terms(job.spec)
         return any(self._able(replace(terms, barred=terms.barred | job.unfit)))
 
     def _able(self, terms: Terms) -> Iterator[Candidate]:
-        """The pools of other sites that are known, and may run jobs on these terms."""
+        """Yield the known pools of other sites that may run jobs on these terms."""
         verdicts = self._market.verdicts(terms)
         return (each for each in self._others() if verdicts[each.number] is None)
 
@@ -104,7 +104,7 @@ class Reach:
         return (each for each in self._market.candidates if not each.is_own)
 
     def is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
-        """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
+        """Whether a site that a job may go to has not shown its pools yet."""
         if spec.hops_left < 1:
             return False
         sites = {name.partition("/")[0] for name in terms.trusted} - {self._site}
@@ -115,7 +115,7 @@ class Reach:
         return any(self._market.advert(site) is None for site in sites)
 
     def why_nowhere(self, spec: JobSpec) -> str:
-        """Why none of the sites that a job's user allows may ever run it; empty when one may."""
+        """Return why no site that a job's user allows may ever run it; empty if one may."""
         allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
         if spec.path or (allowed is None and jurisdictions is None):
             return ""
@@ -134,13 +134,13 @@ class Reach:
         )
 
     def currencies(self) -> frozenset[str]:
-        """The currencies that other sites' pools charge in."""
+        """Return the currencies that other sites' pools charge in."""
         return frozenset(each.advert.currency for each in self._others())
 
     def tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
-        """What other sites' pools charge that may be able to run a job, now or later.
+        """Return the tariffs of other sites' pools that may be able to run a job, now or later.
 
-        Not those that have had no slot for long, nor whose rules forbid it.
+        Exclude pools that have had no slot for long, and pools whose rules forbid the job.
         """
         if isinf(self._house.prefer_own_s):
             return []
@@ -151,10 +151,10 @@ class Reach:
         ]
 
     def relays(self, spec: JobSpec, terms: Terms) -> list[str]:
-        """Sites that may know somebody whom we don't, by name."""
+        """Return the sites, by name, that may know sites that this one does not."""
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []
-        sites = {name for name in terms.trusted if "/" not in name}  # no single pool relays
+        sites = {name for name in terms.trusted if "/" not in name}  # a single pool relays nothing
         near = sites - terms.forbidden_sites - set(spec.path)
         if terms.readable is not None:
             near &= terms.readable
@@ -162,5 +162,5 @@ class Reach:
 
 
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:
-    """The sites that another site's job may go on to: those whose results its origin takes."""
+    """Return the sites that another site's job may go on to: its origin takes their results."""
     return spec.given.errand.sites if spec.given is not None else frozenset()

@@ -1,4 +1,4 @@
-"""How what decides asks the store for what takes a while, and goes on meanwhile."""
+"""Asynchronous store lookups for the pure core."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -7,16 +7,16 @@ T = TypeVar("T")
 
 
 class Recall(Protocol):
-    """Asks the store aside: what was written before counts, too.
+    """Looks something up in the store without blocking; earlier writes are visible to it.
 
-    `find` may take its time; then, in the site's own thread, `then` is called with what it found,
-    or with a sentence when the store can't be read.
+    `find` may take its time. Then `then` is called in the site's own thread, with the result of
+    `find`, or with an error text when the store can't be read.
     """
 
     def __call__(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
-        """Ask, and return before there is an answer."""
+        """Start the lookup, and return before there is an answer."""
 
 
 def recall_now(find: Callable[[], T], then: Callable[[T | str], None]) -> None:
-    """Ask the store on the spot: for a world in which that takes no time."""
+    """Look up at once: for environments in which a lookup takes no time."""
     then(find())

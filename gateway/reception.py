@@ -1,11 +1,11 @@
-"""A gateway without its loops: frames become news, events, decisions, and what follows of them.
+"""A gateway without its loops: frames become news, events, decisions and effects.
 
-The owner of the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`;
-nothing here waits, and time and chance come from outside.
+The owner of the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`.
+Nothing here blocks; the clock and randomness come from outside.
 
-A call does a bounded part of what there is to do, so that no flood of one guest keeps heartbeats,
-acknowledgements and the other guests waiting. If there is more, `on_unfinished` is called, and
-`go_on` is to be called soon, after everything else that is runnable.
+A call does a bounded part of the pending work, so that no flood from one guest delays heartbeats,
+acknowledgements or other guests. If work remains, `on_unfinished` is called: the owner must call
+`go_on` soon, after everything else that is runnable.
 """
 
 import itertools
@@ -83,25 +83,26 @@ from policies.reservations import OPEN
 
 EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
 LINES_PER_S: Final = 5.0  # about workers that join and leave
-SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
-# Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
+SLOW_TICKS: Final = 20  # some checks run once in so many ticks
+# Records queued for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
-BUNDLES_COUNTED: Final = 4  # a worker that leaves counts once more for so many bundles that it has
-OFFERS_COUNTED: Final = 128  # a job counts once more for so many offers that it is held against
-HELD_TURN_MAX: Final = 32  # guests that were held, and are heard again
+BUNDLES_COUNTED: Final = 4  # bundles in flight that add one to the weight of a worker that leaves
+OFFERS_COUNTED: Final = 128  # offers to compare that add one to the weight of a new job
+HELD_TURN_MAX: Final = 32  # held guests released per turn
 
-# What the store knows of a job from before, and what it was charged.
+# The stored row of a job that was here before, and its charges.
 Recalled = tuple[JobRow, Event] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What a site is among others.
+    """A site's place in its federation.
 
-    `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
-    `handles` where guests' numbers come from, which all lobbies of a site share; `passes` reads
-    the tokens of clients and workers, None in no federation; `notary` gives and reads grants.
+    `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
+    deals with. `handles` yields guest numbers, and is shared by all lobbies of a site. `passes`
+    reads the tokens of clients and workers, and is None in no federation. `notary` issues and reads
+    grants.
     """
 
     boot: int = 0
@@ -115,17 +116,17 @@ class Reception:
     """Joins lobby, broker, outbox and functions behind one port.
 
     Args:
-        surroundings: the clock and the chance.
-        seat: what the site is among others.
+        surroundings: the clock and randomness.
+        seat: the site's place in its federation.
         on_stored: see Outbox.
-        ask: takes a guest's question; the answer is posted when it is there.
+        ask: takes a guest's question; the answer is posted when it is ready.
         say: takes lines for the operator.
-        recall: asks the store for what takes a while.
+        recall: looks things up in the store without blocking.
         on_results: see Outbox.
-        on_unfinished: told that `go_on` is to be called, soon.
+        on_unfinished: called when `go_on` must be called soon.
     """
 
-    def __init__(  # noqa: PLR0913 - what it stands on, each by its name
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         config: SiteConfig,
         port: Port,
@@ -158,7 +159,7 @@ class Reception:
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
         self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
-        self._tokens: dict[int, Pass] = {}  # by guest, of those who came by one
+        self._tokens: dict[int, Pass] = {}  # by guest, of those that came with a token
         self.task_passes = TaskPasses(
             config.name,
             config.rules.secret,
@@ -204,16 +205,16 @@ class Reception:
         self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
         self._own_names = frozenset(pool.name for pool in config.pools if pool.kind == "local")
-        # Of the pools whose workers grids start: by pool and name, and the other way round.
+        # Workers of pools that grids scale: handle by pool and name, and the reverse.
         self._grown = {pool.name for pool in config.pools if pool.is_grown}
         self._pilots: dict[tuple[str, str], int] = {}
         self._pilot_of: dict[int, tuple[str, str]] = {}
         self._unread: set[int] = set()
-        # What guests have said that waits for the store, by guest.
+        # Messages that wait for the store, by guest.
         self._held: dict[int, deque[Any]] = {}
         self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
-        self._looks = 0  # at offers, that the job which was opened last takes
-        self._is_behind = False  # the store is, and everybody has to wait
+        self._looks = 0  # offers to compare for the job opened last
+        self._is_behind = False  # whether the store is behind, so that every guest waits
         self._started_s = surroundings.utc_s()
         self._ticks = 0
 
@@ -223,7 +224,7 @@ class Reception:
         return InTheClear(known, self._passes, self._note_exposed, origin)
 
     def _note_exposed(self, token: UserToken, host: str) -> None:
-        """Name a token that others may have read, once, so that it can be revoked."""
+        """Log, once, a token that others may have read, so that it can be revoked."""
         if token.id in self._exposed or len(self._exposed) >= EXPOSED_MAX:
             return
         self._exposed.add(token.id)
@@ -237,9 +238,10 @@ class Reception:
 
     @property
     def _nearby(self) -> Credentials | None:
-        """Of who dials a socket of this host, and is a task or another user of it.
+        """The credentials for tasks and other users that dial a socket of this host.
 
-        An empty secret lets in whoever reaches the socket, which was to be our own user.
+        An empty secret would admit every process that reaches the socket, which is meant for the
+        gateway's own user. A token is required then.
         """
         has_secret, has_keys = bool(self.config.rules.secret), self._passes is not None
         if not has_secret and not has_keys:
@@ -253,11 +255,11 @@ class Reception:
         return TokenCredentials(self._passes, secret, required=required)
 
     def pass_of(self, guest: Guest) -> Pass | None:
-        """The pass by which a client came; None for the operator, and for who knows the secret."""
+        """Return the pass of a client; None for the operator and for holders of the secret."""
         return self._tokens.get(guest.handle)
 
     def recover(self) -> None:
-        """Take up what the last gateway left in the store."""
+        """Restore the state that the last run of the gateway left in the store."""
         now_s = self._clock.utc_s()
         self.store.mark_lost(now_s)
         effects: list[Effect] = self.broker.handle(
@@ -295,15 +297,15 @@ class Reception:
             self._clock.now_s(),
             self.store.reservation_names("sell"),
         )
-        self.act(self._news_of_the_calendar())  # before anything is handed out
+        self.act(self._news_of_the_calendar())  # before any task is dispatched
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
-        """Take what has arrived at the port."""
+        """Take the frames that have arrived at the port."""
         self._inbox.add_frames(frames, self._clock.now_s())
         self.go_on()
 
     def go_on(self) -> None:
-        """Do the next part of what there is to do."""
+        """Do the next part of the pending work."""
         happened: list[Event] = []
         self._look_behind()
         self._take_turn(happened)
@@ -314,7 +316,7 @@ class Reception:
             self._take((news,), happened)
 
     def _weight(self, news: News) -> int:
-        """What a piece of news counts of a turn."""
+        """Return the weight of a piece of news in a turn."""
         looks, self._looks = self._looks, 0
         match news:
             case Said(_, OpenJob()):
@@ -328,19 +330,19 @@ class Reception:
                 return 1
 
     def pipes_came(self, pipes: list[int]) -> None:
-        """These pipes were made."""
+        """Take newly connected pipes."""
         happened: list[Event] = []
         self._take(self.lobby.pipes_came(pipes, self._clock.now_s()), happened)
         self.act(happened)
 
     def pipes_gone(self, pipes: list[int]) -> None:
-        """These pipes were closed; what came by them before is heard first."""
+        """Take closed pipes; frames that came by them earlier are processed first."""
         self._inbox.pipes_gone(pipes, self._clock.now_s())
 
     def tick(self) -> bool:
-        """Time has passed: heartbeats, sessions that ran out, jobs without an owner.
+        """Handle the passing of time: heartbeats, expired sessions, jobs without an owner.
 
-        Returns whether anything came of it.
+        Return whether there was anything to do.
         """
         self._ticks += 1
         self.catch_up()
@@ -373,13 +375,13 @@ class Reception:
         return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
 
     def reprice(self, pool: PoolConfig) -> None:
-        """From now on a pool charges by this price list."""
+        """Charge for a pool by this price list from now on."""
         self._prices.reprice(pool)
 
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Go on by what `gateway.reload` takes in of another configuration, of the same pools.
+        """Adopt a configuration of the same pools, as `gateway.reload` takes it in.
 
-        `used_ns` is what the books say that everybody has used, if shares are others.
+        `used_ns` is the usage of all parties by the books, for changed shares.
         """
         if config.fair_share != self.config.fair_share:
             self.expect(events.SharesKnown(config.fair_share, used_ns))
@@ -391,16 +393,16 @@ class Reception:
         self.act([self._entitlements, *self._news_of_the_calendar()])
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out what was decided about reservations, and go on by it."""
+        """Carry out decisions about reservations, and act on their consequences."""
         self.outbox.perform(effects)
         self.act(self._news_of_the_calendar())
 
     def hear_reserve(self, buyer: str, message: Reserve) -> None:
-        """Another site wants something of a reservation in our pools."""
+        """Handle a buyer's message about a reservation in this site's pools."""
         self.perform(self.selling.hear(buyer, message, self._clock.utc_s()))
 
     def hear_reserved(self, seller: str, message: Reserved) -> None:
-        """Another site says how a reservation of ours stands."""
+        """Handle a seller's message about the state of a reservation of this site."""
         now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
         self.perform(self.buying.hear(seller, message, now_s, utc_s))
 
@@ -417,10 +419,10 @@ class Reception:
         self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
 
     def catch_up(self) -> None:
-        """Hear those who were held because the store was behind, for as long as it no longer is.
+        """Process the messages of guests held while the store was behind, until it is behind again.
 
-        Frames were taken all the while: who is held still shows that he lives, and so do we. What
-        somebody has said whose session is over is heard when that is (see `_part`).
+        Frames are read all the while, so heartbeats go on in both directions. The messages of a
+        guest whose session has ended are processed when it ends (see `_part`).
         """
         here = self.lobby.guests
         held = (each for each in self._held if each not in self._looked_up and each in here)
@@ -438,13 +440,13 @@ class Reception:
         self.act([event])
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send all posted messages."""
         self.lobby.flush(self._clock.now_s())
         if self.outbox.carrier is not None:
             self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
-        """Tell everybody that the gateway stops."""
+        """Tell all guests that the gateway stops."""
         self.lobby.goodbye(reason, self._clock.now_s())
 
     def _watch_readers(self, happened: list[Event]) -> None:
@@ -452,18 +454,18 @@ class Reception:
         for handle in self.broker.clients:
             guest = self.lobby.guests.get(handle)
             if guest is None:
-                continue  # it is another site
+                continue  # this client is another site
             unread = guest.session.backlog_bytes > self.config.unread_bytes
             if unread != (guest.handle in self._unread):
                 (self._unread.add if unread else self._unread.discard)(guest.handle)
                 happened.append(events.ClientReading(guest.handle, not unread))
 
     def _watch_tokens(self, happened: list[Event]) -> None:
-        """End the sessions of those whose token has expired or was revoked."""
+        """End the sessions of guests whose token has expired or was revoked."""
         for handle, held in list(self._tokens.items()):
             guest = self.lobby.guests.get(handle)
             if guest is None:
-                continue  # that its session is over waits for its turn
+                continue  # the news that its session is over is still queued
             if isinstance(held, JobPass):
                 end = self.task_passes.find_end(guest.about[ABOUT])
             else:
@@ -478,7 +480,7 @@ class Reception:
         self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
-        """Let broker and exchange decide about what happened, and carry it all out."""
+        """Let broker and exchange decide about events, and carry out their effects."""
         effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
         expels = self.outbox.perform(effects)
         if expels:
@@ -504,7 +506,7 @@ class Reception:
                 case Left():
                     self._part(item, happened)
                 case TurnedAway():
-                    continue  # it was told why, and anybody can make lines of these
+                    continue  # it was told why; a log line for each would let anyone flood the log
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
         try:
@@ -536,10 +538,11 @@ class Reception:
         self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.now_s())
 
     def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
-        """One worker a pilot: a second of its name would hide the first from its pool's keeper.
+        """Record the worker of a pilot; refuse a second one of that name in the pool.
 
-        Who is connected stays, and the other is told (BadWorker). One whose pipe is lost gives way:
-        it has most likely begun anew.
+        A second worker of one name would hide the first from the pool's keeper. A connected worker
+        stays, and the new one is told so (BadWorker). A worker whose pipe is lost gives way: it has
+        most likely restarted.
         """
         if pool not in self._grown:
             return
@@ -558,7 +561,7 @@ class Reception:
         self._unread.discard(guest.handle)
         self._tokens.pop(guest.handle, None)
         for message in self._held.pop(guest.handle, ()):
-            if guest.role == "worker":  # what was done before it left is not done again
+            if guest.role == "worker":  # work done before it left is not repeated
                 self._heed(guest, message, happened)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
@@ -608,7 +611,7 @@ class Reception:
                 held.check_project(job.spec.project)
 
     def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
-        """Tell a client what its token is not good for; what needs no answer is dropped."""
+        """Tell a client what its token does not permit; drop a message that needs no answer."""
         match message:
             case OpenJob():
                 self.lobby.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
@@ -636,7 +639,7 @@ class Reception:
                 return client_event(message, guest.handle)
 
     def put_function(self, message: PutFunction, sender: int) -> Event:
-        """Keep a function that somebody has sent, and hand it to who waits for it."""
+        """Store a received function, and send it to the workers that wait for it."""
         waiting = self.functions.put(message.digest, message.body, sender)
         self.outbox.hand_function(message.digest, waiting)
         return events.FunctionArrived(message.digest)
@@ -666,7 +669,7 @@ class Reception:
             return event
         self._hold(guest)
         self._looked_up.add(guest.handle)
-        waiting: list[Event] | None = happened  # while we are in here
+        waiting: list[Event] | None = happened  # None once `_open` has returned
 
         def find() -> Recalled:
             row = self.store.job(message.job)
@@ -690,7 +693,7 @@ class Reception:
         found: Recalled | str,
         happened: list[Event],
     ) -> None:
-        """Open a job as the store remembers it, and hear what its client has said meanwhile."""
+        """Open a job as the store remembers it, and process its client's messages since."""
         self._looked_up.discard(guest.handle)
         if guest.handle not in self.lobby.guests:
             return
@@ -698,14 +701,14 @@ class Reception:
             self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
         elif self._may_open(guest, message, found):
             if found is not None and not self.broker.remembers(message.job):
-                # The client sends again what it misses, and none of that is charged twice.
+                # The client sends again the tasks that it misses; none of them is charged twice.
                 happened.append(found[1])
             has_function = self.functions.body(message.function) is not None
             happened.append(replace(event, has_function=has_function))
         self._take_up(guest, happened)
 
     def _may_open(self, guest: Guest, message: OpenJob, found: Recalled) -> bool:
-        """Whether a job that may have been here before may be opened; its client is told if not."""
+        """Whether a job that may have been here before may be opened; tell its client if not."""
         if found is None:
             return True
         row, _ = found
@@ -722,12 +725,12 @@ class Reception:
         return False
 
     def _hold(self, guest: Guest) -> None:
-        """Let what a guest says from now on wait, and have it send no more than its window."""
+        """Queue a guest's messages from now on, and limit it to its send window."""
         self._held.setdefault(guest.handle, deque())
         self.lobby.hold(guest)
 
     def _take_up(self, guest: Guest, happened: list[Event]) -> None:
-        """Hear what a guest has said while it was held: a worker at once, a client in its turn."""
+        """Process the messages of a held guest: a worker's at once, a client's in its turn."""
         self.lobby.release(guest)
         messages = self._held.pop(guest.handle, deque())
         if guest.role == "client" and messages and guest.pipe is not None:
@@ -738,17 +741,17 @@ class Reception:
                 self._hear(guest, message, happened)
 
     def _is_fresh(self, message: OpenJob) -> bool:
-        """Whether there can't have been a job of this id: the store need not be asked.
+        """Whether the store can't know a job of this id, so that it need not be asked.
 
-        Ids begin with their time. One that was made since we started, by somebody who has not
-        opened it before, could only be of a job that ended in this very run.
+        Ids begin with their time. An id that was made since the gateway started, and that its
+        client has not opened before, could only be of a job that ended in this very run.
         """
         made_ms = id_time_ms(message.job)
         is_new = made_ms is not None and made_ms / 1000 > self._started_s
         return is_new and not message.again and not self.broker.has_ended(message.job)
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:
-        """A worker lacks a function: send it, or have its client send it."""
+        """Send a function to a worker that lacks it, or request it from the job's client."""
         body = self.functions.want(worker.handle, digest)
         if body is not None:
             self.lobby.post(worker, PutFunction(digest, body))
@@ -778,9 +781,9 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
                 pool.takes_others,
             )
             for pool in config.pools
-            if pool.kind != "remote"  # whose workers bring all that there is
+            if pool.kind != "remote"  # a remote pool's workers bring all that it has
         },
-        # Slack for what is under way while a client counts its results.
+        # Slack for work in flight while a client counts its results.
         Limits(
             rules.tasks_max * 2,
             rules.bytes_max * 2,

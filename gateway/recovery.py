@@ -1,4 +1,4 @@
-"""What a gateway takes up again after a restart: from the store to the broker's events."""
+"""Rebuild a gateway's state after a restart: the broker's events from the store."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,15 +18,15 @@ from policies.parties import Whose
 from policies.shares import FairShare
 
 PAGE: Final = 64  # outcomes read at a time
-# Usage is read so many half-lives back: of what is older a millionth would count.
+# Half-lives of usage that are read: older usage would count for a millionth.
 HALF_LIVES_READ: Final = 20
 _WHOSE: Final = (Dimension.USER, Dimension.GROUP, Dimension.PROJECT, Dimension.ORIGIN)
 
 
 def recovered(store: Store) -> Iterator[Event]:
-    """The events that put a fresh broker where the last one was.
+    """Yield the events that bring a fresh broker to the state of the last one.
 
-    Detached jobs come back whole, less what has ended.
+    Detached jobs come back whole, except the tasks that have ended.
     """
     for row in store.unfinished():
         ended = RangeSet((first, first + count) for first, count in store.outcome_ranges(row.job))
@@ -38,7 +38,7 @@ def recovered(store: Store) -> Iterator[Event]:
 
 
 def spec_of(row: JobRow) -> JobSpec:
-    """A job's terms as they were stored."""
+    """Return a job's terms as they were stored."""
     terms = stored_terms(row.spec)
     return JobSpec(
         name=row.name, user=row.user, project=row.project, detached=row.detached, **terms
@@ -46,7 +46,7 @@ def spec_of(row: JobRow) -> JobSpec:
 
 
 def history_of(store: Store, row: JobRow) -> JobRecovered:
-    """What a job was charged."""
+    """Return the charges of a job."""
     charged = tuple((first, first + count) for first, count in store.charged_ranges(row.job))
     return JobRecovered(
         job=row.job,
@@ -69,7 +69,7 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
 
 
 def _credits(store: Store, job: str) -> tuple[tuple[int, int], ...]:
-    """What its tasks have paid for runs that were wasted, and not used since."""
+    """Return the credits for wasted runs that a job's tasks paid for and have not used since."""
     credits = Credits()
     for run in store.runs_since_wasted(job):
         credits.book(run)
@@ -93,7 +93,7 @@ def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> Jo
 
 
 def _count_failures(store: Store, job: str) -> tuple[int, int]:
-    """How many of a job's kept outcomes are failures, and how many cancelled."""
+    """Return how many of a job's kept outcomes are failures, and how many are cancelled."""
     failed = cancelled = at = 0
     while page := store.outcomes(job, at, PAGE):
         for first, count, body in page:
@@ -106,9 +106,9 @@ def _count_failures(store: Store, job: str) -> tuple[int, int]:
 
 
 def used_before(store: Store, rules: FairShare, now_s: float) -> dict[Whose, int]:
-    """The slot time that everybody has used here, decayed to now, as the books have it by the hour.
+    """Return the slot time that each party has used here, decayed to now, by the hourly books.
 
-    Within its hour it is taken as used evenly.
+    Usage is taken as spread evenly over its hour.
     """
     read_s = now_s - HALF_LIVES_READ * rules.half_life_s
     by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)

@@ -1,8 +1,8 @@
-"""Everything that one site holds of who it is and whom it trusts, on disk, changed in one place.
+"""A site's identity and trust on disk: keys, trust book and invitations, changed in one place.
 
-One process at a time owns the folder (`gateway.keys.hold`): the gateway while it runs, else the
-command that changes something. So there is one writer, and what a command decides while the
-gateway runs is decided by the gateway. What was decided is on disk before anybody is told.
+One process at a time owns the folder (`gateway.keys.hold`): the gateway while it runs, else a
+command that changes something. So there is one writer: while the gateway runs, it makes the changes
+that a command asks for. A decision is on disk before anyone is told.
 """
 
 import threading
@@ -63,17 +63,17 @@ class Registry:
 
     Args:
         folder: of the keys and trust.json.
-        follow: whose expulsions count here.
-        spread_s: how long new keys are on our card before they are used.
+        follow: the sites whose expulsions count here.
+        spread_s: how long new keys are on this site's card before they are used.
         overlap_s: how long the old ones stay on it after that.
-        await_s: how long members that have not acknowledged the new ones are waited for.
+        await_s: how long to wait for members that have not acknowledged the new keys.
         clock: UTC epoch seconds.
 
-    `addresses`, `contact` and `join_address` are for who opens the ports to fill in; until then
-    the card keeps the addresses and contact that it has.
+    The code that opens the ports fills in `addresses`, `contact` and `join_address`; until then the
+    card keeps the addresses and contact that it has.
 
     Raises:
-        KeyFileError, TrustFileError: there are no keys, or something can't be used.
+        KeyFileError, TrustFileError: there are no keys, or a file can't be used.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class Registry:
         self.book, self.invitations = trust_file.load(folder / TRUST_FILE, follow)
         trust_file.load_hearsay(folder / HEARSAY_FILE, self.book)
         self._writer = Writer(folder)
-        self._is_noted = False  # the book has what is not on disk yet
-        self._words: set[Word] | None = None  # all that we know, until it changes
+        self._is_noted = False  # whether the book has changes that are not on disk
+        self._words: set[Word] | None = None  # all known statements, cached until they change
         self._hearsay_saved = 0
         self.boot = 0
         own = self.book.own.card.content
         self.addresses: tuple[str, ...] = own.addresses
         self.contact = own.contact
         self.join_address = ""
-        self.news: list[Word] = []  # statements that others should hear of
+        self.news: list[Word] = []  # statements to pass on to others
         self._shown: tuple[object, ...] = ()
         self._start()
 
@@ -113,39 +113,39 @@ class Registry:
         self.sealer = Sealer(self.book.federation, self.book.site, self.boot, self.signing_key)
 
     def begin_life(self) -> None:
-        """A gateway starts: count it, and finish what a crash left half done."""
+        """Count a start of the gateway, and finish what a crash left half done."""
         self.boot = next_boot(self.folder, self.clock())
         self._start()
         self.renew()
 
-    # --- who we are; see gateway.introduction.Introducer ---------------------------------------
+    # --- identity; see gateway.introduction.Introducer -----------------------------------------
 
     @property
     def federation(self) -> str:
-        """Ours."""
+        """The name of this site's federation."""
         return self.book.federation
 
     @property
     def site(self) -> str:
-        """Ours."""
+        """The name of this site."""
         return self.book.site
 
     @property
     def has_left(self) -> bool:
-        """Whether we have said farewell, and have not come back since."""
+        """Whether this site has said farewell, and has not come back since."""
         return self.book.has_left
 
     @property
     def rotation(self) -> Rotation:
-        """How far our keys' rotation is."""
+        """The progress of this site's key rotation."""
         card = self.book.own.card.content
         return rotation(card, self._switched_s, self.clock(), self._overlap_s)
 
     @property
     def awaited(self) -> list[str]:
-        """The approved sites that are not known to hold a card with our newest keys.
+        """The approved sites that are not known to hold a card with this site's newest keys.
 
-        One that never acknowledged anything is not among them: it has never been here.
+        A site that never acknowledged any key is not among them: it has never been here.
         """
         newest = self.book.own.card.content.keys[-1]
         found = []
@@ -156,14 +156,14 @@ class Registry:
         return found
 
     def generations_for(self, site: str) -> tuple[Generation, ...]:
-        """The keys to dial a site with, one after the other: ours, and those that it may know."""
+        """Return the keys to dial a site with, in turn: the active ones, and ones it may know."""
         member = self.book.members.get(site)
         known = member.acknowledged if member else frozenset()
         return self.ring.for_member(self.rotation, known)
 
     @property
     def active(self) -> Generation:
-        """What to sign with and to show in TLS now."""
+        """The keys to sign with and to present in TLS now."""
         return self.ring.active(self.rotation)
 
     @property
@@ -172,21 +172,22 @@ class Registry:
         return self.active.key
 
     def level(self, site: str) -> Level | None:
-        """How far we trust a site."""
+        """Return how far a site is trusted."""
         return self.book.level(site)
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
-        """The keys that a site signs with."""
+        """Return the keys that a site signs with."""
         return self.book.keys_of(site)
 
     def meet(self, site: str, boot: int) -> None:
-        """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
+        """Record that a site has proved that it lives in this boot; raise Untrusted OLD_BOOT."""
         self.verifier.meet(site, boot)
 
     def succession(self) -> bytes:
-        """Our cards that lead to the newest from any that a member may hold; see Introducer.
+        """Return this site's cards that lead from any that a member may hold to the newest.
 
-        Empty if our keys have not changed, for then everybody has one that will do.
+        Empty if this site's keys have not changed: every member has a card that will do. See
+        Introducer.
         """
         if not self.book.own.lineage:
             return b""
@@ -196,7 +197,7 @@ class Registry:
         return pack(cards)
 
     def succeed(self, site: str, cards: bytes) -> None:
-        """Take a site's own cards; what is not believed changes nothing. See Introducer."""
+        """Take a site's own cards; a card that is not believed changes nothing. See Introducer."""
         plain = unpack(cards, 2 * SUCCESSION_BYTES_MAX)
         if type(plain) is not list or not all(type(raw) is bytes for raw in plain):
             raise ProtocolError("the cards of a challenge are no list of bytes")
@@ -207,13 +208,13 @@ class Registry:
 
     @property
     def approved(self) -> list[str]:
-        """The sites that may connect to us, and we to them."""
+        """The sites that may connect to this one, and that it may connect to."""
         return sorted(self.book.pins().keys() - {self.site}) if not self.has_left else []
 
     # --- changes -------------------------------------------------------------------------------
 
     def save(self, *news: Word) -> None:
-        """Put what was decided on disk; `news` is what others should hear of it."""
+        """Write decisions to disk; `news` is the statements to pass on about them."""
         self._words = None
         self.news += news
         self._is_noted = True
@@ -222,7 +223,7 @@ class Registry:
             write()
 
     def _hearsay(self) -> dict[str, Any] | None:
-        """What the file of hearsay is to hold, if that is another than the last time."""
+        """Return the contents for the hearsay file; None if they have not changed."""
         hearsay = self.book.hearsay
         if hearsay.changes == self._hearsay_saved:
             return None
@@ -231,13 +232,13 @@ class Registry:
 
     @property
     def is_noted(self) -> bool:
-        """Whether what others have signed, and we have taken, waits to be put on disk."""
+        """Whether accepted statements of others are not on disk yet."""
         return self._is_noted
 
     def take_noted(self) -> Callable[[], None] | None:
-        """What puts on disk what was noted; to be called in any thread. None: it is there.
+        """Return a callable that writes noted changes to disk, in any thread; None: all is written.
 
-        Of what others have signed nothing is lost if it is not: they tell it again.
+        Statements of others that are not written are not lost: their senders repeat them.
         """
         if not self._is_noted:
             return None
@@ -245,15 +246,16 @@ class Registry:
         return self._writer.later(trust_file.to_plain(self.book, self.invitations), self._hearsay())
 
     def take_news(self) -> list[Word]:
-        """What others should hear of and have not been told."""
+        """Return the statements that others have not been told yet."""
         news, self.news = self.news, []
         return news
 
     def note(self, words: Iterable[Word], source: str = "") -> list[ProtocolError]:
-        """Take statements that `source` has passed on; those that are new are news.
+        """Take statements that `source` has passed on; pass new ones on.
 
-        Returns what was not believed. A new card of a site comes after the ones that lead to it.
-        They are on disk after the next `save`, or what `take_noted` gives.
+        Return the errors of statements that were not believed. A site's cards must be in order of
+        succession. The statements are on disk after the next `save`, or after a call of the result
+        of `take_noted`.
         """
         now_s = self.clock()
         refused: list[ProtocolError] = []
@@ -273,26 +275,26 @@ class Registry:
         return refused
 
     def _acknowledged(self, site: str) -> None:
-        """A site has told us our own newest card: it holds it, and knows the keys on it."""
+        """Note that a site has sent this site's newest card: it knows the keys on it."""
         member, keys = self.book.members.get(site), self.book.own.card.content.keys
         if member is not None and member.acknowledged != frozenset(keys):
             member.acknowledged = frozenset(keys)
             self._is_noted = True
 
     def _is_for_others(self, kind: str) -> bool:
-        """Whether a new statement is passed on: of hearsay no more than others would take."""
+        """Whether to pass on a new statement; of hearsay, no more than a receiver would take."""
         return kind != "card" or len(self.book.hearsay) <= PER_SOURCE_MAX
 
     def _held(self) -> set[Word]:
-        """All that we know: most of what comes is that, and no signature needs checking then."""
+        """Return all known statements: most that arrive are known, and need no signature check."""
         if self._words is None:
             self._words = set(self.words(self.book.hearsay.sites))
         return self._words
 
     def words(self, hearsay: Iterable[str] | None = None) -> list[Word]:
-        """What we tell somebody who was away: cards in the order in which they lead on.
+        """Return the statements for a site that was away; cards in order of succession.
 
-        Of what we know by hearsay ourselves that is not all; or, if given, that of these sites.
+        Hearsay is limited to the sites in `hearsay`; None: to the part that is passed on.
         """
         heard = self.book.hearsay.to_pass_on() if hearsay is None else hearsay
         sites = [self.site, *sorted(self.book.members), *heard]
@@ -306,10 +308,10 @@ class Registry:
             self._hearsay_saved = -1
             before = self.sealer
             self._start()
-            self.sealer.go_on_from(before)  # it is the same life: its numbers are not used again
+            self.sealer.go_on_from(before)  # same run: its numbers are not used again
 
     def renew(self, *, compromised: bool = False) -> bool:
-        """Issue our card anew if addresses, contact or keys have changed; whether it did."""
+        """Reissue this site's card if addresses, contact or keys changed; return whether it did."""
         if self.has_left:
             return False
         now_s = self.clock()
@@ -323,17 +325,17 @@ class Registry:
     def rotate(
         self, hosts: Iterable[str], *, compromised: bool = False, force: bool = False
     ) -> list[str]:
-        """Begin to rotate our keys; when they are compromised, also end it, at once.
+        """Begin to rotate this site's keys; if they are compromised, also complete it at once.
 
         Args:
-            hosts: what our TLS leaf is for.
-            compromised: the old keys count no more.
-            force: use the new keys at once, also where a rotation is under way, whoever has not
+            hosts: the hosts of the TLS leaf certificate.
+            compromised: the old keys are no longer valid.
+            force: use the new keys at once, even during a rotation and before every member has
                 acknowledged them.
 
         Returns:
-            The sites that are not known to hold them: with `compromised` they are cut off, with
-            `force` they are met with the old keys, else they are waited for.
+            The sites that are not known to hold the new keys. With `compromised` they are cut off,
+                with `force` this site meets them with the old keys, else it waits for them.
 
         Raises:
             BookError: a rotation is under way already.
@@ -355,7 +357,7 @@ class Registry:
         return awaited
 
     def turn(self) -> str:
-        """Do what is due of a rotation; what that was, for people, if anything."""
+        """Take the step of a rotation that is due; return a description of it, empty if none is."""
         self.sealer.key = self.signing_key
         match self.rotation:
             case Rotation.SPREADING if self._may_switch():
@@ -372,7 +374,7 @@ class Registry:
         return ""
 
     def _may_switch(self) -> bool:
-        """Whether the next keys are to be used: all know them, or have been waited for long."""
+        """Whether to use the next keys: all members know them, or the wait has timed out."""
         age_s = self.clock() - self.book.own.card.content.issued_s
         return age_s >= self._spread_s and (age_s >= self._await_s or not self.awaited)
 
@@ -389,9 +391,9 @@ class Registry:
         self.renew(compromised=compromised)
 
     def write_tls(self) -> bool:
-        """Write what nng is to show and to believe; whether that has changed since the last time.
+        """Write the TLS leaf and pins that nng uses; return whether they have changed.
 
-        A listener that is open goes on with what it has read.
+        A listener that is open goes on with the files that it has read.
         """
         active, pins = self.active, self.book.pins()
         shown = (active.leaf, tuple(sorted(pins.items())))
@@ -410,16 +412,16 @@ def _without(sites: list[str]) -> str:
 
 
 class Writer:
-    """Puts book and hearsay on disk, from any thread, never an older state over a newer one."""
+    """Writes book and hearsay to disk, from any thread, never an older state over a newer one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._made = 0
-        self._written = {TRUST_FILE: 0, HEARSAY_FILE: 0}  # the number of what each holds
+        self._written = {TRUST_FILE: 0, HEARSAY_FILE: 0}  # the number of the state in each file
 
     def later(self, book: Any, hearsay: Any) -> Callable[[], None]:
-        """What writes both, whole and as plain data, when called; None for what is to stay."""
+        """Return a callable that writes both, as whole plain data; None leaves a file as it is."""
         self._made += 1
         return partial(self._write, self._made, {TRUST_FILE: book, HEARSAY_FILE: hearsay})
 
@@ -436,7 +438,7 @@ def _is_evidence(error: ProtocolError) -> bool:
 
 
 def pack_words(words: Iterable[Word]) -> Statements:
-    """Statements as gateways send them to each other."""
+    """Return statements as gateways send them to each other."""
     fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS.values()}
     for kind, raw in words:
         fields[_FIELDS[kind]].append(raw)
@@ -444,6 +446,6 @@ def pack_words(words: Iterable[Word]) -> Statements:
 
 
 def unpack_words(said: Statements) -> list[Word]:
-    """What came of them: cards first, for the others are read by their keys; no more than that."""
+    """Return a message's statements, at most WORDS_MAX: cards first, whose keys the rest need."""
     words = [(kind, raw) for kind, name in _FIELDS.items() for raw in getattr(said, name)]
     return words[:WORDS_MAX]

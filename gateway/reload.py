@@ -1,9 +1,9 @@
-"""A changed configuration, taken in while a gateway runs: what that changes, and doing it.
+"""Reload a changed configuration while a gateway runs: find the changes, and apply them.
 
-Windows, claims, calendars, price lists, shares, entitlements, terms of reservations, how pools grow
-and the amounts of budgets are what an owner changes from day to day: these are taken in. Everything
-else is named, and waits for the next start. The file is read and checked whole before anything is
-changed; with a mistake in it all stays as it was.
+An owner changes these from day to day, and a reload applies them: windows, claims, calendars, price
+lists, shares, entitlements, terms of reservations, how pools grow and the amounts of budgets. Every
+other change is reported, and waits for the next start. The file is read and checked whole before
+anything changes; a mistake in it leaves all as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,16 +18,15 @@ from gateway.scale_config import Scale
 from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
 
-DIFFERENCES_MAX: Final = 200  # of one pool, that are told
+DIFFERENCES_MAX: Final = 200  # of one pool, that are reported
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool; and of its [pool.scale]:
 SCALE_TAKEN_IN: Final = ("rules", "walltime_s", "look_s", "dry_run", "currency", "markup")
-# Of the site; where we listen and keep our state may be what the command line said.
+# Attributes of the site that are not compared; the command line may have set listen and state.
 NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
     | {"entitlements", "reservations"}
 )
-# The keys of [pool.scale] by what they are read into, where that has another name; lengths of time
-# have their unit besides.
+# The keys of [pool.scale] by attribute, where their names differ. Durations also drop their unit.
 SCALE_KEYS: Final = {
     "slots_max": "max",
     "slots_min": "min",
@@ -53,18 +52,18 @@ class NothingToReload(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What another configuration makes of the present one.
+    """The changes from the present configuration to another.
 
     Attributes:
-        config: the present one, with what is taken in.
-        windows: by pool, what other windows hold when, for two weeks.
+        config: the present one, with the changes that a reload applies.
+        windows: by pool, the changes in open windows over two weeks.
         prices: by pool, the names of the price lists before and after.
-        budgets: what is otherwise in budgets, and in what sites may owe us.
-        shares: whether slots are shared out otherwise.
-        entitlements: the rules that are no more, and those that are new.
-        reservations: whether slots can be reserved on other terms.
-        scales: what is otherwise in how pools grow: (pool, key, before, after).
-        later: what else is different, which counts from the next start on.
+        budgets: the changes in budgets, and in the credit of other sites.
+        shares: whether the rules of sharing slots have changed.
+        entitlements: the rules that are gone, and those that are new.
+        reservations: whether the terms of reservations have changed.
+        scales: the changes in how pools grow: (pool, key, before, after).
+        later: the other changes, which count from the next start on.
     """
 
     config: SiteConfig
@@ -78,7 +77,7 @@ class Change:
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
-        """As an answer has it."""
+        """Return it as plain data for an answer."""
         return {
             "windows": [
                 {
@@ -111,10 +110,10 @@ class Change:
 
 
 def read_again(config: SiteConfig, utc_s: float) -> Change:
-    """Read a configuration's file once more, and compare.
+    """Read a configuration's file again, and compare.
 
     Raises:
-        NothingToReload: it came from no file.
+        NothingToReload: the configuration came from no file.
         ConfigError: the file has a mistake.
     """
     if not config.source:
@@ -126,7 +125,7 @@ def read_again(config: SiteConfig, utc_s: float) -> Change:
 
 
 def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
-    """What changes from one configuration to another, and what of it is taken in."""
+    """Return the changes from one configuration to another, and those that a reload applies."""
     others = {pool.name: pool for pool in new.pools}
     windows: dict[str, list[Difference]] = {}
     prices: dict[str, tuple[str, str]] = {}
@@ -159,7 +158,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         fair_share=new.fair_share,
         budgets=budgets.taken,
         credit=credit.taken,
-        # Also where only lines are others: that is what people are told.
+        # Taken even where only line numbers differ: explanations name them.
         entitlements=new.entitlements,
         reservations=new.reservations,
     )
@@ -169,15 +168,15 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
 
 
 def _scale(pool: PoolConfig, other: PoolConfig) -> Scale | None:
-    """How a pool grows from now on; what its pilots are told is from the next start on."""
+    """Return how a pool grows from now on; settings of its pilots wait for the next start."""
     if pool.scale is None or other.scale is None:
         return pool.scale
     return replace(pool.scale, **{name: getattr(other.scale, name) for name in SCALE_TAKEN_IN})
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
-    """What is different, and only counts after a restart; in the words of the file."""
-    # These know the site by name, and its secret, which are told apart.
+    """Yield the changes that only count after a restart, in the words of the file."""
+    # The rules repeat the site's name and secret, which are reported on their own.
     alike = replace(new.rules, site=now.rules.site, secret=now.rules.secret)
     new = replace(new, rules=alike)
     for each in fields(now):
@@ -196,7 +195,7 @@ def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
 
 
 def _in_file(field: str, pool: PoolConfig, known: object, other: object) -> str:
-    """What is otherwise in a pool, as its owner knows it: a key, or a table."""
+    """Return the changed part of a pool as its owner knows it: a key, or a table."""
     if field == "grid":
         return f"[pool.{pool.kind}]"  # the table of its kind
     if field != "scale":
@@ -206,7 +205,7 @@ def _in_file(field: str, pool: PoolConfig, known: object, other: object) -> str:
 
 
 def _scale_changes(old: object, new: object) -> list[tuple[str, str, str]]:
-    """What is otherwise in how a pool grows: key, before, after."""
+    """Return the changes in how a pool grows: key, before, after."""
     if not isinstance(old, Scale) or not isinstance(new, Scale):
         return []
     found = []

@@ -1,7 +1,7 @@
-"""Whether the contracts that we sell may go on: their buyers are asked, and say which. Pure.
+"""Renewals of the leases of sold contracts: their buyers are asked, and grant some. Pure.
 
-A lease is renewed from the moment of the question, not of the answer: so the buyer, who counts from
-its answer, never believes it over while something runs.
+A lease is renewed from the time of the request, not of the response. The buyer counts from its
+response, so it never takes a lease for expired while something runs.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from gateway.sale import Sale
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A question whether contracts may go on. At `until_s` all their leases are over."""
+    """A request to renew contracts. At `until_s` all their leases have expired."""
 
     buyer: str
     asked_s: float
@@ -24,10 +24,10 @@ class Renewal:
 
 
 class Renewals:
-    """The questions that are open, in `asked` by their stamp.
+    """The open renewal requests, in `asked` by their stamp.
 
     Args:
-        outcome: where questions are put.
+        outcome: takes the messages to buyers.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -36,7 +36,7 @@ class Renewals:
         self.asked: dict[int, Renewal] = {}
 
     def ask(self, buyer: str, sales: list[Sale], now_s: float) -> None:
-        """Ask a buyer whether these may go on."""
+        """Ask a buyer whether to renew these."""
         self._stamps += 1
         contracts = [sale.contract for sale in sales]
         for sale in sales:
@@ -53,7 +53,7 @@ class Renewals:
         sales: Mapping[tuple[str, str], Sale],
         now_s: float,
     ) -> list[Sale]:
-        """Renew what a buyer grants; those of its contracts that end, as it said no or too late."""
+        """Renew the contracts that a buyer grants; return those refused or granted too late."""
         asked = self.asked.get(message.stamp)
         if asked is None or asked.buyer != buyer:
             return []
@@ -69,6 +69,6 @@ class Renewals:
         return over
 
     def tidy(self, now_s: float) -> None:
-        """Forget questions about leases that are over."""
+        """Forget requests whose leases have expired."""
         for stamp in [each for each, asked in self.asked.items() if now_s >= asked.until_s]:
             del self.asked[stamp]

@@ -1,4 +1,4 @@
-"""Answers questions for reports: reads what is asked, and says what goes on here besides.
+"""Answers requests for reports from the books and the site's present state.
 
 A whole number that does not fit into MessagePack travels as text.
 """
@@ -23,9 +23,9 @@ _MORE: Final = "all users' is for the operator and for tokens with the scope aud
 
 
 async def report(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
-    """Make a report of what the asker sees, as plain data.
+    """Make a report of the rows that the asker may see, as plain data.
 
-    Raises ValueError, in words, for a question that is wrong.
+    Raises ValueError, with a text for the asker, for an invalid question.
     """
     kind = details.get("kind", "cost")
     if not isinstance(kind, str):
@@ -53,7 +53,7 @@ async def report(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
 
 
 def _narrowed(question: Question, kind: str, asker: Asker) -> Question:
-    """The question about those rows that the asker sees; ValueError when there can be none."""
+    """Limit a question to the rows that the asker may see; ValueError when there can be none."""
     if asker.sees_all and asker.projects is None:
         return question
     if kind == UTILISATION:
@@ -68,7 +68,7 @@ def _narrowed(question: Question, kind: str, asker: Asker) -> Question:
 
 
 def _keep(where: dict[Key, frozenset[str]], name: str, seen: frozenset[str]) -> None:
-    """Of one key leave what is seen."""
+    """Limit one key to the visible values."""
     key = key_of(name)
     where[key] = where.get(key, seen) & seen
     if not where[key]:
@@ -83,7 +83,7 @@ def _whose_notes(asker: Asker) -> list[str]:
 
 
 def present(site: "Site", static_price: tuple[int, str] | None = None) -> Present:
-    """What goes on at the site at this moment."""
+    """Return the present state of the site."""
     now_s = site.surroundings.utc_s()
     return Present(
         now_s,

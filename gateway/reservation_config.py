@@ -1,16 +1,16 @@
-"""The table [reservations]: what of this site's pools may be reserved, and on what terms.
+"""The table [reservations]: the share of a site's pools that may be reserved, and the terms.
 
     [reservations]
     slots = "50%"               # of a pool, reserved at one time; or a number
-    longest = "24h"             # that one may be
-    ahead = "14d"               # that one may end ahead of now
+    longest = "24h"             # the most that one reservation may last
+    ahead = "14d"               # the latest end of one, counted from now
     unused_factor = 1.0         # of its price, for reserved time that is not used
-    cancel_factor = 0.1         # of its price, for what is left of it when it is cancelled
-    hold_s = 30                 # slots are held so long for who books at several sites
-    drain_lead_s = 0            # work that must make room is told so long before
-    grace_s = 30                # and may run so long after; where a window is open, as that says
+    cancel_factor = 0.1         # of its price, for the rest of its time when it is cancelled
+    hold_s = 30                 # how long slots are held for a booking at several sites
+    drain_lead_s = 0            # how long before a preemption work is told to make room
+    grace_s = 30                # how long it may run after that; an open window's terms prevail
 
-Only at a site that has this table can anything be reserved. What is booked stays on its terms.
+Without this table nothing can be reserved at the site. Booked reservations keep their terms.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Answers what people ask and order about reservations: reserve, unreserve, reservations.
+"""Answers requests about reservations: reserve, unreserve, reservations.
 
-What is told to have been booked is on the disk.
+A reservation is on disk before the answer says that it is booked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ Details = Mapping[str, Any]
 async def reserve(site: "Site", asker: Asker, details: Details) -> Any:
     """Reserve slots: {slots, from_s, lasts_s, pool, who, project, sites, dry_run}.
 
-    At each of these sites, or here. Raises CantReserve.
+    At each of `sites`, or here. Raises CantReserve.
     """
     utc_s = site.surroundings.utc_s()
     slots = _number(details, "slots", None, SLOTS_MAX)
@@ -98,7 +98,7 @@ async def _at_several(
 
 
 def _parts(site: "Site", whole: Whole) -> list[dict[str, Any]]:
-    """All parts of a booking as they are now."""
+    """Return all parts of a booking as they are now."""
     here, utc_s = site.config.name, site.surroundings.utc_s()
     return [
         view(kept_as(part, "buy", 0, where), here, utc_s)
@@ -134,7 +134,7 @@ def _may_cancel(asker: Asker, by: Whose) -> bool:
 
 
 async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
-    """Reservations that the asker sees, the earliest first: {all}; else only those open."""
+    """List the reservations that the asker sees, the earliest first: {all}; else only open ones."""
     utc_s, store = site.surroundings.utc_s(), site.store
     is_open = details.get("all", False) is not True
 
@@ -152,17 +152,17 @@ async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
 
 
 def _shown(site: "Site", asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
-    """The reservations that an asker sees, those that end last first."""
+    """Yield the reservations that an asker sees, those that end last first."""
     start = 0
     while page := site.store.reservations(LISTED_MAX, is_open, start):
         yield from (row for row in page if _is_shown(site, asker, read_back(row)))
-        if is_open:  # these come all at once
+        if is_open:  # open ones come all at once
             return
         start += len(page)
 
 
 def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
-    """Whether an asker sees a reservation: their own, and those of which they may use the slots."""
+    """Whether an asker sees a reservation: their own, or one whose slots they may use."""
     by, group = each.by, site.config.groups.get(asker.user, "")
     if asker.sees(by.user, by.project, by.site):
         return True
@@ -173,7 +173,10 @@ def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
 
 
 def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
-    """For whom it is, and in whose name. At our own socket that is whoever is named."""
+    """Return the party that may use the slots, and the owner of the reservation.
+
+    A caller on the gateway's own socket may name any user, group or project of this site.
+    """
     groups, project = site.config.groups, _text(details, "project")
     by = Whose(asker.user, groups.get(asker.user, ""), project)
     text = _text(details, "who") or f"user:{asker.user}"
@@ -202,7 +205,7 @@ def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
 
 
 def _sites(site: "Site", details: Details) -> set[str]:
-    """The sites that are named: this one, and such as we deal with."""
+    """Return the named sites: this one, and sites that it deals with."""
     value = details.get("sites", [])
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not is_list or len(value) > SITES_MAX:

@@ -1,14 +1,15 @@
-"""Slots that we reserve at other sites, and that other sites reserve here. No loops, no waiting.
+"""Reservations of this site at other sites, and of other sites here. No loops, no waiting.
 
-Who coordinates what, and why it ends as it does, is policies.coallocation's; here it meets the
-store and the post. What a coordinator has decided is in the store, a row for each part (side
-"buy"), before it is said. Our own part of a booking over several sites is one of our reservations
-(side "sell"), and is asked and told as all others are, on the spot.
+The coordination protocol is in policies.coallocation; this module connects it to the store and the
+sessions. A coordinator's decision is in the store, a row for each part (side "buy"), before it is
+sent. This site's own part of a booking over several sites is one of its reservations (side "sell"),
+and takes the same steps as any other part, at once.
 
-A seller that has ended a reservation is asked for its bill, by saying again that it is to be kept.
+The coordinator asks a seller that has ended a reservation for its bill by sending the step "keep"
+again.
 
-Nothing is held under a name that was used before: the books are asked for that, and what was said
-is answered once they have told.
+A used name is never held again: a hold waits until a lookup in the books has shown that its name is
+new, and is answered then.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,16 +37,16 @@ from policies.tariffs import MILLION, Tariff
 SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
-SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
+SETTLED: Final = "settled"  # a seller's answer: it knows that its bill is paid
 _NOT_NEW: Final = "{} is the name of a contract: a reservation needs one that was never used"
 _ANSWERS: Final = (coallocation.REFUSED, SETTLED)
-ASK_BILL_S: Final = 1.0  # until it is asked for a second time, then twice as long, up to:
+ASK_BILL_S: Final = 1.0  # until a second request, then twice as long, up to:
 ASK_BILL_MAX_S: Final = 30.0
-AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in what it bills
+AHEAD_MAX_S: Final = 3_600.0  # how far a biller's clock may be ahead of this one
 TIME_MS_MAX: Final = 253_402_300_799_000
 SLOTS_MAX: Final = 10**8
 CHARS_MAX: Final = 200
-REASON_CHARS_MAX: Final = 500  # of what a site says that people are shown
+REASON_CHARS_MAX: Final = 500  # of a site's text that is shown to people
 _STATE: Final = {
     Phase.BOOKING: State.BOOKING,
     Phase.BOOKED: State.BOOKED,
@@ -57,18 +58,18 @@ _PHASE: Final = {state: phase for phase, state in _STATE.items()}
 
 @dataclass(slots=True)
 class _LookUp:
-    """The books are asked for a name: holds of it that wait for that, and whether one may come."""
+    """A lookup of a name in the books: how many holds wait for it, and whether one is wanted."""
 
     said: int = 1
     is_wanted: bool = True
 
 
 class Selling:
-    """What other sites reserve of our pools.
+    """The reservations of other sites in this site's pools.
 
     Args:
-        permits: what they may.
-        names: what they call what we sell to them; ours are told there.
+        permits: the rights of other sites.
+        names: the names of contracts sold to other sites; reservations add theirs.
         utc_s: the time of day.
     """
 
@@ -88,7 +89,7 @@ class Selling:
         self._look_ups: dict[tuple[str, str], _LookUp] = {}  # by buyer and name
 
     def hear(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
-        """Do what a site wants of a reservation, and answer; ProtocolError when it may not ask."""
+        """Take a step that a buyer asks for, and answer; ProtocolError when it may not ask."""
         _check(buyer, message)
         known = self._bookings.find(message.reservation)
         if known is None and message.step == Step.HOLD:
@@ -109,7 +110,7 @@ class Selling:
         yield Say(buyer, Side.BUYER, _answer(now or known, utc_s))
 
     def _look_up(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
-        """Refuse what can't be held anyhow; of the rest ask the books whether its name is new."""
+        """Refuse an impossible hold; for any other, look up whether its name is new."""
         name = message.reservation
         if look_up := self._look_ups.get((buyer, name)):
             look_up.said += 1
@@ -126,11 +127,11 @@ class Selling:
         self._bookings.look_up(name, partial(self._found, buyer, message))
 
     def _found(self, buyer: str, message: Reserve, found: Named | str) -> Iterator[Effect]:
-        """Hold it, unless the books have something of its name; answer each that asked for that."""
+        """Hold the slots if the name is new to the books; answer every request for this hold."""
         name, utc_s = message.reservation, self._utc_s()
         look_up = self._look_ups.pop((buyer, name))
         if not isinstance(found, str) and found.reservation is not None:
-            # It is over, and so long that it was forgotten here.
+            # It ended so long ago that it was forgotten here.
             answer = _answer(reservation_of(found.reservation), utc_s)
         elif not look_up.is_wanted:
             answer = _expired(name)
@@ -150,13 +151,13 @@ class Selling:
             yield Say(buyer, Side.BUYER, answer)
 
     def advance(self, known: Reservation, step: str, utc_s: float) -> Iterator[Effect]:
-        """Take a step with a part that we have; nothing where there is none to take."""
+        """Take a step with a part that is known here; do nothing if the step does not apply."""
         now = advanced(known, step, utc_s)
         if now != known and known.id in self._bookings.open:
             yield self._bookings.keep(now)
 
     def _hold(self, buyer: str, message: Reserve, utc_s: float) -> Reservation:
-        """What is to be held, which changes nothing yet. Raises CantReserve."""
+        """Return the reservation to hold, without holding it yet. Raises CantReserve."""
         open_ = [each for each in self._bookings.open.values() if each.by.site == buyer]
         if len(open_) + sum(of == buyer for of, _ in self._look_ups) >= OPEN_MAX:
             raise CantReserve(f"{OPEN_MAX} reservations of {buyer} are open here")
@@ -183,11 +184,11 @@ class Selling:
 
 @dataclass(slots=True)
 class Whole:
-    """A booking of ours over several sites.
+    """A booking of this site over several sites.
 
     Attributes:
-        parts: by site, as far as its site has told.
-        own: the id of our own part, if there is one.
+        parts: by site, in the state that its site has reported.
+        own: the id of this site's own part, if there is one.
         steps: how often each part was written.
         ended: the sites whose part is over, and billed.
     """
@@ -203,17 +204,17 @@ class Whole:
 
     @property
     def by(self) -> Whose:
-        """Who made it."""
+        """The owner of the booking."""
         return next(iter(self.parts.values())).by
 
     @property
     def is_settled(self) -> bool:
-        """Whether people can be told what came of it."""
+        """Whether the outcome can be reported."""
         return self.machine.phase in (Phase.BOOKED, Phase.RELEASING, Phase.RELEASED)
 
 
 class Buying:
-    """What we reserve at several sites, our own among them or not.
+    """The bookings of this site over several sites, itself among them or not.
 
     Args:
         new_name: names a part at another site.
@@ -230,7 +231,7 @@ class Buying:
         self._of_part: dict[str, str] = {}
 
     def recover(self, kept: Iterable[ReservationKept], now_s: float) -> Iterator[Effect]:
-        """Take up what the last gateway had decided, and go on with it."""
+        """Take up the decisions of the last run of the gateway, and carry them on."""
         rows: dict[str, list[ReservationKept]] = {}
         for row in kept:
             if row.side == "buy":
@@ -249,7 +250,7 @@ class Buying:
                 self._of_part[row.reservation] = name
             whole.machine = Coallocation(tuple(whole.parts))
             self.wholes[name] = whole
-            # Of one decision all parts are written together.
+            # All parts of a decision are written together.
             yield from self._do(whole, whole.machine.resume(min(phases), now_s), now_s, 0.0)
 
     def begin(
@@ -259,12 +260,12 @@ class Buying:
         now_s: float,
         utc_s: float,
     ) -> tuple[Whole, list[Effect]]:
-        """Begin to book slots as wanted at each of these sites; its id is that of the whole."""
+        """Begin to book slots at each of these sites; the id of `wanted` is that of the whole."""
         if len(self.wholes) >= WHOLES_MAX:
             raise CantReserve(
                 f"{WHOLES_MAX:,} bookings at other sites are open: no more can be made"
             )
-        # As it travels: else what a site counts and bills would be a little more than we expect.
+        # As it travels: else a site would count and bill a little more than this one expects.
         from_s, until_s = round(wanted.from_s, 3), round(wanted.until_s, 3)
         wanted = replace(wanted, from_s=from_s, until_s=until_s)
         parts, own = {}, ""
@@ -283,25 +284,25 @@ class Buying:
         return whole, list(self._do(whole, acts, now_s, utc_s))
 
     def find(self, name: str) -> Whole | None:
-        """A booking by its name, or by that of a part."""
+        """Return a booking by its name, or by that of a part."""
         parts = ((each, part) for each in self.wholes.values() for part in each.parts.values())
         return self.wholes.get(name) or next(
             (each for each, part in parts if part.id == name), None
         )
 
     def cancel(self, whole: Whole, now_s: float, utc_s: float) -> list[Effect]:
-        """Give all of it back; each site bills what its rules say."""
+        """Release all parts; each site bills by its rules."""
         acts = whole.machine.release("it was cancelled", now_s)
         return list(self._do(whole, acts, now_s, utc_s))
 
     def hear(self, seller: str, message: Reserved, now_s: float, utc_s: float) -> Iterator[Effect]:
-        """A site says how a part of ours stands; ProtocolError when it may not be."""
+        """Handle a seller's report of the state of a part; ProtocolError if it is invalid."""
         _check_answer(message)
         whole = self.wholes.get(self._of_part.get(message.reservation, ""))
         part = whole.parts.get(seller) if whole is not None else None
         if whole is None or part is None or part.id != message.reservation:
             if message.state in (State.HELD, State.BOOKING):
-                # What we never decided, or don't know any more, is not wanted.
+                # A part that was never decided here, or was forgotten, is not wanted.
                 yield Say(seller, Side.SELLER, _wish(message.reservation, None, "release"))
             return
         if message.state == State.HELD and whole.machine.phase is Phase.HOLDING:
@@ -335,7 +336,7 @@ class Buying:
         yield from self._do(whole, acts, now_s, utc_s)
 
     def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:
-        """Time has passed: say again what was not answered, and ask for bills."""
+        """Handle the passing of time: repeat unanswered messages, and ask for bills."""
         for whole in list(self.wholes.values()):
             if now_s >= whole.asked_bill_s:
                 yield from self._ask_bills(whole, now_s, utc_s)
@@ -343,7 +344,7 @@ class Buying:
             self._forget(whole)
 
     def _ask_bills(self, whole: Whole, now_s: float, utc_s: float) -> Iterator[Effect]:
-        """Ask for the bills of parts whose time is over, or that were given back."""
+        """Ask for the bills of parts whose time is over, or that were released."""
         awaited = [
             (site, part)
             for site, part in whole.parts.items()
@@ -352,16 +353,16 @@ class Buying:
         ]
         if not whole.steps or not awaited:
             return
-        # Its seller may be about to bill it: the last task has to end first.
+        # The seller may be about to bill: the last task has to end first.
         wait_s = min(ASK_BILL_MAX_S, ASK_BILL_S * 2.0 ** min(whole.bills_asked, 10))
         whole.bills_asked, whole.asked_bill_s = whole.bills_asked + 1, now_s + wait_s
         for site, part in awaited:
             yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
 
     def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: float) -> Iterator[Effect]:
-        """A site says that a part is over: what it bills must be what was agreed on.
+        """Book and settle a seller's bill for a part that is over, if it keeps to the agreed terms.
 
-        It is booked and settled here and there; doing so twice changes nothing.
+        The bill is booked and settled at both sites; repeating that changes nothing.
         """
         part = whole.parts[seller]
         was_booked = seller in whole.steps and whole.machine.phase is not Phase.BOOKING
@@ -395,7 +396,7 @@ class Buying:
         yield Say(seller, Side.SELLER, _wish(part.id, part, Step.SETTLE))
 
     def _settled(self, whole: Whole, seller: str) -> Iterator[Effect]:
-        """Nothing is to be said about a part any more."""
+        """Note that no more messages are due about a part."""
         part = whole.parts[seller]
         if part.state in OPEN or seller in whole.ended:
             return
@@ -403,9 +404,9 @@ class Buying:
         yield self._write(whole, seller, part)
 
     def _forget(self, whole: Whole) -> None:
-        """Let go of a booking of which nothing is left."""
+        """Forget a booking that has no part left to settle."""
         others = {site for site in whole.parts if site != self._site}
-        # One that was never decided has nothing that could be billed.
+        # A booking that was never decided has nothing to bill.
         is_over = others <= whole.ended or not whole.steps
         if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
             del self.wholes[whole.id]
@@ -417,12 +418,12 @@ class Buying:
     def _do(
         self, whole: Whole, acts: Iterable[coallocation.Act], now_s: float, utc_s: float
     ) -> Iterator[Effect]:
-        """Carry out what was decided; our own part answers on the spot."""
+        """Carry out decisions; this site's own part answers at once."""
         left = list(acts)
         while left:
             act = left.pop(0)
             if isinstance(act, Decide):
-                # What was never decided has left nothing behind.
+                # A booking that was never decided has left nothing behind.
                 is_new = act.phase is Phase.BOOKING
                 for site, part in whole.parts.items():
                     is_open = site not in whole.ended and (is_new or site in whole.steps)
@@ -445,7 +446,7 @@ class Buying:
         utc_s: float,
         answered: list[coallocation.Act],
     ) -> Iterator[Effect]:
-        """Take a step with our own part, as any site would."""
+        """Take a step with this site's own part, as any seller would."""
         part, bookings = whole.parts[self._site], self._bookings
         known = bookings.find(part.id)
         if known is None and step == Step.HOLD:
@@ -463,7 +464,7 @@ class Buying:
             yield from self._selling.advance(known, step, utc_s)
             known = bookings.find(part.id) or known
             whole.parts[self._site] = known
-            # One that its user has given back waits for its bill: that is no other's matter.
+            # A part that its user has released waits for its bill, which concerns no other site.
             state = State.CANCELLED if known.left_s is not None else known.state
             lease_s = now_s + known.lease_s - utc_s
         answered += whole.machine.heard(self._site, state, now_s, lease_s)
@@ -475,7 +476,7 @@ class Buying:
 
 
 def _most_nanos(part: Reservation) -> int:
-    """What a part may be billed at the most: nothing of it was used, or all of it given back."""
+    """Return the most that a part may be billed: all of it unused, or all of it released."""
     return max(part.bill_nanos(Used()), replace(part, left_s=part.from_s).bill_nanos(Used()))
 
 
@@ -517,7 +518,7 @@ def _expired(name: str) -> Reserved:
 
 
 def _check(buyer: str, message: Reserve) -> None:
-    """Raise ProtocolError for what nobody may ask."""
+    """Raise ProtocolError for a message that no buyer may send."""
     number_of(buyer, message.reservation)  # it is billed as a contract of that name
     if message.step not in set(Step):
         raise ProtocolError("a reservation is held, booked, kept or released")
@@ -531,7 +532,7 @@ def _check(buyer: str, message: Reserve) -> None:
 
 
 def _check_answer(message: Reserved) -> None:
-    """Raise ProtocolError for what no seller may say."""
+    """Raise ProtocolError for a message that no seller may send."""
     numbers = message.used_ns, message.billed_nanos, message.price_nanos, message.lease_ms
     if not all(0 <= each <= NUMBER_LIMIT for each in numbers):
         raise ProtocolError("a reservation with a number that nobody can book")
@@ -544,7 +545,7 @@ def _check_answer(message: Reserved) -> None:
 
 
 def _check_offer(message: Reserved) -> None:
-    """Raise ProtocolError for terms that can't be."""
+    """Raise ProtocolError for impossible terms."""
     factors = message.unused_factor, message.cancel_factor
     if not message.pool or len(message.pool) > CHARS_MAX or not message.pool.isprintable():
         raise ProtocolError("a reservation in a pool that has no name")

@@ -1,15 +1,16 @@
-"""Who may ask what, and whose rows the answer has: one table of all questions and orders. Pure.
+"""The rights of clients: who may send which request, and whose rows the answer has. Pure.
 
-A verb takes one of its scopes, and some take the gateway's own socket as well. Its rows are
+One table has all questions and orders. A verb requires one of its scopes, and some verbs also
+require the gateway's own socket. Its rows are
 
     NOBODYS   of no user: the site, its pools, its grids
     OWN       of users: an asker sees their own, unless they may see all
-    SITE      of the site's dealings with other sites: for those who may see all
+    SITE      of the site's dealings with other sites: for askers that may see all
 
-All rows are seen by the operator (who comes by the gateway's own socket without a token), and by
-holders of a token with the scope `audit`. A token that names projects shows these projects only.
-A shared secret is one trust domain, in which names are not proved: its holders are shown their own
-rows, and all where they ask for those of all users.
+All rows are seen by the operator (a client on the gateway's own socket, without a token), and by
+holders of a token with the scope `audit`. A token that names projects shows these projects only. A
+shared secret is one trust domain, in which names are not proved: its holders are shown their own
+rows, and those of all users on request.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ ALL_USERS: Final = "all_users"  # the detail of a question that asks for the row
 
 
 class Rows(Enum):
-    """Whose rows a verb shows or changes."""
+    """The owner of the rows that a verb shows or changes."""
 
     NOBODYS = auto()
     OWN = auto()
@@ -34,13 +35,13 @@ class Rows(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a verb takes, and whose rows it is about.
+    """The requirements of a verb, and the owner of its rows.
 
     Attributes:
         rows: see Rows.
         scopes: a token must have one of these; none: every client may ask.
-        at_home: it takes the gateway's own socket as well.
-        takes_all_users: a list, which can be asked for the rows of all users.
+        at_home: whether it also requires the gateway's own socket.
+        takes_all_users: whether it is a list that can be asked for the rows of all users.
     """
 
     rows: Rows
@@ -73,12 +74,12 @@ RIGHTS: Final[Mapping[str, Right]] = {
 
 
 def right_to(verb: str) -> Right:
-    """What a verb takes; of one that is not in the table, all that there is."""
+    """Return the requirements of a verb; the strictest for a verb that is not in the table."""
     return RIGHTS.get(verb, _ORDER)
 
 
 class Denied(Exception):
-    """What a guest may not ask or do; `code` is a Reason."""
+    """A request that a guest may not make; `code` is a Reason."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -87,14 +88,14 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A client that asks something, with what it may see.
+    """A client that makes a request, and the rows that it may see.
 
     Attributes:
         handle: of the guest.
-        user: as they are known here.
-        is_local: whether they came by the gateway's own socket, as the gateway's user.
-        may_see_all: whether they may see the rows of all users.
-        sees_all: whether they are shown those now.
+        user: the client's user name at this site.
+        is_local: whether it came by the gateway's own socket, as the gateway's user.
+        may_see_all: whether it may see the rows of all users.
+        sees_all: whether this answer shows the rows of all users.
         projects: only rows of these are shown; None: of all.
     """
 
@@ -106,32 +107,32 @@ class Asker:
     projects: frozenset[str] | None = None
 
     def sees(self, user: str, project: str, site: str = "") -> bool:
-        """Whether a row of this user and project is shown; `site` is that which sent their work."""
+        """Whether a row of this user and project is shown; `site` is the one that sent the work."""
         is_covered = self.projects is None or project in self.projects
         return is_covered and (self.sees_all or (user == self.user and not site))
 
     def may_see(self, user: str, project: str, site: str = "") -> bool:
-        """The same of one row that is asked for by its name: nobody has to ask for all as well."""
+        """Whether one row, asked for by name, is shown: that needs no request for all users."""
         is_covered = self.projects is None or project in self.projects
         return is_covered and (self.may_see_all or (user == self.user and not site))
 
     def owns(self, user: str, project: str) -> bool:
-        """Whether a row is the asker's to read whole and to change: of their name and projects."""
+        """Whether the asker may read a row whole and change it: their own, of their projects."""
         return user == self.user and (self.projects is None or project in self.projects)
 
     def concerns(self, party: Party, group: str) -> bool:
-        """Whether a rule about a party is shown: one that counts for the asker, of this group."""
+        """Whether a rule about a party is shown: it applies to the asker, a member of `group`."""
         if self.projects is not None and party.kind is Kind.PROJECT:
             return party.name in self.projects
         if self.sees_all:
             return self.projects is None
-        # Somebody whose token names no project may work for any.
+        # A user whose token names no project may work for any.
         is_project = party.kind is Kind.PROJECT
         return is_project or party.includes(Whose(self.user, group))
 
 
 def is_operator(guest: Any, token: UserToken | None) -> bool:
-    """Whether a client may cancel jobs of all users: by the own socket, or the scope admin."""
+    """Whether a client may cancel any user's jobs: by the gateway's socket, or the scope admin."""
     if token is None:
         return bool(guest.is_local)
     return token.projects is None and token.allows(Scope.ADMIN)
@@ -140,13 +141,13 @@ def is_operator(guest: Any, token: UserToken | None) -> bool:
 def asker_of(
     guest: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]
 ) -> Asker:
-    """Who asks, with what they may see; Denied if it is not for them.
+    """Return the asker of a request, with the rows that they may see; Denied without the right.
 
     Args:
         guest: of the lobby.
-        token: by which they came; None for the operator, and for who knows the secret.
-        right: to what is asked.
-        details: of the question.
+        token: the client's; None for the operator, and for holders of the secret.
+        right: the requirements of the request.
+        details: of the request.
     """
     if right.scopes and token is not None and not any(map(token.allows, right.scopes)):
         names = " or ".join(right.scopes)

@@ -1,7 +1,8 @@
-"""The workers of a site, and what has ever been offered here. Pure.
+"""The workers of a site, and all offers that were ever made here. Pure.
 
-A job that no worker can take now waits if one that could was here before, or can be started: so
-what workers offer is remembered when they have left, as far as it can be told from others.
+A job that no present worker can take is queued if a fitting worker was here before, or can be
+started. So a worker's offer is remembered after it has left, as far as the worker can be told from
+others.
 """
 
 from collections.abc import Mapping
@@ -19,16 +20,16 @@ OFFERS_MAX: Final = 10_000
 
 
 class Roster:
-    """Who is here, and what is known to be offered, in `offers` by name.
+    """The present workers, and the known offers, in `offers` by name.
 
     Args:
-        workers: those who are here, by handle; written here alone.
+        workers: the present workers, by handle; written here alone.
         offers: pools that are known before any of their workers joins.
-        tariffs: what each pool of ours charges now; of them its currency counts.
-        growth: our pools that are grown for work, by name.
+        tariffs: the present tariff of each pool of this site; only its currency is used.
+        growth: this site's pools that grow with their work, by name.
 
     Attributes:
-        version: is another after each change of offers and workers.
+        version: changes with each change of offers and workers.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Roster:
         self._awaited: dict[str, Mapping[str, tuple[str, float | None]]] = {}  # by pool: pilots
 
     def joined(self, event: WorkerJoined) -> None:
-        """A worker has come, or a contract that is one to us."""
+        """Add a worker, or a contract that acts as one here."""
         self.version += 1
         currency = (event.tariff or self._tariffs[event.pool]).currency
         name = f"worker {event.name}"
@@ -83,18 +84,18 @@ class Roster:
             del self.offers[next(each for each in self.offers if each not in self._promised)]
 
     def left(self, handle: int) -> Worker | None:
-        """A worker has left; None if it had before."""
+        """Remove a worker that has left; return None if it had left before."""
         worker = self.workers.pop(handle, None)
         if worker is None:
             return None
         self.version += 1
         if worker.offer.name != f"worker {worker.name}" or worker.offer.pool in self._growth:
-            # It could not be told from others when back; or others like it can be started.
+            # On return it could not be told from others; or others like it can be started.
             self.offers.pop(worker.offer.name, None)
         return worker
 
     def grows(self, event: PoolGrows) -> None:
-        """Workers of a pool can be started: what they would offer is known from its tags."""
+        """Offer a pool whose workers can be started: its tags tell their offer."""
         promised = self._promised.get(f"pool {event.pool}")
         if promised is not None:
             self.version += 1
@@ -102,11 +103,11 @@ class Roster:
             self.offers[promised.name] = replace(promised, tags=tags)
 
     def awaited(self, event: PilotsAwaited) -> None:
-        """What a grid calls the workers that a pool will have, and when it will stop them."""
+        """Note the grid's ids of a pool's future workers, and when the grid will stop them."""
         self._awaited[event.pool] = event.pilots
 
     def seen(self, event: PilotSeen) -> None:
-        """The same of a worker that is here."""
+        """Note the grid's id of a present worker, and when the grid will stop it."""
         if event.worker in self.workers:
             worker = self.workers[event.worker]
             worker.grid_id, worker.ends_s = event.grid_id, event.ends_s
@@ -116,7 +117,7 @@ class Roster:
         return name in self._awaited.get(pool, {})
 
     def has_fit(self, job: Job, *, here: bool = False) -> bool:
-        """Whether a worker has not failed yet to make what a job is to run in; `here`: of ours."""
+        """Whether a worker may still make a job's environment; `here`: one of this site's own."""
         return any(
             judge(job.need, each.offer) is None and each.place not in job.unfit
             for each in self.workers.values()

@@ -1,8 +1,9 @@
-"""One contract under which we run another site's tasks, as its seller has it. Pure.
+"""One contract under which this site runs another site's tasks, as its seller has it. Pure.
 
-The buyer numbers the tasks of its job; the broker has them by our own numbers, in the order in
-which they came. Here is how the two translate, what is out, kept and owed under the contract, and
-what that comes to. gateway.sales moves contracts through their life.
+The buyer numbers the tasks of its job; the broker has them by this site's own numbers, in order of
+arrival. This module translates between the two, keeps track of the tasks that are in flight, kept
+and owed under the contract, and adds up their cost. gateway.sales moves contracts through their
+life.
 """
 
 import re
@@ -27,7 +28,7 @@ from policies.tariffs import Tariff
 
 @dataclass(slots=True)
 class Bundle:
-    """A forward under our own numbers: `base` stands for task `first`; `left` are under way."""
+    """A forward under own numbers: `base` stands for task `first`; `left` are in flight."""
 
     base: int
     epoch: int
@@ -42,7 +43,7 @@ class Sale:
 
     contract: str
     buyer: str
-    spec: JobSpec | None  # None: of a former life, of which nothing runs
+    spec: JobSpec | None  # None: of an earlier run of the gateway, of which nothing runs
     pool: str
     price: Tariff
     slots: int
@@ -56,22 +57,22 @@ class Sale:
     asked_s: float = 0.0  # when the last renewal was asked for
     out: Out = field(default_factory=Out)
     tab: Tab = field(default_factory=Tab)
-    spent_nanos: int = 0  # of what its grant allows
+    spent_nanos: int = 0  # of its grant's cost limit
     owed_nanos: int = 0  # of tasks that were reported together, and are delivered one by one
     next_number: int = 0
     bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
-    order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
+    order: list[Bundle] = field(default_factory=list)  # by own numbers, and so by epoch too
     kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
     unbilled: list[Delivery] = field(default_factory=list)
-    # Request → the epoch that its buyer asked for; None when nobody did.
+    # Request → the epoch that its buyer asked for; None if the buyer did not ask.
     reclaims: dict[int, int | None] = field(default_factory=dict)
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
-    is_overrun: bool = False  # what ran under it was stopped: its grant does not pay for more
-    was_told: bool = False  # all that is held, at its buyer's request, in this session
-    lapsed_s: float = 0.0  # when it did, or when this life of ours began
-    priced_by: PriceNow | None = None  # the price list, when its price was compared with that last
-    dearer_s: float | None = None  # since when that asks for more
-    stuck_s: float | None = None  # since when nobody takes what waits under it
+    is_overrun: bool = False  # its tasks were stopped: its grant pays for no more
+    was_told: bool = False  # all holdings, at its buyer's request, in this session
+    lapsed_s: float = 0.0  # when it lapsed, or when this run of the gateway began
+    priced_by: PriceNow | None = None  # the price list that its price was last compared with
+    dearer_s: float | None = None  # since when the price list asks for more
+    stuck_s: float | None = None  # since when no worker takes its queued tasks
     is_awaited: bool = False  # its first tasks are on their way: it was just committed
 
     @property
@@ -80,29 +81,29 @@ class Sale:
         return self.phase in (Phase.OPEN, Phase.CLOSING)
 
     def agrees(self, commit: deals.Commit) -> bool:
-        """Whether its buyer commits to what was quoted."""
+        """Whether a commit of its buyer has the quoted terms."""
         price = self.price
         quoted = (self.pool, price.price_nanos, price.currency, price.version)
         given = (commit.pool, commit.price_nanos, commit.currency, commit.tariff)
         rounding = (price.minimum_nanos, price.step_ns)
         return quoted == given and rounding == (commit.minimum_nanos, commit.step_ns)
 
-    # --- what its grant allows -----------------------------------------------------------------
+    # --- the limits of its grant ---------------------------------------------------------------
 
     @property
     def errand(self) -> Errand | None:
-        """What its buyer may let us do; None where nothing of it runs."""
+        """The errand that its buyer has granted; None where nothing of it runs."""
         given = self.spec.given if self.spec else None
         return given.errand if given is not None else None
 
     @property
     def max_cost_nanos(self) -> int | None:
-        """What its grant allows it to cost; None: no limit."""
+        """The cost limit of its grant; None: no limit."""
         return self.errand.max_cost_nanos if self.errand is not None else None
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has cost what its grant allows."""
+        """Whether its cost has reached its grant's limit."""
         most = self.max_cost_nanos
         return most is not None and self.spent_nanos >= most
 
@@ -112,13 +113,13 @@ class Sale:
         return errand is not None and utc_s >= errand.expires_s
 
     def bill_again(self) -> None:
-        """Put all that is not settled on the next bill: what was said of it may be lost."""
+        """Put all unsettled deliveries on the next bill: earlier messages may be lost."""
         self.unbilled = list(self.tab.pending.values())
 
-    # --- our numbers and its buyer's -----------------------------------------------------------
+    # --- own numbers and its buyer's -----------------------------------------------------------
 
     def add(self, epoch: int, first: int, count: int) -> Bundle:
-        """Give our next numbers to the tasks of a forward."""
+        """Give the next own numbers to the tasks of a forward."""
         bundle = Bundle(self.next_number, epoch, first, count, count)
         self.next_number += count
         self.bundles[epoch] = bundle
@@ -126,13 +127,13 @@ class Sale:
         return bundle
 
     def bundle_of(self, number: int) -> Bundle | None:
-        """The bundle that one of our numbers lies in."""
+        """Return the bundle that has an own number."""
         at = bisect_right(self.order, number, key=lambda each: each.base) - 1
         bundle = self.order[at] if at >= 0 else None
         return bundle if bundle and number < bundle.base + bundle.count else None
 
     def parts(self, first: int, stop: int) -> Iterator[tuple[Bundle, int, int]]:
-        """Our numbers [first, stop) by bundle, as numbers still."""
+        """Yield the own numbers [first, stop) by bundle, as numbers still."""
         while first < stop:
             bundle = self.bundle_of(first)
             if bundle is None:
@@ -142,7 +143,7 @@ class Sale:
             first = end
 
     def numbers(self, epoch: int, first: int, stop: int) -> tuple[Range, ...]:
-        """Our numbers of those tasks of a forward that are still out."""
+        """Return the own numbers of the tasks of a forward that are still out."""
         forward = self.out.forwards.get(epoch)
         bundle = self.bundles.get(epoch)
         if forward is None or bundle is None:
@@ -151,7 +152,7 @@ class Sale:
         return tuple((low + shift, high + shift) for low, high in forward.left.within(first, stop))
 
     def take(self, bundle: Bundle, low: int, high: int) -> Range | None:
-        """Count our numbers [low, high) of a bundle as back: which tasks of its buyer's they are.
+        """Count the own numbers [low, high) of a bundle as back; return its buyer's task numbers.
 
         None when they are not out any more.
         """
@@ -163,13 +164,13 @@ class Sale:
         return first, stop
 
     def _forget(self, bundle: Bundle, count: int) -> None:
-        """So many of a bundle's tasks are not under way any more."""
+        """Note that so many of a bundle's tasks are no longer in flight."""
         bundle.left -= count
         if bundle.left <= 0:
             del self.bundles[bundle.epoch]
             del self.order[bisect_left(self.order, bundle.base, key=lambda each: each.base)]
 
-    # --- what is said of it --------------------------------------------------------------------
+    # --- messages about it ---------------------------------------------------------------------
 
     def delivery(
         self,
@@ -180,7 +181,7 @@ class Sale:
         charge: Charge,
         at_ms: int,
     ) -> deals.Deliver:
-        """A part of the results that came, as tasks from `first` on."""
+        """Return a part of the received results, as tasks from `first` on."""
         at, end = part
         return deals.Deliver(
             contract=self.contract,
@@ -203,7 +204,7 @@ class Sale:
         )
 
     def holding(self) -> deals.Holding:
-        """All that is out under it, or delivered and not settled."""
+        """Return all tasks that are out under it, or delivered and not settled."""
         rows = [
             [epoch, low, high]
             for epoch, forward in self.out.forwards.items()
@@ -216,7 +217,7 @@ class Sale:
 
 
 def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
-    """A contract of a former life: nothing of it runs, what was delivered is owed."""
+    """Return a contract of an earlier run: nothing of it runs, deliveries are owed."""
     price = booked_tariff(row)
     sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
     for each in postings:
@@ -227,9 +228,9 @@ def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
 
 
 def number_of(buyer: str, contract: str) -> tuple[int, int]:
-    """A contract's place among its buyer's: which life of it, and which of that life.
+    """Return the boot of its buyer in which a contract was named, and its number in that boot.
 
-    So no two buyers have one name, and none has one twice. Raises ProtocolError.
+    So no two buyers share a name, and none uses one twice. Raises ProtocolError.
     """
     found = re.fullmatch(rf"{re.escape(buyer)}-(\d{{1,18}})-(\d{{1,18}})", contract, re.ASCII)
     if found is None:
@@ -238,5 +239,5 @@ def number_of(buyer: str, contract: str) -> tuple[int, int]:
 
 
 def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:
-    """Those rows whose offset lies in [first, stop), counted from there."""
+    """Return the rows whose offset lies in [first, stop), counted from `first`."""
     return [[row[0] - first, *row[1:]] for row in rows if first <= row[0] < stop]

@@ -1,12 +1,12 @@
-"""What we sell: the life of contracts under which we run other sites' tasks. Pure.
+"""The life of contracts under which this site runs other sites' tasks. Pure.
 
-What we would offer is gateway.offering's to say, what one contract holds gateway.sale's, whether it
-may go on gateway.renewals' and gateway.stopping's. Here is what happens to contracts: what their
-buyers say, what the broker says, and what time does.
+gateway.offering decides what to offer, gateway.sale has the state of one contract, and
+gateway.renewals and gateway.stopping decide whether it may go on. This module applies events to
+contracts: their buyers' messages, the broker's messages, and the passing of time.
 
-To the broker a contract is a client with one job. Its tasks are numbered anew, in the order in
-which they came, so that a task may come back under a later epoch and is another one. What the
-broker tells that client becomes deliveries, counted on a tab until the buyer has settled them.
+To the broker a contract is a client with one job. Its tasks are numbered anew, in order of arrival,
+so that a task that returns under a later epoch is a different task. The broker's messages to that
+client become deliveries, counted on a tab until the buyer has settled them.
 
     AskQuote → quote, or the reason why not       Forward → TasksArrived
     Hold     → slots set aside for a moment       Results → Deliver, billed soon, kept till settled
@@ -51,15 +51,15 @@ LAPSED: Final = "lapsed"
 
 
 class Sales:
-    """The contracts that we sell.
+    """The contracts that this site sells.
 
     Args:
-        site: who we are.
+        site: the name of this site.
         broker: read, and told through `outcome`.
         rules: the knobs.
-        offering: what we say to a question; it reads `sales`.
-        sales: where our contracts are held, by buyer and name.
-        outcome: where what follows is put.
+        offering: answers requests for quotes; it reads `sales`.
+        sales: the contracts of this site, by buyer and name.
+        outcome: takes the resulting effects.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Sales:
         self._lapses = Lapses(rules)
         self.names = Names(sales)
 
-    # --- what a buyer says ---------------------------------------------------------------------
+    # --- messages of buyers --------------------------------------------------------------------
 
     def hear(self, buyer: str, message: Any, now_s: float, utc_s: float) -> None:
         """Take a message of a buyer; ProtocolError when it breaks the rules."""
@@ -170,7 +170,7 @@ class Sales:
         self._say(sale, quote)
 
     def _find(self, buyer: str, contract: str) -> Sale | None:
-        """A contract of this buyer's; when it is gone the buyer is told."""
+        """Return a contract of this buyer; if it is gone, tell the buyer."""
         sale = self.sales.get((buyer, contract))
         if sale is None:
             reason = "no such contract, or it has ended"
@@ -261,7 +261,7 @@ class Sales:
         self._outcome.happened(
             events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
         )
-        # The buyer sends it ahead, unless it believes that we have it from another contract.
+        # The buyer sends it ahead, unless it believes that it came here with another contract.
         if sale.spec is not None and not self.has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
 
@@ -278,7 +278,7 @@ class Sales:
     def _ask_back(
         self, sale: Sale, ranges: Iterable[Range], epoch: int | None, *, kill: bool
     ) -> None:
-        """Ask the broker for tasks by our numbers, for a buyer that asked for those of an epoch."""
+        """Ask the broker for tasks by own numbers, for a buyer that asked for those of an epoch."""
         found = tuple(sorted(ranges))
         if found:
             self._requests += 1
@@ -296,7 +296,7 @@ class Sales:
                 raise ProtocolError("a verdict is [epoch, first, 0 or 1]")
             epoch, first, is_posted = row
             verdict = Verdict.POST if is_posted else Verdict.VOID
-            # What was billed in a session and again in the next is settled twice.
+            # A delivery that was billed in one session and again in the next is settled twice.
             delivery = sale.tab.pending.get((epoch, first))
             if delivery is not None and sale.tab.settle(epoch, first, verdict):
                 self._forget(sale, (epoch, first))
@@ -342,10 +342,10 @@ class Sales:
             sale.phase = move(sale.phase, Move.CLOSE)
             self._outcome.happened(events.JobClosed(sale.handle, sale.job, sale.next_number))
 
-    # --- what the broker says ------------------------------------------------------------------
+    # --- messages of the broker ----------------------------------------------------------------
 
     def told(self, handle: int, message: Any, charge: Charge | None, utc_s: float) -> None:
-        """Take what the broker tells one of our clients, which are contracts."""
+        """Take a message of the broker to one of its clients that are contracts."""
         sale = self._by_handle.get(handle)
         if sale is None or not sale.is_live:
             return
@@ -364,7 +364,7 @@ class Sales:
         self._end_if_quiet(sale)
 
     def need_function(self, handle: int, digest: bytes) -> None:
-        """A worker lacks a function: its buyer has it."""
+        """Request a function that a worker lacks from the buyer of its contract."""
         sale = self._by_handle.get(handle)
         if sale is not None:
             self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest), urgent=True)
@@ -375,11 +375,11 @@ class Sales:
         return {each.spec.function for each in self.sales.values() if each.spec is not None}
 
     def unsettled_bytes(self, buyer: str) -> int:
-        """What a buyer's results take that we keep until it has settled them."""
+        """Return the size of a buyer's results that are kept until it has settled them."""
         return self._unsettled.bytes_of(buyer)
 
     def expelled(self, handle: int, reason: str) -> None:
-        """The broker will not have a buyer's tasks any more: it sends more than it may."""
+        """End a contract whose buyer the broker expels: it sends more than it may."""
         sale = self._by_handle.get(handle)
         if sale is not None and sale.is_live:
             self._decline(sale.buyer, sale.contract, Reason.BAD_REQUEST, reason)
@@ -395,11 +395,11 @@ class Sales:
             if tasks is None:
                 continue
             part = low - first, high - first
-            # Our clock may have been set back: what was agreed on stays as it is.
+            # This clock may have been set back: agreed amounts stay as they are.
             at_ms = max(int(utc_s * 1000), self.settled_ms.get(sale.buyer, 0))
             message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
             charge = NO_CHARGE  # the time is all in the first part
-            # What is charged by the task is in each: so no part costs more than was agreed.
+            # A charge by the task is in each part: so no part costs more than was agreed.
             message = replace(
                 message, cost_nanos=min(sale.owed_nanos, allowed_nanos(sale.price, message))
             )
@@ -407,7 +407,7 @@ class Sales:
             self._post(sale, message)
 
     def _over_budget(self, failures: list[list[Any]]) -> list[list[Any]]:
-        """The same failures, where what was stopped says that its money was used up."""
+        """Return the failures, with the cost limit as the reason of those that were stopped."""
         text = f"it was stopped at {self._site}: it ran longer than its cost limit pays for"
         return [
             [at, "budget", text, b""] if kind == "cancelled" else [at, kind, *rest]
@@ -439,14 +439,14 @@ class Sales:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
     def _end_early(self, sale: Sale, code: str, reason: str, *, kill: bool = False) -> None:
-        """What has not started is the buyer's again, what runs may end; then it is over.
+        """End a contract: return tasks that have not started, let the others finish.
 
-        With `kill` what runs is stopped.
+        With `kill` running tasks are stopped.
         """
         if sale.ending is not None and not kill:
             return
         sale.ending = code, reason
-        # All in one question: of many the broker would refuse some.
+        # All in one request: of many the broker would refuse some.
         ranges = [
             pair
             for epoch, forward in sale.out.forwards.items()
@@ -456,7 +456,7 @@ class Sales:
         self._end_if_quiet(sale)
 
     def _ends_early(self, sale: Sale, now_s: float, utc_s: float) -> bool:
-        """End a contract that may not go on, and say so; see `gateway.stopping`."""
+        """End a contract that may not go on, and return whether; see `gateway.stopping`."""
         if self._stopping.is_overrun(sale, utc_s):
             if not sale.is_overrun:
                 sale.is_overrun = True
@@ -469,16 +469,17 @@ class Sales:
         return over is not None
 
     def _ask_for_waiting(self, sale: Sale) -> None:
-        """Take back what has come to wait again since its contract began to end.
+        """Reclaim tasks that were queued again since their contract began to end.
 
-        A worker was lost, or who had bought it on gave it back late: nobody else takes it here.
+        Their worker was lost, or a site that had bought them on returned them late: no other worker
+        may take them here.
         """
         job = self._broker.jobs.get(sale.job)
         if job is not None and job.waiting:
             self._ask_back(sale, ((run.first, run.stop) for run in job.queue), None, kill=False)
 
     def _end_if_quiet(self, sale: Sale) -> None:
-        """A contract that is ending ends when nothing is out under it: nobody runs a task twice."""
+        """End an ending contract once nothing is out under it, so that no task runs twice."""
         if sale.ending is not None and sale.is_live and not sale.out:
             self._decline(sale.buyer, sale.contract, *sale.ending)
             self._lapse(sale)
@@ -487,7 +488,7 @@ class Sales:
         if answer.request not in sale.reclaims:
             return
         asked = sale.reclaims.pop(answer.request)
-        # Who asked is answered even when nothing comes back.
+        # The buyer gets an answer even when no task comes back.
         returned: dict[int, list[list[int]]] = {} if asked is None else {asked: []}
         for low, high in (answer.value or {}).get("taken", []):
             for bundle, first, stop in list(sale.parts(low, high)):
@@ -506,7 +507,7 @@ class Sales:
     # --- as time passes ------------------------------------------------------------------------
 
     def tick(self, now_s: float, utc_s: float) -> None:
-        """Let quotes and holds expire, ask for renewals, stop what has no lease, bill, close."""
+        """Expire quotes and holds, ask for renewals, stop expired leases, bill, close contracts."""
         renew: dict[str, list[Sale]] = {}
         self._now_s = now_s
         is_billing = now_s - self._billed_s >= self._rules.bill_s
@@ -519,7 +520,7 @@ class Sales:
                         self._idle_holds.ran_out(sale.buyer, now_s)
                     self._expire(sale)
                 continue
-            # Slots are not kept for who commits, and sends nothing.
+            # Slots are not kept for a buyer that commits and sends nothing.
             sale.is_awaited = sale.is_awaited and now_s < sale.until_s
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), now_s)
@@ -538,9 +539,9 @@ class Sales:
         self.renewals.tidy(now_s)
 
     def _release(self, sale: Sale, now_s: float) -> None:
-        """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.
+        """Tell a returning buyer that it need not wait for its lease: none of its tasks runs.
 
-        Not before our agents have stopped, those included that we can't reach.
+        Not before the agents have stopped them, unreachable ones included.
         """
         if now_s >= sale.lapsed_s + self._rules.grace_s:
             sale.was_told = False
@@ -548,12 +549,12 @@ class Sales:
             sale.bill_again()  # bills before this were put off
 
     def _expire(self, sale: Sale) -> None:
-        """Nobody took up a quote, or committed to what is held."""
+        """Drop a quote that was not taken up, or a hold without a commit."""
         sale.phase = move(sale.phase, Move.EXPIRE)
         self._drop(sale)
 
     def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
-        """Give back what nobody takes any more; see `Stopping.why_stuck`."""
+        """Return tasks that no worker takes any more; see `Stopping.why_stuck`."""
         for sale in self.sales.values():
             if sale.is_live and sale.ending is not None:
                 self._ask_for_waiting(sale)
@@ -564,18 +565,18 @@ class Sales:
 
     def _bill(self, sale: Sale) -> None:
         if sale.unbilled:
-            # What is paid for must not be lost with our power: the two books would differ for ever.
+            # A power loss must not lose billed deliveries: the two books would differ for ever.
             self._outcome.harden()
         while sale.unbilled:
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
             self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))
 
     def _lapse(self, sale: Sale) -> None:
-        """The lease is over: stop everything; what was delivered is still owed."""
+        """Stop all tasks, as the lease is over; deliveries are still owed."""
         sale.phase = move(sale.phase, Move.LAPSE)
         sale.lapsed_s = self._now_s
         sale.out.take_all()
-        for message in sale.kept.values():  # nobody asks for it again; its cost stays on the tab
+        for message in sale.kept.values():  # never requested again; its cost stays on the tab
             if self._unsettled.shed(sale.buyer, message):
                 self._hold_off(sale.buyer)
         sale.kept.clear()
@@ -584,7 +585,7 @@ class Sales:
         self._outcome.happened(events.ClientGone(sale.handle))
 
     def _under_way_s(self, sale: Sale, utc_s: float) -> float:
-        """The slot time of the tasks of a contract that run now, until now."""
+        """Return the slot time so far of the tasks of a contract that run now."""
         job = self._broker.jobs.get(sale.job)
         return sum(
             min(len(each.left), each.worker.slots) * max(0.0, utc_s - each.given_s)
@@ -592,18 +593,18 @@ class Sales:
         )
 
     def lapsed(self) -> list[str]:
-        """What each buyer has let lapse lately while its tasks ran, in words."""
+        """Describe the contracts that each buyer lately let lapse while its tasks ran."""
         return self._lapses.told(self._now_s)
 
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
-        """A delivery is settled."""
+        """Forget a settled delivery."""
         message, buyer = sale.kept.pop(key, None), sale.buyer
         unsettled = self._unsettled
         if unsettled.settle(buyer) if message is None else unsettled.forget(buyer, message):
             self._hold_off(buyer)
 
     def _hold_off(self, buyer: str) -> None:
-        """Start no more of a buyer's tasks, or go on with them."""
+        """Stop starting a buyer's tasks, or resume, by the size of its unsettled results."""
         is_full = self._unsettled.is_full(buyer)
         for sale in self.sales.values():
             if sale.buyer == buyer and sale.is_live:
@@ -625,10 +626,10 @@ class Sales:
         del self.sales[sale.buyer, sale.contract]
         self._by_handle.pop(sale.handle, None)
 
-    # --- who comes back ------------------------------------------------------------------------
+    # --- buyers that come back -----------------------------------------------------------------
 
     def buyer_came(self, buyer: str) -> None:
-        """A buyer has a new session: what was said before is not known to have arrived."""
+        """Repeat messages in a buyer's new session: earlier ones may not have arrived."""
         for sale in self.sales.values():
             if sale.buyer == buyer and sale.phase not in (Phase.QUOTED, Phase.HELD):
                 sale.was_told = False  # it may ask for that once more, when it has read its books
@@ -643,7 +644,7 @@ class Sales:
         sale.asked_s = 0.0
 
     def recover(self, row: ContractRow, postings: list[PostingRow], now_s: float) -> None:
-        """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
+        """Take up a contract of an earlier run: nothing of it runs, deliveries are owed."""
         sale = former_sale(row, postings)
         sale.lapsed_s = now_s
         for _ in sale.tab.pending:

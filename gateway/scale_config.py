@@ -1,27 +1,27 @@
-"""The table [pool.scale]: how a pool grows and shrinks whose workers a grid starts for us.
+"""The table [pool.scale]: how a pool grows and shrinks if a grid starts its workers.
 
     [pool.scale]
-    max = 400                   # slots that there may be
-    min = 0                     # that are always there
+    max = 400                   # slots at most
+    min = 0                     # slots that are always there
     pilot_slots = 4             # of one pilot: a job of a batch system, an instance of a cloud
     waste = 0.1                 # what starting and idling may cost, as a part of the work
     start = "30s"               # how long a start takes, until it was measured
-    idle = "60s"                # a pilot without work is let go after that; else after a start
+    idle = "60s"                # a pilot without work is stopped after that; else after a start
     step = "1h"                 # time is billed in such steps; else by the second
     walltime = "8h"             # a pilot is started for so long; else as long as the grid lets it
     starts_per_minute = 100     # of pilots
     stops_per_minute = 100
     hourly_cost = "40 USD"      # what all of it may cost in an hour
     markup = 1.2                # the pool's price follows the grid's own, times this
-    dial = "tls+tcp://gw.example:7461"   # where pilots find us; else the first address they can
-    dial_for = "5m"             # so long a pilot looks for us before it ends
-    look = "5s"                 # how often the grid is asked what it has of ours
-    python = "3.11"             # the minor version that pilots run; else ours
+    dial = "tls+tcp://gw.example:7461"   # the gateway's address for pilots; else the first usable
+    dial_for = "5m"             # a pilot that can't reach the gateway ends after that
+    look = "5s"                 # how often the grid is asked for the state of this pool's pilots
+    python = "3.11"             # the minor version that pilots run; else the gateway's
     token_file = "..."          # a token of scope `work` for pilots, where the site demands one
-    ca_file = "/etc/gridfed/gw.pem"      # on their hosts: whom pilots believe, for tls+tcp
+    ca_file = "/etc/gridfed/gw.pem"      # on their hosts: the CA that pilots trust, for tls+tcp
     dry_run = false             # start and stop nothing, and say so
 
-A pool of such a kind needs this table with `max`. What each key means is in policies.butler.
+A pool of such a kind needs this table with `max`. policies.butler explains each key.
 """
 
 import re
@@ -62,11 +62,12 @@ class Scale:
         rules: for the butler.
         start_s: how long a start takes, until it was measured.
         walltime_s: that a pilot is started for; None: as long as the grid lets it.
-        dial, dial_for_s: where pilots find us, and how long they look; empty: what they can reach.
+        dial, dial_for_s: the gateway's address for pilots, and how long they try it; empty: an
+            address that they can reach.
         look_s: how often the grid is asked.
-        python: the minor version that pilots run; empty: ours.
-        currency: of what it may cost in an hour; empty: that has no limit.
-        markup: the pool's price is what the grid charges, times this; None: it is as written.
+        python: the minor version that pilots run; empty: the gateway's.
+        currency: of the cost limit of an hour; empty: no limit.
+        markup: the pool's price is the grid's charge, times this; None: it is as written.
     """
 
     rules: Rules

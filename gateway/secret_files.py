@@ -1,4 +1,4 @@
-"""Files of one word: a shared secret, a token. Light, as commands that only ask read them, too."""
+"""Files of one word: a shared secret, a token. Light: commands that only ask read them too."""
 
 import os
 from collections.abc import Callable
@@ -12,25 +12,25 @@ _taken: Final[list[str]] = []
 
 
 def take_secret(take: Callable[[str], str]) -> None:
-    """Have the shared secret here, and no longer in our environment, which slots could read.
+    """Move the shared secret out of the environment, which slots could read.
 
-    `take` removes a variable, and returns what it held: gateway.worker.secrecy.take_variable.
+    `take` removes a variable, and returns its value: gateway.worker.secrecy.take_variable.
     """
     _taken[:] = [take(SECRET_VARIABLE)]
 
 
 def secret_of_environment() -> str:
-    """The shared secret that we were started with; empty without one."""
+    """Return the shared secret that the process was started with; empty without one."""
     return os.environ.get(SECRET_VARIABLE, "") or "".join(_taken)
 
 
 def read_secret(name: str) -> str:
-    """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
+    """Return the secret in a file. Raises ConfigError: an empty secret would admit everyone."""
     return _read_word(name, "secret_file", "`openssl rand -hex 32` makes a secret")
 
 
 def read_token(name: str) -> str:
-    """The token in a file. Raises ConfigError."""
+    """Return the token in a file. Raises ConfigError."""
     return _read_word(name, "token_file", "`gridfed token` prints a token")
 
 
@@ -46,7 +46,7 @@ def _read_word(name: str, knob: str, remedy: str) -> str:
 
 
 def exposure(name: str) -> str:
-    """A warning where others on this host can read a file that holds a secret; else nothing."""
+    """Return a warning if others on this host can read a file with a secret; else empty."""
     path = Path(name).expanduser()
     if not path.stat().st_mode & 0o077:
         return ""

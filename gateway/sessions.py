@@ -1,14 +1,14 @@
-"""The sessions between a site and others: those that they dial by our port, those that we dial.
+"""The sessions between a site and others: those that others dialled, and those it dialled.
 
     Sessions.run
-    ├── Links.run        the sessions that we dial                     (gateway.links)
+    ├── Links.run        the sessions that this site dials             (gateway.links)
     ├── _receive         frames of the sessions that others dialled    (gateway.lobby)
     ├── _go_on           the rest of them, part by part                (gateway.inbox)
     ├── _watch_pipes
-    └── _tick            heartbeats, sessions that ran out
+    └── _tick            heartbeats, expired sessions
 
-Between two sites there may be a session each way, each by itself: who wants something dials, and
-is answered where it asked. Whose keys are whose is known elsewhere (gateway.peers).
+Two sites may have a session each way, independent of each other: a site dials to make a request,
+and gets the response in the same session. gateway.peers knows the keys of each site.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,14 +26,14 @@ TICK_S: Final = 0.05
 
 
 class PipeWatch:
-    """Tells a task that pipes have come or gone; nng says so in threads of its own."""
+    """Wakes a task when pipes have come or gone; nng reports that in threads of its own."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._changed = trio.Event()
 
     def note(self) -> None:
-        """Something has changed. Safe in any thread."""
+        """Report a change. Safe in any thread."""
         try:
             self._token.run_sync_soon(lambda: self._changed.set(), idempotent=True)
         except trio.RunFinishedError:
@@ -49,14 +49,14 @@ class Sessions:
     """The network side of a site among others; made inside of trio.
 
     Args:
-        port: where others come in.
+        port: the port that others dial.
         watch: is noted when pipes of the port come and go.
         lobby: of that port; its guests are gateways.
-        links: the sessions that we dial.
+        links: the sessions that this site dials.
         heard: takes news of the sessions that others dialled.
-        came_in: takes a site that has begun a session with us, before `heard` does.
+        came_in: takes a site that has begun a session here, before `heard` does.
         stated: takes a site's name and the statements that it passes on.
-        say: tells people of what others can cause as often as they like.
+        say: logs events that others can cause as often as they like.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Sessions:
         self._unfinished = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Talk to others until cancelled, and say goodbye."""
+        """Serve all sessions until cancelled, then say goodbye."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.links.run)
             nursery.start_soon(self._receive)
@@ -95,13 +95,13 @@ class Sessions:
                 await trio.sleep_forever()
             finally:
                 self.lobby.goodbye("the gateway stops", trio.current_time())
-                with trio.CancelScope(shield=True):  # it has an end of its own
+                with trio.CancelScope(shield=True):  # it times out by itself
                     await self.links.goodbye("the gateway stops")
 
-    # --- what is asked for ---------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message on the session by which a site has dialled us."""
+        """Queue a message on the session by which a site has dialled this one."""
         if guest.handle in self.lobby.guests:
             self.lobby.post(guest, message, urgent=urgent)
 
@@ -110,7 +110,7 @@ class Sessions:
         self._take(self.lobby.expel(guest, reason, trio.current_time()))
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now, both ways."""
+        """Send all messages that may go now, both ways."""
         self.lobby.flush(now_s)
         self.links.flush(now_s)
 
@@ -147,7 +147,7 @@ class Sessions:
     async def _go_on(self) -> None:
         while True:
             await self._unfinished.wait()
-            # A checkpoint lets all others run that can: one site's flood holds nobody up.
+            # A checkpoint lets all other tasks run: one site's flood delays none of them.
             await trio.lowlevel.checkpoint()
             self._unfinished = trio.Event()
             self._take_turn()
