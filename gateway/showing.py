@@ -1,4 +1,4 @@
-"""What a site says of its pools: from the broker's picture to an advert. Pure."""
+"""Adverts of a site's pools, made from the broker's state. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,14 +21,14 @@ from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
 ADVERT_VALID_S: Final = 90.0
-SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
-# Tasks that wait, and their slot-seconds where it is known how long one takes.
+SHOWN_MAX: Final = 64  # cached windows of a pool, as different parties see them
+# Queued tasks, and their slot-seconds where the duration of a task is known.
 Queue = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """What the configuration says of a pool, that its workers can't tell."""
+    """The facts about a pool that only its configuration has, not its workers."""
 
     tags: Tags = field(default_factory=dict)
     region: str = ""
@@ -36,7 +36,7 @@ class PoolFacts:
 
 
 class Aside(NamedTuple):
-    """Slots of a pool that are for somebody else.
+    """Slots of a pool that are set aside for others.
 
     Attributes:
         held: for contracts that are not committed yet.
@@ -52,12 +52,12 @@ EMPTY: Final[Queue] = (0, 0.0)
 
 
 class Stock(NamedTuple):
-    """What a site has at a time, whoever asks: many are shown a part of it each.
+    """The state of a site at a time, for any receiver: many receivers are shown a part of it each.
 
     Attributes:
-        pools: whole, as if nothing waited for them.
-        aside: slots of pools that are for somebody else.
-        queue: what waits.
+        pools: whole, as if nothing was queued for them.
+        aside: slots of pools that are set aside for others.
+        queue: the queued work.
     """
 
     utc_s: float
@@ -74,10 +74,10 @@ def take_stock(
     *,
     for_others: bool = False,
 ) -> Stock:
-    """Look at all workers and at all that waits, of which there may be thousands.
+    """Look at all workers and all queued work, of which there may be thousands.
 
     Args:
-        for_others: only what takes work of other sites, as it is not shut in everywhere.
+        for_others: only workers that take other sites' work, as not every worker is sandboxed.
     """
     pools = (
         _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s, for_others=for_others)
@@ -90,12 +90,12 @@ def take_stock(
 def show_site(
     site: str, broker: Broker, stock: Stock, *, version: int, work: Work, own: Queue = EMPTY
 ) -> SiteAdvert:
-    """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
+    """Return all that an advert can say of a site now; policies.disclosure may hide some of it.
 
     Args:
-        stock: what there is.
-        work: it is shown what this may have; of ANOTHER_SITE, what some other site may.
-        own: what waits of it, which is no load in front of it.
+        stock: the state of the site.
+        work: the work whose limits apply; with ANOTHER_SITE, those of some other site's work.
+        own: the receiver's own queued work, which is no load in front of it.
     """
     queue = stock.queue[0] - own[0], max(0.0, stock.queue[1] - own[1])
     pools = tuple(_for_whom(each, broker, work, stock, queue) for each in stock.pools)
@@ -103,7 +103,7 @@ def show_site(
 
 
 def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
-    """What waits at a site of these jobs, or of all, for any of its pools."""
+    """Return the queued work of these jobs, or of all, for any of the site's pools."""
     tasks, load_s = 0, 0.0
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
@@ -114,7 +114,7 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
 
 
 def _takes_others(broker: Broker, pool: str) -> bool:
-    """Whether a pool takes work of other sites: by its configuration, or as its workers say."""
+    """Whether a pool takes work of other sites, by its configuration or its workers."""
     promised = broker.offers.get(f"pool {pool}")
     if promised is not None and promised.takes_others:
         return True
@@ -182,7 +182,7 @@ def _show_pool(
 def _for_whom(
     pool: PoolAdvert, broker: Broker, work: Work, stock: Stock, queue: Queue
 ) -> PoolAdvert:
-    """A pool as somebody's work may use it: by its rules now, and when they are others."""
+    """Return a pool as some work may use it: by its rules now, and by later ones."""
     name, utc_s = pool.pool, stock.utc_s
     ahead = _allowed_ahead(broker, name, work, pool.slots_total, utc_s)
     slots = ahead[0].slots if ahead else 0
@@ -206,10 +206,10 @@ def _for_whom(
 
 
 def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: float) -> int:
-    """The slots of a pool that could be started for somebody's work, by the rules of now.
+    """Return how many slots of a pool could be started for some work, by the present rules.
 
     Args:
-        promised: of those that could be started, as many as others have contracts for.
+        promised: how many of them are under contract to others.
     """
     growth = broker.growth.get(pool, NO_GROWTH)
     if not growth.slots or broker.draining:
@@ -222,7 +222,7 @@ def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: floa
 def _allowed_ahead(
     broker: Broker, pool: str, work: Work, total: int, utc_s: float
 ) -> tuple[Allowed, ...]:
-    """How many of so many slots of a pool somebody's work may have, now and later.
+    """Return how many of `total` slots of a pool some work may have, now and later.
 
     By the pool's rules and by entitlements, whether the slots are there or would be started.
     """
@@ -237,12 +237,12 @@ def _allowed_ahead(
 
 
 def _cold(slots: int, warm: int, growing: int, promised: int) -> int:
-    """Of so many slots that somebody may have, those that would be started: warm ones go first."""
+    """Return how many of a limit of `slots` would be started: warm ones are used first."""
     return max(0, min(slots - warm, growing - promised))
 
 
 def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
-    """How many of so many slots somebody may have in addition; a site's own it learns by asking."""
+    """Return how many of `slots` some work may have in addition; another site learns by asking."""
     if work.whose is ANOTHER_SITE:
         return slots
     return int(min(slots, broker.entitling.slots_left(work, pool)))
@@ -251,7 +251,7 @@ def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
 def _windows_shown(
     pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: float
 ) -> tuple[Window, ...]:
-    """The windows of an advert, kept while rules and prices are the same: each plan looks."""
+    """Return the windows of an advert, cached while rules and prices stay: each plan asks."""
     prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
     key = ahead, pool.price_nanos
     known = shown.get(key)
@@ -267,20 +267,18 @@ def _windows_shown(
 def _windows(
     ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float = -inf
 ) -> Iterator[Window]:
-    """The times from now on in which there are slots, each with its price; as many as an advert
-    may have.
-    """
+    """Yield the future times with slots, each with its price; as many as an advert may have."""
     left = WINDOWS_MAX
     changes: list[float] = []
-    known_s = -inf  # as far as they are looked for
+    known_s = -inf  # the end of the search for them so far
     for each in ahead:
         if not left:
             return
         if not each.slots:
             continue
         while prices is not None and known_s < each.until_s:
-            # What its window makes of the price is the same all the while. Of bands a list knows
-            # to the end of its last day: the day before that is sure.
+            # A window's effect on the price is the same all the while. A list knows its bands to
+            # the end of its last day: the day before that is sure.
             start_s = max(known_s, each.from_s)
             known_s = start_s + (HORIZON_DAYS - 1) * DAY_S
             changes += [at_s for at_s in prices.prices.band_changes(start_s) if at_s <= known_s]
@@ -295,7 +293,7 @@ def _windows(
 
 
 def _largest(own: Tags, workers: Iterable[Worker]) -> dict[str, bool | int | float]:
-    """Each tag with the most that one worker has: a sum would promise what fits nowhere."""
+    """Return each tag with the most that one worker has: no task could use their sum."""
     found: dict[str, bool | int | float] = dict(own)
     for worker in workers:
         for name, value in worker.offer.tags.items():

@@ -2,21 +2,21 @@
 
     run
     ├── _receive       frames from the port → lobby → events → broker → outbox
-    ├── _go_on         the rest of that, part by part, while others have their turns
+    ├── _go_on         the rest of that, part by part, while other tasks have their turns
     ├── _watch_pipes   pipes that were closed
     ├── _keep_door     connections that never finish their handshake
-    ├── _tick          heartbeats, sessions that ran out, jobs without an owner
+    ├── _tick          heartbeats, expired sessions, jobs without an owner
     ├── watch          alerts, where some are configured
-    ├── watch_credit   what sites owe us, where that has a limit
-    ├── Census.run     what slots there were, for the books
-    ├── Meters.run     how clean the pools' electricity is, where that changes
+    ├── watch_credit   debts of other sites, where they have a limit
+    ├── Census.run     the slots that there were, for the books
+    ├── Meters.run     the carbon intensity of the pools' electricity, where that changes
     ├── desk           one task for each question that has to wait for the store
     ├── LocalGrid.run  one for each local pool
     ├── EnginePool.run one for each pool of a delegating grid
     └── Keeper.run     one for each pool whose workers a grid starts
 
-Everything that decides is elsewhere; everything here runs in one thread, and state is whole
-between any two awaits. The store's writer thread comes back in through `_stored`.
+All decisions are made elsewhere. This module runs in one thread, and state is consistent between
+any two awaits. The store's writer thread calls back in through `_from_thread`.
 """
 
 import itertools
@@ -77,12 +77,12 @@ from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
-ROLL_UP_S: Final = 3_600.0  # what has become old is looked for so often
+ROLL_UP_S: Final = 3_600.0  # the books are searched for old details so often
 ROLL_UP_PAUSE_S: Final = 0.1
 SOCKET: Final = "gateway.sock"  # in the folder for local pools
-STORE_AGAIN_S: Final = 0.5  # a store that can't be read is asked again after so long
+STORE_AGAIN_S: Final = 0.5  # pause before an unreadable store is read again
 DOOR_LOOK_S: Final = 1.0
-DOOR_LINE_S: Final = 60.0  # strangers can't make the log longer than by a line in so long
+DOOR_LINE_S: Final = 60.0  # strangers can lengthen the log by one line in this time
 
 
 OpenSociety = Callable[..., Society | None]
@@ -91,7 +91,7 @@ OpenSociety = Callable[..., Society | None]
 class Site:
     """One gateway. `run` serves until cancelled; `say` takes lines for the operator.
 
-    `open_society` gives it its life among others, or None for a single site.
+    `open_society` returns its side in a federation, or None for a single site.
     """
 
     def __init__(
@@ -118,40 +118,41 @@ class Site:
 
     @property
     def broker(self) -> Broker:
-        """Whoever decides here."""
+        """The broker, which makes this site's decisions."""
         return self.reception.broker
 
     @property
     def exchange(self) -> Exchange:
-        """What we have to do with other sites."""
+        """This site's dealings with other sites."""
         return self.reception.exchange
 
     @property
     def circle(self) -> Circle | None:
-        """The federation as we see it; None for a single site."""
+        """The federation as this site sees it; None for a single site."""
         return self._dealings.circle if self._dealings is not None else None
 
     @property
     def lobby(self) -> Lobby:
-        """Who is here."""
+        """The present guests."""
         return self.reception.lobby
 
     @property
     def pulses(self) -> dict[int, Maps]:
-        """What workers last said of their slots, by handle."""
+        """The latest reports of workers about their slots, by handle."""
         return self.reception.pulses
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
-        """Open the store and the port, take up what the last gateway left, and serve.
+        """Open the store and the port, take up the state of the last run, and serve.
 
-        `task_status` is told the addresses once it is ready. Raises StoreError or AddressError
-        when the database or an address can't be used, GridError when a series of intensities can't.
+        `task_status` is told the addresses once the site is ready. Raises StoreError or
+        AddressError when the database or an address can't be used, GridError when a series of
+        intensities can't.
         """
         self._token = trio.lowlevel.current_trio_token()
         self._progress = trio.Event()
         self._unfinished = trio.Event()
         self._pipe_watch = PipeWatch()
-        # Whoever comes back must not wait for reports: one reader is kept for look-ups.
+        # Returning guests must not wait for reports: one reader is kept for look-ups.
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
         under = self.surroundings
@@ -179,7 +180,7 @@ class Site:
                 self._scope = nursery.cancel_scope
                 if self.peers is not None:
                     await nursery.start(self.peers.run)
-                # No await from here on to the end of `_open`: nobody can have said anything yet.
+                # No await from here on to the end of `_open`: no guest can have said anything yet.
                 self._open(port)
                 self.addresses = port.addresses[: len(self.config.addresses)]
                 nursery.start_soon(self._receive)
@@ -209,7 +210,7 @@ class Site:
         )
 
     def _start_looking_after(self, nursery: trio.Nursery) -> None:
-        """Start what looks after books and people."""
+        """Start the tasks that look after books and people."""
         if self.bookkeeper is not None:
             nursery.start_soon(self.bookkeeper.run)
         nursery.start_soon(self.census.run)
@@ -223,7 +224,7 @@ class Site:
             nursery.start_soon(watch_credit, self)
 
     def _start_pools(self, nursery: trio.Nursery, port: Port) -> None:
-        """Start what runs the workers of pools. Raises GridError where a grid can't be used."""
+        """Start the workers of pools. Raises GridError where a grid can't be used."""
         for pool in self.config.pools:
             if pool.kind == "local":
                 address = nearest(port.addresses)
@@ -246,9 +247,9 @@ class Site:
             nursery.start_soon(keeper.run)
 
     def _folder_for_pools(self) -> str | None:
-        """A folder for a socket that local pools can dial; ours alone, unless slots are not.
+        """Return a folder for a socket for local pools; private, unless slots have own users.
 
-        None where they can dial another: one that asks for neither TLS nor a token.
+        None if they can dial a configured address, which demands neither TLS nor a token.
         """
         has_pools = any(pool.kind == "local" or pool.is_delegated for pool in self.config.pools)
         near = nearest(self.config.addresses)
@@ -260,18 +261,18 @@ class Site:
 
     @property
     def _has_slot_users(self) -> bool:
-        """Whether slots may run as other users, who can't reach a socket in our folders."""
+        """Whether slots may run as other users, which can't reach a socket in private folders."""
         users = {pool.user for pool in self.config.pools if pool.kind == "local"}
         return os.geteuid() == 0 and bool(users - {NONE})
 
     def _open_door(self, folder: str | None) -> None:
-        """Let slots of other users reach the socket of local pools: each must prove who it is."""
+        """Let slots of other users reach the local pools' socket: each must prove its identity."""
         if folder is not None and self._has_slot_users:
             Path(folder, SOCKET).chmod(0o666)
             Path(folder).chmod(0o711)
 
     def _open(self, port: Port) -> None:
-        """Put together what decides, and take up what the last gateway left."""
+        """Put the deciding parts together, and take up the state of the last run."""
         under, peers = self.surroundings, self.peers
         seat = peers.seat if peers is not None else Seat(handles=self._handles)
         self.reception = Reception(
@@ -319,18 +320,18 @@ class Site:
         self.reception.recover()
 
     def _hear_peers(self, news: list[News]) -> None:
-        """News of the sessions by which other sites have dialled us."""
+        """Take news of the sessions that other sites have dialled."""
         assert self._dealings is not None
         self._dealings.hear_peers(news)
         self._note_progress()
 
     def _hear_link(self, news: LinkNews) -> None:
-        """News of the sessions by which we dial other sites."""
+        """Take news of the sessions that this site dials."""
         assert self._dealings is not None
         self._dealings.hear_link(news)
 
     def _heard_all(self) -> None:
-        """All of what has come in on our sessions together was heard."""
+        """Note that all news of one batch on the dialled sessions has been taken."""
         assert self._dealings is not None
         self._dealings.heard_all()
         self._note_progress()
@@ -338,7 +339,8 @@ class Site:
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:
             if address.startswith("ipc://"):
-                # The folder is for its owner alone: the socket lets in whoever reaches it.
+                # The folder is for its owner alone: the socket admits every process that reaches
+                # it.
                 make_folder(Path(address.removeprefix("ipc://")).parent)
         return self.config.addresses
 
@@ -350,7 +352,7 @@ class Site:
     # --- news from other threads ---------------------------------------------------------------
 
     def _from_thread(self, call: Callable[[], None]) -> None:
-        """Run something in the site's own thread, soon, and send what it posted."""
+        """Run a call in the site's own thread, soon, and send what it posted."""
 
         def run_and_flush() -> None:
             call()
@@ -359,10 +361,10 @@ class Site:
         try:
             self._token.run_sync_soon(run_and_flush)
         except trio.RunFinishedError:
-            return  # the site has stopped; nobody is left to be told
+            return  # the site has stopped; no guest is left to be told
 
     def nudge(self) -> None:
-        """Something was posted or stored: send it, and wake who waits for it."""
+        """Send posted or newly stored messages, and wake the tasks that wait for them."""
         self.reception.catch_up()
         self.reception.flush()
         self._note_progress()
@@ -384,7 +386,7 @@ class Site:
         self._from_thread(stop)
 
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Go on by the windows, prices and shares of another configuration: see Reception."""
+        """Adopt the windows, prices and shares of another configuration: see Reception."""
         self.config = config
         self.reception.take_in(config, used_ns)
         pools = {pool.name: pool for pool in config.pools}
@@ -393,7 +395,7 @@ class Site:
         self._say("the configuration was read again")
 
     def _note_progress(self) -> None:
-        """Wake whoever waits for a job to get on."""
+        """Wake all tasks that wait for progress of a job."""
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
@@ -413,13 +415,13 @@ class Site:
         self._nursery.start_soon(look_up)
 
     async def _look_up(self, find: Callable[[], T]) -> T:
-        """Read from the store, and wait for one that takes nothing as long as jobs are taken.
+        """Read from the store; retry an unreadable one for as long as jobs are still taken.
 
-        Raises StoreError or SQLAlchemyError when that is over.
+        Raises StoreError or SQLAlchemyError after that.
         """
         until_s = self.surroundings.now_s() + self.broker.limits.store_wait_s
         while True:
-            await self._catch_up_store()  # what is on its way there counts too
+            await self._catch_up_store()  # queued writes count too
             try:
                 async with self._looking_up:
                     found: T = await self.surroundings.read(find)
@@ -430,7 +432,7 @@ class Site:
             await trio.sleep(STORE_AGAIN_S)
 
     async def _catch_up_store(self) -> None:
-        """Return when all is in the store that was written before."""
+        """Return when all earlier writes are in the store."""
         done = trio.Event()
         self.store.write((), False, lambda: self._from_thread(done.set))
         while not done.is_set():
@@ -443,28 +445,28 @@ class Site:
         self._unfinished.set()
 
     def _note_results(self, jobs: Iterable[str]) -> None:
-        """Wake whoever waits for results of these jobs."""
+        """Wake all tasks that wait for results of these jobs."""
         for job in jobs:
             more = self._more_results.pop(job, None)
             if more is not None:
                 more.set()
 
     def results_of(self, job: str) -> trio.Event:
-        """What is set when more results of a job, or its end, can be read from the store."""
+        """Return an event that is set when more results of a job, or its end, can be read."""
         return self._more_results.setdefault(job, trio.Event())
 
     async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
-        """Return when `results_of` has come about, or after so many seconds."""
+        """Return when the event of `results_of` is set, or after so many seconds."""
         with trio.move_on_after(at_most_s):
             await more.wait()
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
-        """Read from the store, in turn: reading may take as long as it likes."""
+        """Read from the store, in turn: a read may take as long as it likes."""
         async with self._readers:
             return await self.surroundings.read(query, *arguments)
 
     async def record(self, *records: Record, durable: bool = False) -> None:
-        """Have the store commit these; return when they are, and all that was written before."""
+        """Write records to the store; return when they, and all earlier writes, are committed."""
         done = trio.Event()
         if self.broker.purses.has_credit:
             for each in records:
@@ -473,7 +475,7 @@ class Site:
         await done.wait()
 
     async def harden(self, *records: Record) -> None:
-        """The same, and no power cut takes any of it."""
+        """Write records like `record`, safe from a power cut."""
         await self.record(*records, durable=True)
 
     async def forget(self, jobs: Sequence[str]) -> None:
@@ -487,7 +489,7 @@ class Site:
             await self._progress.wait()
 
     async def wait_for_local_pools(self, at_most_s: float) -> list[str]:
-        """Return when each local pool has a worker, or after so many seconds: those without."""
+        """Wait until each local pool has a worker, or so many seconds; return those without."""
         wanted = {pool.name for pool in self.config.pools if pool.kind == "local"}
         with trio.move_on_after(at_most_s):
             while missing := wanted - {each.offer.pool for each in self.broker.workers.values()}:
@@ -495,23 +497,24 @@ class Site:
         return sorted(missing)
 
     async def wind_up(self, at_most_s: float) -> None:
-        """Take back what has not started, wait so long for what runs, and say goodbye.
+        """Take back unstarted tasks, wait so long for running ones, and say goodbye.
 
-        Results that come meanwhile still reach their clients; what runs on after that is lost.
+        Results that come meanwhile still reach their clients; tasks that run on after that are
+        lost.
         """
         if not self.addresses:
             return
         for handle in list(self.broker.workers):
             self.expect(events.DrainAsked(handle, on=True))
-            await trio.lowlevel.checkpoint()  # of thousands of workers one is a turn of the loop
+            await trio.lowlevel.checkpoint()  # one of thousands of workers a turn of the loop
         with trio.move_on_after(at_most_s):
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)
-        # Now, so that local workers don't wait for us to hear their own goodbye.
+        # Now, so that local workers don't wait for the gateway to hear their own goodbye.
         self.lobby.goodbye("the gateway stops", trio.current_time())
 
     def _is_busy(self) -> bool:
-        """Whether work is under way, or guests who are here have not had all that we said."""
+        """Whether work is in flight, or connected guests have not received all messages."""
         guests = self.lobby.guests.values()
         return (
             self.store.backlog > 0
@@ -523,8 +526,8 @@ class Site:
 
     async def _receive(self) -> None:
         while True:
-            # Always through the poll: asking nng once more whether it is empty costs as much,
-            # and this lets every other task run between two batches.
+            # Always through the poll: asking nng once more whether it is empty costs as much, and
+            # this lets every other task run between two batches.
             await trio.lowlevel.wait_readable(self._port.fileno())
             self.reception.take_frames(self._port.receive())
             self._note_progress()  # a small commit is done by now, without the store's thread
@@ -532,7 +535,7 @@ class Site:
     async def _go_on(self) -> None:
         while True:
             await self._unfinished.wait()
-            # A checkpoint lets all others run that can: `_receive`, `_tick`, the desk's answers.
+            # A checkpoint lets all other tasks run: `_receive`, `_tick`, the desk's answers.
             await trio.lowlevel.checkpoint()
             self._unfinished = trio.Event()
             self.reception.go_on()
@@ -572,7 +575,7 @@ class Site:
                     self._set_others(self._dealings.circle.doors)
 
     async def _forget_old(self) -> None:
-        looked_s = 0.0  # what ended before this has been forgotten
+        looked_s = 0.0  # jobs that ended before this have been forgotten
         keep_s = self.config.results_s
         while True:
             old_s = self.surroundings.utc_s() - keep_s
@@ -592,11 +595,11 @@ class Site:
             wait_s = ROLL_UP_S
             try:
                 if await self.read(self.store.roll_up, self.surroundings.utc_s(), keep_s):
-                    wait_s = ROLL_UP_PAUSE_S  # there is more, and others want to write, too
+                    wait_s = ROLL_UP_PAUSE_S  # there is more, and other tasks want to write, too
             except (StoreError, SQLAlchemyError) as error:
                 self.tell_store_trouble(error)
 
-    # --- what the desk needs -------------------------------------------------------------------
+    # --- for the desk --------------------------------------------------------------------------
 
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
@@ -604,31 +607,31 @@ class Site:
         self._note_progress()
 
     def _set_others(self, doors: Iterable[str]) -> None:
-        """Tell our clients where else they could go: the configured first, then these.
+        """Tell clients which other gateways they can use: the configured first, then these.
 
-        As many as one may tell of; the rest is left out.
+        At most OTHERS_MAX; the rest is left out.
         """
         both = dict.fromkeys((*self.config.others, *doors))
         self.lobby.set_others(list(both)[:OTHERS_MAX])
         self.lobby.flush(trio.current_time())
 
     def tell_store_trouble(self, error: Exception) -> str:
-        """Say that the store can't be read, where the operator looks; the sentence."""
+        """Log that the store can't be read, and return the sentence."""
         reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
         self._say(f"store: {reason}")
         return reason
 
     def tell_fault(self, where: str, error: Exception) -> None:
-        """Say that something of ours broke, where the operator looks, and go on."""
+        """Log a fault of the gateway, and go on."""
         self._say(describe_fault(where, error))
 
     def uptime_s(self, guest: Guest) -> float:
-        """How long a guest has been here."""
+        """Return how long a guest has been here."""
         return round(trio.current_time() - guest.since_s, 1)
 
 
 def nearest(addresses: Sequence[str]) -> str:
-    """The address that a worker on this very host dials: a socket file, or else one without TLS."""
+    """Return the address for a worker on this host: a socket file, or else one without TLS."""
     return min(addresses, key=lambda each: (not each.startswith("ipc"), each.startswith("tls")))
 
 

@@ -1,4 +1,4 @@
-"""How one site stands with us: what the trust book holds of it, and what follows from that."""
+"""The standing of one site here: the trust book's entry, and the level that follows from it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +14,7 @@ EVIDENCE_MAX: Final = 8
 
 
 class Level(StrEnum):
-    """How far a site has come with us."""
+    """The level of trust in a site."""
 
     KNOWN = "known"
     PENDING = "pending"
@@ -25,12 +25,12 @@ class Level(StrEnum):
 
 @dataclass(slots=True)
 class Member:
-    """What the book holds of one site; `TrustBook.level` says what follows from it.
+    """The book's entry of one site; `TrustBook.level` gives the resulting level.
 
-    `decided` is our operator's word (known, pending or approved), given when the site's card had
-    the serial `decided_serial`: a farewell that came later voids it. `pickles` and `users` are
-    whether pickled results that ran there are taken here, and users who come with its tokens.
-    `acknowledged` are the keys on the newest card of ours that it is known to hold.
+    `decided` is the local operator's decision (known, pending or approved), made when the site's
+    card had the serial `decided_serial`: a later farewell voids it. `pickles` is whether pickled
+    results that ran there are taken here, and `users` whether users with its tokens are.
+    `acknowledged` are the keys on the newest card of this site that it is known to hold.
     """
 
     card: Signed[SiteCard]
@@ -55,28 +55,28 @@ class Member:
 
     @property
     def last_serial(self) -> int:
-        """The highest that it has used for a card or a farewell."""
+        """The highest serial that it has used for a card or a farewell."""
         gone = self.farewell.content.serial if self.farewell else 0
         return max(self.card.content.serial, gone)
 
     @property
     def fingerprint(self) -> str:
-        """What operators compare."""
+        """The fingerprint that operators compare."""
         return fingerprint(self.card.content.site, self.card.content.keys[0])
 
     def decide(self, level: Level) -> None:
-        """Note our operator's word on the site as its card now is."""
+        """Note the operator's decision on the site with its present card."""
         self.decided = level
         self.decided_serial = self.card.content.serial
 
     def follow(self, card: Signed[SiteCard]) -> None:
-        """Take a newer card, which was checked to follow ours."""
+        """Take a newer card, which was checked to follow the present one."""
         if card.content.keys[0] != self.card.content.keys[0]:
             self.lineage = [*self.lineage, self.card][-LINEAGE_MAX:]
         self.card = card
 
     def accuse(self, *statements: Signed[S]) -> None:
-        """It has contradicted itself: keep the proof, and have our operator look at it again."""
+        """Keep the proof that the site contradicted itself; have the operator decide again."""
         new = [each.raw for each in statements if each.raw not in self.evidence]
         self.evidence = (self.evidence + new)[:EVIDENCE_MAX]
         if self.decided is Level.APPROVED:

@@ -1,6 +1,6 @@
-"""Why a contract that we sell ends before its buyer wants it to. Pure.
+"""Reasons to end a sold contract before its buyer does. Pure.
 
-What has not begun under it is the buyer's again, what runs may end; that is for `gateway.sales`.
+Tasks that have not begun return to the buyer, and running ones may end; `gateway.sales` does that.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from gateway.occupancy import is_reserved
 from gateway.sale import Sale
 
 EXPIRED: Final = "expired"
-TASK_BYTES: Final = 100  # that a task without arguments costs us
-# What runs under a contract may cost so many times its grant until it is stopped. What is beyond
-# the grant is our loss: a task that takes a little longer than expected still ends.
+TASK_BYTES: Final = 100  # the memory of a task without arguments
+# Running tasks are stopped when they cost so many times their contract's grant. The excess is the
+# seller's loss: a task that takes a little longer than expected still ends.
 OVERRUN_MAX: Final = 2
 
 
@@ -25,8 +25,8 @@ class Stopping:
     """Judges contracts one by one; a reason is its code and a sentence.
 
     Args:
-        site: who we are.
-        broker: what budgets, windows and entitlements allow now, and which slots there are.
+        site: the name of this site.
+        broker: has the present budgets, windows, entitlements and slots.
         rules: the knobs.
     """
 
@@ -36,7 +36,7 @@ class Stopping:
         self._rules = rules
 
     def why_over(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end early, if it is: its grant, money, its price, or a window."""
+        """Return why a contract must end early, if so: its grant, money, its price, or a window."""
         if sale.is_over(utc_s):
             return EXPIRED, "its grant has expired"
         job = self._broker.jobs.get(sale.job)
@@ -56,10 +56,10 @@ class Stopping:
         return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
 
     def is_overrun(self, sale: Sale, utc_s: float) -> bool:
-        """Whether what runs under a contract costs so much more than its grant that it is to stop.
+        """Whether to stop the running tasks of a contract, as they cost far more than its grant.
 
-        Counted are the tasks of which their worker has said that they began. A task that another
-        site runs for us is that site's to stop, by the grant that it has.
+        A task counts once its worker has said that it began. A task that was resold to another site
+        is that site's to stop, by the grant that it has.
         """
         job, most = self._broker.jobs.get(sale.job), sale.max_cost_nanos
         if most is None or job is None or not sale.price.price_nanos:
@@ -69,11 +69,12 @@ class Stopping:
         return sale.spent_nanos + sale.price.charge_nanos(0, ran_ns) > OVERRUN_MAX * most
 
     def _why_repriced(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end as its price is lower than that of today, if it is.
+        """Return why a contract must end because today's price is higher, if so.
 
-        What it pays was quoted, and is paid to its end by what has begun. But it goes on for no
-        more than one lease once the price of such work has risen: then its buyer asks anew, or goes
-        elsewhere. Since when it is lower is noted on the sale, at each change of the price list.
+        A contract pays its quoted price, and running tasks pay it to their end. But once the price
+        of such work has risen, the contract goes on for one lease at most: then its buyer asks for
+        a new quote, or goes elsewhere. The time of the rise is noted on the sale, at each change of
+        the price list.
         """
         if sale.spec is None or is_reserved(sale.spec):
             return None
@@ -93,7 +94,7 @@ class Stopping:
         return EXPIRED, f"pool {sale.pool} costs more than {was} a slot-hour now: ask for a quote"
 
     def why_too_much(self, sale: Sale, forward: deals.Forward) -> tuple[str, str] | None:
-        """Why its buyer may not have these tasks here as well, if it may not."""
+        """Return why a buyer may not forward these tasks too, if so."""
         if self._held_bytes(sale, forward) > self._rules.buyer_bytes_max:
             most = self._rules.buyer_bytes_max
             return Reason.BUSY, f"{self._site} holds {most:,} bytes of {sale.buyer}'s work"
@@ -104,7 +105,7 @@ class Stopping:
         return None
 
     def _held_bytes(self, sale: Sale, forward: deals.Forward) -> int:
-        """What a buyer's tasks take here, with these; of one that just committed: nothing yet."""
+        """Return the memory of a buyer's tasks with these; 0 for one that just committed."""
         client = self._broker.clients.get(sale.handle)
         if client is None:
             return 0
@@ -115,15 +116,17 @@ class Stopping:
     def why_stuck(
         self, sale: Sale, now_s: float, is_served: Callable[[str], bool]
     ) -> tuple[str, str] | None:
-        """Why nobody takes its tasks any more, if that has lasted: who sent it may know better.
+        """Return why no worker takes a contract's tasks, once that has lasted.
 
-        That is what we relay, and what we were to do in a pool that has no slots and can't start
-        any now. Since when it lasts is noted on the sale.
+        The site that sent them may know others that do.
+
+        It concerns resold work, and work for a pool that has no slots and can't start any now. The
+        time since when it lasts is noted on the sale.
 
         Args:
             sale: the contract.
             now_s: monotonic.
-            is_served: whether there is a contract for a job of ours.
+            is_served: whether this site has bought a contract for a job.
         """
         if not sale.is_live or sale.ending is not None:
             return None
@@ -141,7 +144,7 @@ class Stopping:
         return None
 
     def _is_served(self, sale: Sale, is_served: Callable[[str], bool]) -> bool:
-        """Whether somebody takes a contract's tasks, or will."""
+        """Whether a worker or seller takes a contract's tasks, or will."""
         if sale.pool == RELAY:
             return is_served(sale.job)
         growth = self._broker.growth.get(sale.pool)

@@ -1,4 +1,4 @@
-"""What a site stands on, in one place, so that a simulation can put another world under it."""
+"""A site's environment in one place, so that a simulation can replace it."""
 
 import secrets
 import time
@@ -16,7 +16,7 @@ from gateway.ledger.store import SqlStore, Store
 
 
 def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
-    """The store that a configuration names, its folder made; as SqlStore."""
+    """Return the store that a configuration names, and make its folder; as SqlStore."""
     make_folder(config.state_path)
     return SqlStore(config.database_url, **callbacks)
 
@@ -24,17 +24,17 @@ def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
 def open_nng_port(
     addresses: Sequence[str], on_pipe_change: Callable[[], None], tls: TlsSettings | None = None
 ) -> Port:
-    """A port of sockets, which tells our own user from slots; as NngPort."""
+    """Return a port of sockets that tells the gateway's own user from slots; as NngPort."""
     return NngPort(addresses, on_pipe_change, tls, Callers().is_owner)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The clock, chance, the network and the disk.
+    """The clock, randomness, the network and the disk.
 
     `now_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
     `open_store(config, on_trouble=…, on_fatal=…)` are as NngPort and SqlStore. `read(query, *args)`
-    asks the store something that takes time.
+    runs a query on the store that takes time.
     """
 
     now_s: Callable[[], float] = trio.current_time

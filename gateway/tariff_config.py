@@ -6,7 +6,7 @@ price = "0.04 USD"                      # the list price of a slot-hour
 [pool.tariff]
 version = "2026-q4"                     # on every quote and usage record; empty: of the content
 zone = "Europe/London"                  # of the bands
-preemptible = 0.4                       # factor of what makes way for guaranteed work
+preemptible = 0.4                       # factor of work that makes way for guaranteed work
 minimum = "0.0001 USD"                  # that a task costs at least
 step_s = 0.1                            # time is rounded up to whole steps
 bands = [ { name = "night", days = "mon-fri", from = "22:00", to = "06:00", factor = 0.5 } ]
@@ -52,7 +52,7 @@ _CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) -> PriceList:
-    """A pool's price list, of its list price and its table; KnobError names the key."""
+    """Read a pool's price list from its list price and its table; KnobError names the key."""
     if not isinstance(price, str):
         raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
     nanos, currency = guarded("price", lambda: parse_money(price))
@@ -71,7 +71,7 @@ def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) 
 
 
 def _version(pool: str, price: str, table: dict[str, Any], factors: dict[str, int]) -> str:
-    """A name for what a list says: another list has another one."""
+    """Return a version made from a list's content: different lists have different versions."""
     priced = {name: factor for name, factor in factors.items() if factor != MILLION}
     if not table and not priced:
         return f"{pool}@{price}"
@@ -86,7 +86,7 @@ class _Reader:
         self._currency = currency
 
     def read(self, table: dict[str, Any]) -> dict[str, Any]:
-        """What PriceList takes beside price, currency and version."""
+        """Return the arguments of PriceList other than price, currency and version."""
         zone = table.get("zone")
         found: dict[str, Any] = {
             "zone": UTC_ZONE if zone is None else guarded("zone", lambda: read_zone(str(zone))),
@@ -126,7 +126,7 @@ class _Reader:
         return nanos
 
     def _adjustment(self, where: str, value: Any, others: set[str]) -> Adjustment:
-        """A table with a price or a factor, one of the two, beside other keys."""
+        """Read a table with a price or a factor, one of the two, beside other keys."""
         table = _table(where, value)
         _check_known(where, table, {"price", "factor"} | others)
         if ("price" in table) == ("factor" in table):
@@ -189,7 +189,7 @@ def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
 
 
 def read_factor(key: str, value: Any) -> int:
-    """A factor in millionths, above zero; it has six decimals at most, so that it is exact."""
+    """Read a factor, in millionths, above zero; six decimals at most, so that it is exact."""
     given = number(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
     millionths = Decimal(str(given)) * MILLION
     if millionths != int(millionths):
@@ -231,7 +231,7 @@ def _tag(where: str, tag: str) -> str:
 
 
 def read_time(key: str, value: Any) -> int:
-    """Seconds of the day of "22:00" or "22:00:30"; "24:00" is its end."""
+    """Return the second of the day of "22:00" or "22:00:30"; "24:00" is its end."""
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise KnobError(f'{key} is {value!r:.40}: write a time, as in "22:00"')

@@ -1,10 +1,10 @@
 """Passes for tasks that are clients, and for workers that this gateway starts itself.
 
-A task's pass is worked out from its job's id and a key that lives as long as this gateway does: it
-is good while the job has not ended here, and the token by which it was opened, by way of any number
-of tasks, is good; nothing has to be kept of it or taken back. Its holder is the job's user, in the
-job's project, and may submit and cancel. The pass of a pool's workers is good for joining that
-pool, in each life of the gateway. federation.task_passes has how it travels.
+A task's pass is derived from its job's id and a key that lives as long as this gateway does. It is
+valid while the job has not ended here, and while the token that the job was opened with, through
+any number of tasks, is valid; no pass needs to be stored or revoked. Its holder is the job's user,
+in the job's project, and may submit and cancel. The pass of a pool's workers lets them join that
+pool, in each run of the gateway. federation.task_passes describes how it travels.
 """
 
 import hmac
@@ -41,12 +41,12 @@ NO_PASS: Final = "pass"  # noqa: S105 - the code of a refusal
 
 @dataclass(frozen=True, slots=True)
 class JobPass(Pass):
-    """What a task's pass allows.
+    """The rights of a task's pass.
 
     Attributes:
-        project: its job's, which is meant where a task names none.
-        site: where alone its jobs may run; empty: wherever they are best placed.
-        own: what its own job was opened by.
+        project: its job's, the default for messages of the task.
+        site: the only site where its jobs may run; empty: wherever they are best placed.
+        own: the warrant of its own job.
     """
 
     project: str = ""
@@ -55,11 +55,11 @@ class JobPass(Pass):
 
     @property
     def warrant(self) -> Warrant:
-        """That of its own job: what its tasks open counts for no longer."""
+        """The warrant of its own job: jobs that its tasks open are valid for no longer."""
         return self.own
 
     def complete(self, message: Any) -> Any:
-        """A message of its holder's, with what it leaves to us."""
+        """Fill in a holder's message from the pass."""
         if not isinstance(message, OpenJob):
             return message
         if message.project == USUAL_PROJECT:
@@ -79,11 +79,11 @@ class TaskPasses:
     """Gives passes, and reads them.
 
     Args:
-        site: our name.
+        site: the name of this site.
         secret: the shared secret; empty without one, and then pools have no passes.
-        pools: whose workers we start elsewhere.
-        random_bytes: chance; asked when the first pass is wanted.
-        jobs: those that have not ended, by id.
+        pools: the pools whose workers are started elsewhere.
+        random_bytes: randomness; used when the first pass is wanted.
+        jobs: the jobs that have not ended, by id.
         welcomes: whether users of another site may come here.
         is_revoked: (issuer, id) → whether a token was revoked.
         utc_s: the time of day.
@@ -111,16 +111,17 @@ class TaskPasses:
         self._key = b""
 
     def give(self, subject: str) -> TaskPass:
-        """The pass of a subject."""
+        """Return the pass of a subject."""
         if pool := pool_of(subject):
             return pass_of_pool(self._secret, pool)
         self._key = self._key or self._random_bytes(KEY_BYTES)
         return TaskPass(subject, hmac.digest(self._key, subject.encode(), "sha256"))
 
     def sealed_for(self, about: Mapping[str, Any], job: str) -> bytes:
-        """The key of a job's pass for a worker that says this of itself; empty where none is due.
+        """Return the sealed key of a job's pass for a worker; empty where none is due.
 
-        Due it is where the worker hands passes on, and the job's user may come in here.
+        `about` is the worker's own description. A pass is due where the worker hands passes on, and
+        the job's user may come in here.
         """
         subject = subject_of(job)
         if about.get(HANDS_ON) is not True or self._objection(subject):
@@ -131,12 +132,12 @@ class TaskPasses:
         return seal(self.give(subject).key, shown, subject)
 
     def check_pool(self, pool: str, hello: Hello) -> None:
-        """Raise SessionRefused unless a pool's pass is good, and shown by a worker of that pool."""
+        """Raise SessionRefused unless a pool's pass is valid, and shown by its own worker."""
         if pool not in self._pools or hello.about.get("pool") != pool:
             raise SessionRefused("this pass is for workers of another pool, or of none", NO_PASS)
 
     def read(self, subject: str) -> JobPass:
-        """What a job's pass allows now. Raises SessionRefused."""
+        """Return the present rights of a job's pass. Raises SessionRefused."""
         objection = self._objection(subject)
         if objection:
             raise SessionRefused(objection, NO_PASS)
@@ -152,7 +153,7 @@ class TaskPasses:
         return JobPass("", token, spec.project, self._site if warrant.stays else "", warrant)
 
     def find_end(self, subject: str) -> SessionRefused | None:
-        """Why a pass that was believed counts no more."""
+        """Return why a pass that was accepted earlier is no longer valid."""
         objection = self._objection(subject)
         return SessionRefused(objection, NO_PASS) if objection else None
 
@@ -172,7 +173,7 @@ class TaskPasses:
 
 
 def _warrant_of(spec: JobSpec) -> Warrant:
-    """By what a job came: of one that another site sent, by its grant, and to stay here."""
+    """Return a job's warrant: of another site's job, that of its grant, and to stay here."""
     if not spec.path:
         return spec.warrant
     expires_s = inf if spec.given is None else spec.given.errand.expires_s
@@ -180,11 +181,11 @@ def _warrant_of(spec: JobSpec) -> Warrant:
 
 
 class PassCredentials:
-    """Credentials of a port where passes count, beside others; see federation.handshake.
+    """Credentials of a port that accepts passes, beside others; see federation.handshake.
 
     Args:
-        passes: ours.
-        others: of those who come without a pass; None where nobody may.
+        passes: this gateway's.
+        others: the credentials of guests without a pass; None where there may be none.
     """
 
     roles: Final = SharedSecret.roles
@@ -194,7 +195,7 @@ class PassCredentials:
         self._others = others
 
     def hear(self, hello: Hello) -> Hello:
-        """Let in by pass whom it names, in its one role."""
+        """Admit a guest by its pass, in the one role of the pass."""
         subject = hello.about.get(ABOUT)
         if subject is None:
             if self._others is None:
@@ -217,11 +218,11 @@ class PassCredentials:
         return replace(hello, user=self._passes.read(subject).token.user)
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """That we have the key, or what others ask for."""
+        """Prove that this gateway has the key, or give the proof of the other credentials."""
         return self._of(hello).prove(prover, hello, challenge)
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """Check the key, or what others show."""
+        """Check the key, or the proof for the other credentials."""
         try:
             self._of(hello).check(prover, hello, challenge, proof)
         except SessionRefused:

@@ -16,7 +16,7 @@ STORED_BYTES_MAX: Final = 1 << 31
 
 
 def opened_record(job: Job) -> JobOpened:
-    """The record that a job was opened."""
+    """Return the record that a job was opened."""
     spec = job.spec
     return JobOpened(
         job=job.id,
@@ -31,9 +31,9 @@ def opened_record(job: Job) -> JobOpened:
 
 
 def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept | RejectJob:
-    """What the owner of a detached job that has ended is told on opening it again.
+    """Return the answer to an owner that opens a detached job again after its end.
 
-    Only of a job that was submitted whole may it be said that all of it was kept.
+    Only a job that was submitted whole can be reported as kept whole.
     """
     if total is not None:
         return Kept(job, total, True)
@@ -41,7 +41,7 @@ def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept |
 
 
 def terms_plain(spec: JobSpec) -> dict[str, Any]:
-    """The part of a JobSpec that is stored with its job."""
+    """Return the part of a JobSpec that is stored with its job."""
     return {
         "priority": spec.priority,
         "tags": dict(spec.tags),
@@ -74,8 +74,8 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
 
 
 def stored_terms(body: bytes) -> dict[str, Any]:
-    """The part of a JobSpec that a JobOpened's `spec` holds."""
+    """Return the part of a JobSpec that a JobOpened's `spec` holds."""
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
-    # Where a job must not go holds for as long as the job does.
+    # A ban on places holds for as long as the job does.
     wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
     return terms | {"wishes": wishes, "warrant": warrant}

@@ -1,6 +1,6 @@
-"""The windows of our pools, as time passes: which holds, and what comes after. Tells the broker.
+"""The windows of this site's pools over time: which is open, and which follow. Tells the broker.
 
-policies.windows says what follows from a calendar; this looks when something may have changed.
+policies.windows works out a calendar's rules; this module asks it when they may have changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from gateway.events import RulesTurned
 from policies.reservations import Reservation, ReservationRules, overlay
 from policies.windows import AHEAD_S, NO_WINDOWS, Plan, Rules, rules_at
 
-AGAIN_S: Final = 86_400.0  # so that what is known of time to come never gets short
+AGAIN_S: Final = 86_400.0  # so that the known future never gets short
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class _Told:
 
 
 class Timetable:
-    """The plans of our pools, and what is reserved of them.
+    """The plans of this site's pools, and their reservations.
 
     Args:
-        plans: by pool; those without windows and claims are no trouble.
+        plans: by pool; those without windows and claims cost nothing.
     """
 
     def __init__(self, plans: Mapping[str, Plan]) -> None:
@@ -38,13 +38,13 @@ class Timetable:
         self.replace(plans)
 
     def replace(self, plans: Mapping[str, Plan]) -> None:
-        """From now on these plans count; the broker is told with the next `renew`."""
+        """Replace the plans; the next `renew` tells the broker."""
         before = self._plans
         self._plans = {name: plan for name, plan in plans.items() if not plan.is_trivial}
         self._forget(name for name in self._told if before.get(name) != self._plans.get(name))
 
     def reserve(self, made: Iterable[Reservation], owner: ReservationRules) -> None:
-        """From now on these are the reservations; the broker is told with the next `renew`."""
+        """Replace the reservations; the next `renew` tells the broker."""
         before, rules = self._made, self._owner
         self._made, self._owner = {}, owner
         for each in made:
@@ -60,10 +60,10 @@ class Timetable:
                 self._gone.add(name)
 
     def renew(self, utc_s: float) -> RulesTurned | None:
-        """What the broker must know, if anything holds that it was not told.
+        """Return the rules that the broker does not know yet, if any.
 
-        Of no other pool: who has been told to make room in one, and by when, is no matter of what
-        begins in another.
+        Only of pools whose rules have changed: a preemption announced in one pool, and its time, do
+        not depend on events in another.
         """
         found: dict[str, Rules | None] = {}
         for name in sorted(self._plans.keys() | self._made.keys()):

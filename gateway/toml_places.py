@@ -1,8 +1,8 @@
-"""Where things are written in a TOML file: the line of a table, or of a key in it.
+"""The places of tables and keys in a TOML file: the lines that they are written in.
 
-The standard library's reader tells no lines, and messages without them send people searching. This
-looks at headers and keys alone, and knows nothing of values but where long texts end; what it does
-not find has no line, which only makes a message shorter.
+The standard library's reader reports no lines, and messages without them send people searching.
+This module reads headers and keys alone, and knows nothing of values except where long texts end. A
+place that it does not find has no line, which only makes a message shorter.
 """
 
 import re
@@ -22,9 +22,9 @@ _LONG: Final = re.compile(r'"""|\'\'\'')
 
 
 def find_places(text: str) -> dict[Path, int]:
-    """The lines, from 1, of all tables and keys: `("pool", 0, "window", 1, "from")`.
+    """Return the lines, from 1, of all tables and keys: `("pool", 0, "window", 1, "from")`.
 
-    Tables of a list have their number, from 0, as in what tomllib makes of it.
+    Tables of a list have their number, from 0, as in tomllib's result.
     """
     places: dict[Path, int] = {}
     counts: dict[Path, int] = {}
@@ -52,7 +52,7 @@ def _names(text: str) -> list[str]:
 
 
 def _table(names: list[str], is_row: bool, counts: dict[Path, int]) -> Path:
-    """A table's path: what is a list on the way to it stands for its last row."""
+    """Return a table's path: a list on the way to it stands for its last row."""
     path: Path = ()
     for name in names[:-1]:
         path = (*path, name)
@@ -66,15 +66,15 @@ def _table(names: list[str], is_row: bool, counts: dict[Path, int]) -> Path:
 
 
 def at_line(places: Mapping[Path, int], place: Path) -> str:
-    """`line 12: `, when it is known."""
+    """Return `line 12: `, if the line is known."""
     line = places.get(place)
     return f"line {line}: " if line is not None else ""
 
 
 def find_key(table: Mapping[str, Any], text: str) -> Path:
-    """The key of a table that a message names, and the one below it; empty if it names none.
+    """Return the key of a table that a message names, and the one below it; empty if it names none.
 
-    A KnobError names its key, and does so before it says anything else: so the first is meant.
+    A KnobError names its key before it says anything else: so the first name is meant.
     """
     found = [(match.start(), key) for key in table if (match := _search(key, text))]
     if not found:
@@ -96,9 +96,9 @@ class Passage:
     """A table of a file, for messages about it.
 
     Attributes:
-        table: what it says.
-        named: what people call it, as in "[site]".
-        path: where it is, in what tomllib makes of the file.
+        table: its content.
+        named: its name for people, as in "[site]".
+        path: its path in tomllib's result for the file.
         places: the lines of everything.
     """
 
@@ -108,14 +108,14 @@ class Passage:
     places: Mapping[Path, int]
 
     def part(self, key: str, named: str) -> "Passage":
-        """The table at a key; an empty one when there is none. ConfigError when it is no table."""
+        """Return the table at a key; an empty one if missing. ConfigError if it is no table."""
         found = Passage(self.table.get(key, {}), named, (*self.path, key), self.places)
         if not isinstance(found.table, dict):
             raise replace(found, table={}).error("must be a table")
         return found
 
     def rows(self, key: str, named: str) -> list["Passage"]:
-        """The tables of a list, [[key]]; none when there is none. ConfigError when it is none."""
+        """Return the tables of a list, [[key]]; none if missing. ConfigError if it is no list."""
         rows, path = self.table.get(key, []), (*self.path, key)
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
             text = "is a table in an array, written with two brackets"
@@ -123,13 +123,13 @@ class Passage:
         return [Passage(each, named, (*path, at), self.places) for at, each in enumerate(rows)]
 
     def expect(self, allowed: Collection[str]) -> None:
-        """Refuse a key that there is not."""
+        """Refuse unknown keys."""
         for key in self.table:
             if key not in allowed:
                 raise self.error(f"unknown key {key!r}; there are {', '.join(sorted(allowed))}")
 
     def error(self, text: str) -> ConfigError:
-        """What is wrong, with the line of the key that the text names; else with the table's."""
+        """Return an error with the line of the key that the text names; else with the table's."""
         path = (*self.path, *find_key(self.table, text))
         while path and path not in self.places:
             path = path[:-1]
@@ -137,7 +137,7 @@ class Passage:
 
     @contextmanager
     def about(self) -> Iterator[None]:
-        """Say where it is that a key can't be used."""
+        """Add the place to a KnobError raised inside."""
         try:
             yield
         except KnobError as error:

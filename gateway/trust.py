@@ -1,15 +1,15 @@
-"""The trust book: which sites this one knows, how far it trusts each, and why.
+"""The trust book: the sites that this one knows, its trust in each, and the reasons.
 
-Nobody is trusted because somebody else is. What other sites pass on makes a site *known*, no
-more, and is kept apart (gateway.hearsay) until our operator decides something about it. An
-invitation makes it *pending*; our operator (or a rule of his) makes it *approved*, and what an
-approved site may do is for rules to say (gateway.permissions), both ways, none by default.
+Trust is not passed on. A statement that other sites pass on makes a site *known*, no more, and is
+kept apart (gateway.hearsay) until the operator decides something about that site. An invitation
+makes it *pending*; the operator (or a rule of his) makes it *approved*. Rules (gateway.permissions)
+say what an approved site may do, both ways; by default nothing.
 
-Statements arrive in any order and more than once, so what the book says depends on which of them
+Statements arrive in any order and more than once, so the book's answers depend on which statements
 it has, never on when they came: levels are worked out, not stored.
 
-    pending ──approve──► approved        expelled: by our own word, or, as `Follow` says, by that
-       ▲                    │            of others; our own word wins, both ways
+    pending ──approve──► approved        expelled: by this site's word, or, as `Follow` says, by
+       ▲                    │            that of others; this site's word wins, both ways
     known ◄──── left ◄──────┘ (farewell) a card newer than the farewell begins anew, as known
 
 Pure: the clock is passed in. gateway.trust_file keeps it on disk.
@@ -45,19 +45,19 @@ from gateway.hearsay import Hearsay
 from gateway.permissions import ANY, Answer, Request, Rule, Why, decide
 from gateway.standing import Level, Member
 
-MEMBERS_MAX: Final = 4096  # of which our operator has decided something
+MEMBERS_MAX: Final = 4096  # that the operator has decided something about
 
 
 class BookError(GridError):
-    """What the operator asked for can't be done; the text says why."""
+    """An order of the operator that can't be carried out; the text says why."""
 
 
 class TrustBook:
     """Everything that one site holds of the others. Implements federation.identity.Trust.
 
     Args:
-        card: our own newest card; it says which site and federation this is.
-        follow: whose expulsions count here.
+        card: this site's newest card, with its site and federation.
+        follow: the sites whose expulsions count here.
     """
 
     def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
@@ -66,16 +66,16 @@ class TrustBook:
         self.own = own
         self.federation: Final = card.content.federation
         self.site: Final = card.content.site
-        self.members: dict[str, Member] = {}  # of whom our operator has decided something
+        self.members: dict[str, Member] = {}  # that the operator has decided something about
         self.hearsay = Hearsay()
         self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
         self.rules: frozenset[Rule] = frozenset()  # for every approved site
-        self.revoked: dict[str, float] = {}  # tokens of our own, and when each expires
+        self.revoked: dict[str, float] = {}  # tokens of this site, and when each expires
 
-    # --- what it says --------------------------------------------------------------------------
+    # --- answers -------------------------------------------------------------------------------
 
     def level(self, site: str) -> Level | None:
-        """How far we trust a site; None when we have never heard of it."""
+        """Return the level of trust in a site; None if it was never heard of."""
         if site == self.site:
             return Level.APPROVED
         if self.expulsions.is_expelled(site):
@@ -84,24 +84,24 @@ class TrustBook:
         return member.standing if member else None
 
     def find(self, site: str) -> Member | None:
-        """What is held of a site, be it by hearsay alone."""
+        """Return the entry of a site, be it hearsay alone."""
         if site == self.site:
             return self.own
         return self.members.get(site) or self.hearsay.member(site)
 
     @property
     def has_left(self) -> bool:
-        """Whether we have said farewell, and have not come back since."""
+        """Whether this site has said farewell, and has not come back since."""
         return self.own.standing is Level.LEFT
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
-        """The keys that a site signs with; see federation.identity.Trust."""
+        """Return the keys that a site signs with; see federation.identity.Trust."""
         if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
             return ()
         return self._member(site).card.content.keys
 
     def lasting_keys_of(self, site: str) -> tuple[bytes, ...]:
-        """Those, and the retired ones that still count; see federation.identity.Trust."""
+        """Return those, and the retired ones that still count; see federation.identity.Trust."""
         return self._keys_ever(site) if self.keys_of(site) else ()
 
     def welcomes(self, site: str) -> bool:
@@ -109,14 +109,14 @@ class TrustBook:
         return self.level(site) is Level.APPROVED and self._member(site).users
 
     def revoked_by(self, site: str) -> Collection[str]:
-        """The ids of the tokens that a site has revoked."""
+        """Return the ids of the tokens that a site has revoked."""
         if site == self.site:
             return self.revoked.keys()
         member = self.members.get(site)
         return member.revocations.content.tokens if member and member.revocations else ()
 
     def pins(self) -> dict[str, tuple[bytes, ...]]:
-        """The leaves that may connect to us or be dialled: ours, and those of approved sites."""
+        """Return the leaves that may connect or be dialled: own ones and approved sites'."""
         found = {self.site: self.own.card.content.leaves}
         for site, member in self.members.items():
             if self.level(site) is Level.APPROVED:
@@ -124,7 +124,7 @@ class TrustBook:
         return found
 
     def decide(self, request: Request) -> Answer:
-        """Whether a site may send us work, or we may send it ours."""
+        """Whether a site may send work here, or may be sent work."""
         level = self.level(request.site)
         if level is not Level.APPROVED:
             return Answer(Why.EXPELLED if level is Level.EXPELLED else Why.NOT_APPROVED)
@@ -134,27 +134,27 @@ class TrustBook:
                 return Answer(Why.ORIGIN_UNKNOWN)
             if level is Level.EXPELLED:
                 return Answer(Why.EXPELLED)
-            # What is forbidden to a site is not brought in by another.
+            # A site can't bring in work that is forbidden to its origin.
             its_own = decide(self.rules_of(request.other), replace(request, site=request.other))
             if its_own.why is Why.FORBIDDEN:
                 return its_own
         return decide(self.rules_of(request.site), request)
 
     def accepts_pickles(self, path: Iterable[str]) -> bool:
-        """Whether our users take pickled results that ran, or came, through all of these sites."""
+        """Whether users here take pickled results that ran at, or came through, all these sites."""
         return all(
             site == self.site or (self.level(site) is Level.APPROVED and self._member(site).pickles)
             for site in path
         )
 
     def cards_since(self, site: str, serial: int) -> list[bytes]:
-        """The cards that lead a member from a site's card of this serial to the newest."""
+        """Return the cards that lead a member from a site's card of this serial to the newest."""
         member = self._member(site)
         cards = [*member.lineage, member.card]
         return [card.raw for card in cards if card.content.serial > serial]
 
     def statements(self) -> Iterator[tuple[str, bytes]]:
-        """What there is to pass on beside cards: each with its kind, as `note` takes it."""
+        """Yield the statements to pass on beside cards: each with its kind, as `note` takes it."""
         for word in self.expulsions:
             yield "expulsion", word.raw
         for member in (self.own, *self.members.values()):
@@ -163,13 +163,13 @@ class TrustBook:
             if member.revocations:
                 yield "revocations", member.revocations.raw
 
-    # --- what other sites have signed ----------------------------------------------------------
+    # --- signed statements of other sites ------------------------------------------------------
 
     def note(self, kind: str, raw: bytes, now_s: float, source: str = "") -> Order:
-        """Take a statement that `source` passed on; anything but NEWER changed nothing.
+        """Take a statement that `source` passed on; any result but NEWER changed nothing.
 
         Raises:
-            ProtocolError: it is no statement of a kind that we know.
+            ProtocolError: it is no statement of a known kind.
             Untrusted: it is not to be believed. EQUIVOCATION has been noted as evidence.
         """
         match kind:
@@ -217,7 +217,7 @@ class TrustBook:
     def _note_revocations(self, raw: bytes, now_s: float) -> Order:
         member, revocations = self._read(Revocations, raw)
         if revocations.content.site in self.hearsay:
-            return Order.OLDER  # nobody comes here with its tokens
+            return Order.OLDER  # no user comes here with its tokens
         found = self._order(member, member.revocations, revocations, now_s)
         if found is Order.NEWER:
             member.revocations = revocations
@@ -243,14 +243,14 @@ class TrustBook:
         return card
 
     def _read(self, kind: type[S], raw: bytes) -> tuple[Member, Signed[S]]:
-        """Read a statement by a member, or by us. A retired key can't say farewell."""
+        """Read a statement by a member, or by this site. A retired key can't say farewell."""
         by, found = read(kind, raw, self._card_keys if kind is Farewell else self._keys_ever)
         if found.content.federation != self.federation:
             raise Untrusted(Refusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
         return self._member(by), found
 
     def _card_keys(self, site: str) -> tuple[bytes, ...]:
-        """The keys on a site's card, whatever its level: what it says is still its word."""
+        """Return the keys on a site's card at any level: its statements are still its own."""
         member = self.find(site)
         return member.card.content.keys if member else ()
 
@@ -266,12 +266,12 @@ class TrustBook:
                 member.accuse(old, new)
             raise
 
-    # --- what our operator says ----------------------------------------------------------------
+    # --- orders of the operator ----------------------------------------------------------------
 
     def admit(self, card: Signed[SiteCard], now_s: float, *, approve: bool) -> Level:
         """Take a site that came by an invitation: pending, or approved if the invitation says so.
 
-        It takes the place of a site of its name that we know by hearsay alone, or that has left.
+        It takes the place of a site of its name that is only known by hearsay, or that has left.
 
         Raises:
             Untrusted: its card is not fit; or its name belongs to another here; or it is expelled.
@@ -298,7 +298,7 @@ class TrustBook:
         return member.standing
 
     def approve(self, site: str, shown: str) -> None:
-        """Approve a site whose fingerprint our operator has compared; BookError when it differs."""
+        """Approve a site whose fingerprint the operator has compared; BookError when it differs."""
         member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
             raise BookError(
@@ -321,15 +321,15 @@ class TrustBook:
             self._entered(site).rules = frozenset(rules)
 
     def trust_results(self, site: str, *, pickles: bool) -> None:
-        """Whether users here accept pickled results that ran at a site or came through it."""
+        """Set whether users here accept pickled results that ran at a site or came through it."""
         self._entered(site).pickles = pickles
 
     def welcome(self, site: str, *, users: bool) -> None:
-        """Whether users may come here with a token of that site."""
+        """Set whether users may come here with a token of that site."""
         self._entered(site).users = users
 
     def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
-        """Expel a site, whatever others say; returns what to tell them. Its rules are void."""
+        """Expel a site, void its rules, and return the statement for others, whatever they say."""
         if site == self.site:
             raise BookError("a site leaves; it does not expel itself")
         self.hearsay.drop_source(site)
@@ -340,9 +340,9 @@ class TrustBook:
         return self.expulsions.say(site, reason, key, now_s, stands=True)
 
     def keep(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
-        """Take an expulsion back, or overrule those of others; returns what to tell them.
+        """Revoke an expulsion, or overrule those of others; return the statement for others.
 
-        A site that we had expelled ourselves is known again, no more: approve it anew.
+        A site that this one had expelled is known again, no more: approve it anew.
         """
         return self.expulsions.say(site, reason, key, now_s, stands=False)
 
@@ -355,7 +355,7 @@ class TrustBook:
     def revoke(
         self, token: str, expires_s: float, key: SiteKey, now_s: float
     ) -> Signed[Revocations]:
-        """Revoke a token of ours; returns what to tell others. Those that expired are left out."""
+        """Revoke a token of this site; return the statement for others, without expired tokens."""
         self.revoked = {
             each: until_s
             for each, until_s in (*self.revoked.items(), (token, expires_s))
@@ -375,11 +375,11 @@ class TrustBook:
         return self.own.revocations
 
     def renew(self, card: SiteCard, key: SiteKey, *, compromised: bool = False) -> bool:
-        """Issue our card anew if what it says has changed; whether it did.
+        """Reissue this site's card if its content has changed; return whether it did.
 
         Keys that it no longer names go among the past ones, unless they are `compromised`. Its
-        `past` and `serial` need not be filled in. To be called at every start, and when addresses
-        or keys have changed: it also finishes what a crash left half done.
+        `past` and `serial` need not be filled in. Call it at every start, and when addresses or
+        keys have changed: it also finishes what a crash left half done.
         """
         was = self.own.card.content
         retired = tuple(each for each in was.keys if each not in card.keys)
@@ -393,19 +393,19 @@ class TrustBook:
         return True
 
     def leave(self, key: SiteKey, now_s: float) -> Signed[Farewell]:
-        """Say that we leave; returns what to tell every site. To come back takes an invitation."""
+        """Say farewell; return the statement for every site. Coming back takes an invitation."""
         serial = next_serial(self.own.last_serial, now_s)
         self.own.farewell = sign(Farewell(self.federation, self.site, serial, now_s), key)
         return self.own.farewell
 
-    # --- below ---------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _is_approved(self, site: str) -> bool:
         member = self.members.get(site)
         return member is not None and member.standing is Level.APPROVED
 
     def rules_of(self, site: str) -> frozenset[Rule]:
-        """The rules that hold for a site: those for all, and its own."""
+        """Return the rules that hold for a site: those for all, and its own."""
         member = self.members.get(site)
         return self.rules | (member.rules if member else frozenset())
 
@@ -416,7 +416,7 @@ class TrustBook:
         return member
 
     def _entered(self, site: str) -> Member:
-        """A site of which our operator decides something now: it is hearsay no more."""
+        """Return a site that the operator decides something about now: it is hearsay no more."""
         member = self._member(site)
         if member is not self.own:
             self._enter(member)

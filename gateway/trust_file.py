@@ -1,15 +1,16 @@
 """The trust book on disk: a JSON file, which operators can read and back up; hearsay beside it.
 
 A file and not the ledger's tables: it is needed before there is a database (`gridfed init`,
-`join`), changes when a person decides something or a card is renewed, and is a megabyte or two
-for a thousand sites. JSON because the standard library both writes and reads it. Signed statements
-stand in it as they were signed, base64; fingerprints, addresses and contacts are there for the
-reader, and are taken from the card when it is read.
+`join`), changes when a person decides something or a card is renewed, and is a megabyte or two for
+a thousand sites. JSON because the standard library both writes and reads it. Signed statements are
+in it as they were signed, in base64; fingerprints, addresses and contacts are there for the reader,
+and are taken from the card when the file is read.
 
-What is known by hearsay alone is a file of its own: it is large, changes when others like, and who
-removes it loses nothing that other members will not say again.
+Hearsay has a file of its own: it is large, and changes when other sites like. Removing it loses
+nothing that other members will not repeat.
 
-The first holds the secrets of open invitations: it is for its owner alone, like the keys beside it.
+The first file holds the secrets of open invitations: it is for its owner alone, like the keys
+beside it.
 """
 
 import base64
@@ -37,7 +38,7 @@ class TrustFileError(GridError):
 
 
 def save(path: Path, book: TrustBook, invitations: Invitations) -> None:
-    """Replace the file by what the book says now; it is on disk when this returns."""
+    """Replace the file by the book's present content; it is on disk when this returns."""
     save_plain(path, to_plain(book, invitations))
 
 
@@ -50,7 +51,7 @@ def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitation
     """Read a trust file.
 
     Raises:
-        KeyFileError: it is not there, or others can read it.
+        KeyFileError: it is missing, or others can read it.
         TrustFileError: it is damaged, or of a newer version.
     """
     try:
@@ -60,7 +61,7 @@ def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitation
 
 
 def line_of(book: TrustBook, invitations: Invitations, site: str, rule: Rule) -> int:
-    """The line of the file, as it is saved, where a rule for a site begins: its own, or all sites'.
+    """Return the line of the saved file where a rule for a site begins: its own, or all sites'.
 
     Raises ValueError: there is no such rule.
     """
@@ -79,7 +80,7 @@ def _text_of(plain: dict[str, Any]) -> str:
 
 
 def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:
-    """Book and invitations as JSON holds them."""
+    """Return book and invitations as data for JSON."""
     return {
         "version": VERSION,
         "site": book.site,
@@ -103,7 +104,7 @@ def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:
 
 
 def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
-    """The opposite; ValueError, KeyError, TypeError, AttributeError or ProtocolError."""
+    """Read `to_plain`'s data; ValueError, KeyError, TypeError, AttributeError or ProtocolError."""
     if plain["version"] != VERSION:
         raise ValueError(f"version {plain['version']!r} is not {VERSION}: a newer gridfed wrote it")
     own = _read_member(plain["own"])
@@ -135,7 +136,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
 
 
 def _is_hearsay(plain: Any) -> bool:
-    """Whether a member, as it stands in the file, is one of which nobody here decided anything."""
+    """Whether a member in the file is one about which nothing was decided here."""
     is_decided = plain["level"] != Level.KNOWN or plain["level_serial"]
     said = ("rules", "pickles", "users", "evidence")
     return not is_decided and not any(plain[each] for each in said)
@@ -145,7 +146,7 @@ def _is_hearsay(plain: Any) -> bool:
 
 
 def hearsay_to_plain(hearsay: Hearsay) -> dict[str, Any]:
-    """What other members have told of sites as JSON holds it; for `save_plain`."""
+    """Return the cards that other members have passed on, as data for JSON; for `save_plain`."""
     told: dict[str, dict[str, Any]] = {}
     for source, site, member in hearsay.items():
         told.setdefault(source, {})[site] = {
@@ -158,7 +159,7 @@ def hearsay_to_plain(hearsay: Hearsay) -> dict[str, Any]:
 
 
 def load_hearsay(path: Path, book: TrustBook) -> None:
-    """Let a book know what the file of hearsay says; nothing where there is none.
+    """Read the hearsay file into a book; do nothing if there is none.
 
     Raises:
         KeyFileError: others can read it.

@@ -1,4 +1,4 @@
-"""Jobs that wait for their turn: ours come first, then one of each site after the other."""
+"""Queued jobs that take turns: the site's own come first, then one of each site in turn."""
 
 from collections.abc import Awaitable, Callable, Hashable
 
@@ -9,11 +9,12 @@ OURS = ""  # in place of a site
 
 
 class Turns:
-    """What is to be done, one thing at a time, for whom. However much one asks, others wait for
-    one job of it alone.
+    """A queue of jobs by site, run one at a time.
+
+    However many jobs a site queues, the other sites wait for only one of them.
 
     Args:
-        waiting_max: jobs of one site; ours are not counted.
+        waiting_max: queued jobs of one site; the site's own are not counted.
     """
 
     def __init__(self, waiting_max: int) -> None:
@@ -25,9 +26,9 @@ class Turns:
         return sum(map(len, self._queues.values()))
 
     def add(self, site: str, job: Job, about: Hashable = None) -> bool:
-        """Queue a job; False when too many wait for the site.
+        """Queue a job; False when too many are queued for the site.
 
-        What waits already about the same is done no more: the new job takes its place.
+        The job replaces a queued one with the same `about`.
         """
         queue = self._queues.get(site, {})
         name = object() if about is None else about
@@ -39,7 +40,7 @@ class Turns:
         return True
 
     def take(self) -> tuple[str, Job] | None:
-        """The next job and for which site it is, if any waits."""
+        """Return the next job and its site, if any is queued."""
         if not self._queues:
             return None
         site = OURS if OURS in self._queues else next(iter(self._queues))
@@ -50,7 +51,7 @@ class Turns:
         return site, job
 
     async def next(self) -> tuple[str, Job]:
-        """The next job, once there is one."""
+        """Return the next job, once there is one."""
         while (found := self.take()) is None:
             self._came = trio.Event()
             await self._came.wait()

@@ -1,8 +1,8 @@
-"""Results that buyers have not settled, by their bytes: who lets them pile up waits. Pure.
+"""Bytes of results that buyers have not settled: a buyer with too many has to wait. Pure.
 
-A seller keeps what it delivered until the buyer has settled the bill for it, for the buyer may
-come back and ask again. A buyer that takes results and settles nothing would fill our memory; so
-no more of its tasks start while it owes us a verdict on too much.
+A seller keeps its deliveries until the buyer has settled the bill for them, for the buyer may come
+back and ask again. A buyer that takes results and settles nothing would fill the seller's memory:
+so no more of its tasks start while it owes verdicts on too many bytes.
 """
 
 from collections import Counter
@@ -18,38 +18,38 @@ POSTING_BYTES: Final = 300  # of one whose results are not kept any more
 
 @dataclass(slots=True)
 class Unsettled:
-    """How many bytes each buyer leaves us with; over `bytes_max` it is full, until half of that."""
+    """The bytes kept for each buyer; over `bytes_max` it is full, until half of that."""
 
     bytes_max: int
     _held: Counter[str] = field(default_factory=Counter)
     _full: set[str] = field(default_factory=set)
 
     def is_full(self, buyer: str) -> bool:
-        """Whether nothing more is to run for a buyer."""
+        """Whether a buyer may run nothing more."""
         return buyer in self._full
 
     def bytes_of(self, buyer: str) -> int:
-        """How many bytes a buyer leaves us with."""
+        """Return the bytes kept for a buyer."""
         return self._held[buyer]
 
     def keep(self, buyer: str, message: Deliver) -> bool:
-        """A delivery is kept. Whether `is_full` has changed by it."""
+        """Count a delivery that is kept. Return whether `is_full` has changed by it."""
         return self._add(buyer, size_of(message))
 
     def owe(self, buyer: str) -> bool:
-        """What a delivery of a former life cost is not settled. Whether `is_full` has changed."""
+        """Count an unsettled delivery of an earlier run. Return whether `is_full` has changed."""
         return self._add(buyer, POSTING_BYTES)
 
     def shed(self, buyer: str, message: Deliver) -> bool:
-        """Only what a delivery cost is kept of it. Whether `is_full` has changed by it."""
+        """Keep only the cost of a delivery. Return whether `is_full` has changed by it."""
         return self._drop(buyer, size_of(message) - POSTING_BYTES)
 
     def forget(self, buyer: str, message: Deliver) -> bool:
-        """A delivery is not kept any more. Whether `is_full` has changed by it."""
+        """Drop a delivery. Return whether `is_full` has changed by it."""
         return self._drop(buyer, size_of(message))
 
     def settle(self, buyer: str) -> bool:
-        """A delivery of which only the cost was kept is settled. Whether `is_full` has changed."""
+        """Settle a delivery kept as its cost alone. Return whether `is_full` has changed."""
         return self._drop(buyer, POSTING_BYTES)
 
     def _add(self, buyer: str, size: int) -> bool:
@@ -70,7 +70,7 @@ class Unsettled:
 
 
 def size_of(message: Deliver) -> int:
-    """The bytes of a delivery: what tasks returned, raised and printed, and what it is kept in."""
+    """Return the bytes of a delivery: returned, raised and printed data, and their overhead."""
     raised = sum(len(text) + len(body) for _, _, text, body in message.failures)
     printed = sum(len(text) for _, text in message.prints)
     kept_in = DELIVERY_BYTES + VALUE_BYTES * len(message.values)

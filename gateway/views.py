@@ -1,4 +1,4 @@
-"""What people are shown of a site: plain maps and lists, made from the broker and the store. Pure.
+"""Views of a site for people: plain maps and lists, made from the broker and the store. Pure.
 
 The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 """
@@ -25,7 +25,7 @@ from policies.placement import show_tag
 
 
 def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
-    """A job that has not ended, from the broker, as it is at a moment, UTC."""
+    """Return a job that has not ended, from the broker, at a moment, UTC."""
     view = {
         "id": job.id,
         "name": job.spec.name,
@@ -55,14 +55,14 @@ def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
 
 
 def _state(job: Job) -> str:
-    """What a job that goes on is doing: an open one has nothing to run, and may get more."""
+    """Return the state of a job that goes on: an open one has nothing to run, and may get more."""
     if job.in_flight:
         return "running"
     return "waiting" if job.waiting else "open"
 
 
 def stored_job(row: JobRow) -> dict[str, Any]:
-    """A job that has ended, from the store."""
+    """Return a job that has ended, from the store."""
     tasks = row.done + row.failed + row.cancelled
     view = {
         "id": row.job,
@@ -70,7 +70,8 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "user": row.user,
         "project": row.project,
         "detached": row.detached,
-        # A job that was closed is done, whatever became of its tasks; people mean something else.
+        # A closed job is done, whatever the end of its tasks; people understand something else by
+        # it.
         "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
         "reason": row.reason,
         "submitted_at_s": row.submitted_at_s,
@@ -96,9 +97,9 @@ def stored_job(row: JobRow) -> dict[str, Any]:
 def shares(
     broker: Broker, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
-    """The tree of shares, as its owner wrote it, and how each of them stands at a moment, UTC.
+    """Return the tree of shares, as its owner wrote it, with the standing of each at a moment, UTC.
 
-    Those of a party are left out unless it `is_shown`.
+    The shares of a party are left out unless it `is_shown`.
     """
     waiting: Counter[Node] = Counter()
     for job in broker.waiting_jobs:
@@ -120,9 +121,9 @@ def shares(
 def share_of(
     job: Job, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
-    """How the share of a job stands, its place among those that wait, and who is next.
+    """Return the standing of a job's share, its place in the queue, and the next share in turn.
 
-    Who that is is left out unless its party `is_shown`.
+    The next share is left out unless its party `is_shown`.
     """
     standings = shares.look(now_s)
     (own,) = (each for each in standings if each.node is job.leaf)
@@ -164,10 +165,10 @@ def _share(standing: Standing, waiting: int) -> dict[str, Any]:
 def _money(
     costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int], estimated: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What a job cost. Amounts of different currencies are never added up.
+    """Return the cost of a job. Amounts of different currencies are never added up.
 
-    What its running tasks are estimated to add is told apart. `currency`, and the two figures in
-    it, are the first by its code where there are several.
+    The estimated cost of its running tasks is separate. `currency`, and the two figures in it, are
+    the first by its code where there are several.
     """
     costs = dict(sorted(costs_nanos.items()))
     currency = next(iter(costs), "")
@@ -183,17 +184,17 @@ def _money(
 
 
 def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """The jobs that were submitted last, the last first."""
+    """Return the jobs that were submitted last, the last first."""
     return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
 
 
 def notes(job: Job) -> list[dict[str, Any]]:
-    """What befell a job, the earliest first."""
+    """Return the notes on a job's events, the earliest first."""
     return [{"at_s": at_s, "text": text} for at_s, text in job.notes]
 
 
 def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
-    """Why a job's tasks wait: that nobody could be paid, or how many workers refuse, by reason."""
+    """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason."""
     unpayable = broker.admission.unpayable(job.spec)
     if unpayable:
         return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
@@ -236,7 +237,7 @@ def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
 
 
 def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
-    """A worker, with what its last pulse said of its slots."""
+    """Return a worker, with the slots of its latest pulse."""
     return {
         "name": worker.name,
         "grid_id": worker.grid_id,
@@ -255,7 +256,7 @@ def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
 
 
 def _carbon(emissions: Emissions) -> dict[str, Any]:
-    """What a pool's electricity emits now, and who says so; None where nobody does."""
+    """Return the carbon intensity of a pool's electricity and its source; None if unknown."""
     intensity, machine = emissions.intensity, emissions.machine
     return {
         "carbon_g_per_kwh": intensity.mg_per_kwh / 1_000 if intensity else None,
@@ -265,9 +266,9 @@ def _carbon(emissions: Emissions) -> dict[str, Any]:
 
 
 def _others_work(members: Iterable[Worker]) -> list[str]:
-    """How a pool's workers keep other sites' work, as policies.environments has it; sorted.
+    """Return how a pool's workers isolate other sites' work, as in policies.environments; sorted.
 
-    "none": shut in by nothing, and the owner has accepted that; "refused": it is not taken.
+    "none": there is no sandbox, and the owner has accepted that; "refused": such work is not taken.
     """
     found = set()
     for each in members:
@@ -278,7 +279,7 @@ def _others_work(members: Iterable[Worker]) -> list[str]:
 
 
 def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dict[str, Any]:
-    """The site at a glance."""
+    """Return the site at a glance."""
     workers = broker.workers.values()
     pools: dict[str, dict[str, Any]] = {}
     for name, tariff in broker.tariffs.items():
@@ -309,7 +310,7 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
 
 
 def narrow(value: Any) -> Any:
-    """A whole number as text where it is more than one of the wire holds; in maps, too."""
+    """Return a whole number as text if it is too large for the wire; in maps, too."""
     if isinstance(value, dict):
         return {key: narrow(each) for key, each in value.items()}
     return str(value) if type(value) is int and abs(value) > NUMBER_LIMIT else value

@@ -1,4 +1,4 @@
-"""Windows of a pool and the calendars that they go by, as tables. Every mistake has its line.
+"""Windows of a pool and their calendars, as tables. Every mistake has its line.
 
 [calendar.london]                       # business days; without one: Monday to Friday
 weekend = "sat,sun"
@@ -20,11 +20,11 @@ also = ["2026-12-31"]                   # dates on which it begins besides
 never = []                              # and on which it does not
 priority = 0                            # of windows that are open at once the highest holds
 price_factor = 1.0
-preempt = true                          # what is over its claim is stopped; "dry-run": say what
-preempt_per_minute = 0                  # tasks that are stopped at most; 0: as many as it takes
-drain_lead_s = 600                      # and told so long before
-grace_s = 30                            # and may run so long after
-spill_s = 0                             # work may be planned to run so far into it
+preempt = true                          # stop work over its claim; "dry-run": only report it
+preempt_per_minute = 0                  # tasks that are stopped at most; 0: no limit
+drain_lead_s = 600                      # how long before that they are told
+grace_s = 30                            # how long they may run after that
+spill_s = 0                             # how far into the window work may be planned to run
 claims = [
   { who = "others", borrows = 0 },
   { who = "project:risk", guaranteed = "80%", lends = 0 },
@@ -112,9 +112,10 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
 
 
 def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
-    """Refuse windows of one priority that are open at once within a year, and too many; KnobError.
+    """Refuse windows of one priority that overlap within a year, and too many; KnobError.
 
-    All that is to come in two weeks is looked at whenever one begins or ends, while work waits.
+    All windows of the next two weeks are examined whenever one begins or ends, while work is
+    queued.
     """
     busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
     if busiest is not None:
@@ -146,21 +147,21 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
         text = _text("weekend", table["weekend"])
         weekend = guarded("weekend", lambda: read_weekdays(text) if text else frozenset())
     if "holidays" in table:
-        # Not pathlib's, which gives up on the home of a user that there is not.
+        # Not pathlib's, which fails on the home of an unknown user.
         path = folder / expanduser(_text("holidays", table["holidays"]))
         holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
     if "dates" in table:
         lines = _list("dates", table["dates"])
         more, half = guarded("dates", lambda: read_dates("\n".join(lines)))
         holidays, half_days = holidays | more, {**half_days, **half}
-    # Of a date that has both, a bank holiday's file may say less than the list beside it.
+    # For a date that has both: a bank holiday's file may say less than the list beside it.
     half_days = {day: at for day, at in half_days.items() if day not in holidays}
     return Calendar(weekend, holidays, half_days)
 
 
 def _file(path: Path) -> str:
     try:
-        if not S_ISREG(path.stat().st_mode):  # of a pipe one would wait for ever
+        if not S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
             raise KnobError("it is no file")
         with path.open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
@@ -169,7 +170,7 @@ def _file(path: Path) -> str:
     if len(body) > FILE_BYTES_MAX:
         raise KnobError(f"it has more than {FILE_BYTES_MAX:,} bytes")
     try:
-        return body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
+        return body.decode("utf-8-sig")  # some editors begin with an invisible mark
     except UnicodeDecodeError:
         raise KnobError("it is no text in UTF-8") from None
 

@@ -1,8 +1,8 @@
-"""Cancels, and how they wait for workers to say what had not started. Pure.
+"""Cancels, and their wait for workers to report the tasks that had not started. Pure.
 
-What is queued is taken back at once. What a worker has may have begun, or be done: only the worker
-knows. So a cancel is answered when the last of them has said what will not run; or at once, when
-what runs is to be stopped as well.
+Queued tasks are taken back at once. A task at a worker may have begun, or be done: only the worker
+knows. So a cancel is answered when the last worker has reported the tasks that will not run; or at
+once, if running tasks are to be stopped as well.
 
 A task that another site sent is not over when its buyer has it stopped: it ends when its worker
 says so, and is delivered with the time that it took, so that both sites charge that time.
@@ -29,7 +29,7 @@ CANCEL_REFUSED: Final[dict[str, str]] = {
 
 @dataclass(slots=True)
 class Withdrawal:
-    """A cancel that waits for workers to say what had not started."""
+    """A cancel that waits for workers to report the tasks that had not started."""
 
     client: int
     request: int
@@ -40,15 +40,15 @@ class Withdrawal:
 
 
 class Withdrawals:
-    """The cancels that are under way.
+    """The cancels in progress.
 
     Args:
-        clients: who is here, and may ask.
-        handout: recalls what workers have.
+        clients: the present clients, which may ask.
+        handout: recalls tasks from workers.
         tell: sends a client a message.
-        drop: ends tasks as cancelled; their owner is told if the last argument says so.
-        end_owing: (job, ranges): ends those that owe something for runs that were lost, and
-            returns the others; see Losses.
+        drop: ends tasks as cancelled; tells their owner if the last argument says so.
+        end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
+            others; see Losses.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Withdrawals:
         self._open: list[Withdrawal] = []
 
     def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
-        """Take a cancel; return the job unless it was refused."""
+        """Take a cancel; return the job unless the cancel was refused."""
         if job is None or not self._may_cancel(job, event.client):
             code = "" if event.ranges else Reason.JOB_NOT_FOUND
             self._answer(event.client, event.request, RangeSet(), code)
             return None
-        # Each answer of a worker is held against all that wait for one.
+        # Each answer of a worker is compared with all cancels that wait for one.
         open_now = sum(each.client == event.client for each in self._open)
         if open_now >= CANCELS_MAX and not event.kill:
             self._answer(event.client, event.request, RangeSet(), Reason.BUSY)
@@ -102,7 +102,7 @@ class Withdrawals:
         return job
 
     def came_back(self, assignment: Assignment, returned: list[Range]) -> list[Range]:
-        """Count what came back towards cancels that waited for it; return what is left of it."""
+        """Count returned tasks towards the cancels that wait for them; return the rest."""
         rest = RangeSet(returned)
         for withdrawal in list(self._open):
             if assignment.id not in withdrawal.awaited:
@@ -118,28 +118,28 @@ class Withdrawals:
         return list(rest)
 
     def closed(self, assignment: int) -> None:
-        """A cancel waited for an assignment that has ended meanwhile: nothing was taken of it."""
+        """Note that an assignment that cancels waited for has ended: nothing was taken of it."""
         for withdrawal in list(self._open):
             if assignment in withdrawal.awaited:
                 withdrawal.awaited.discard(assignment)
                 self._answer_if_done(withdrawal)
 
     def forget(self, client: int) -> None:
-        """A client is gone: nobody waits for its answers."""
+        """Forget the cancels of a client that is gone."""
         self._open = [each for each in self._open if each.client != client]
 
     def _may_cancel(self, job: Job, client: int) -> bool:
         asking = self._clients.get(client)
         if asking is None:
             return False
-        # What another site bought is ended by its contract.
+        # Tasks that another site bought are ended by their contract.
         may_all = asking.is_operator and job.spec.price is None
         return job.client == client or asking.user == job.spec.user or may_all
 
     def _cancel(self, job: Job, taken: RangeSet, asker: int) -> RangeSet:
         """End those of these tasks that have not ended; return them.
 
-        Whoever asked is answered; an owner who did not ask is told.
+        The client that asked is answered; an owner that did not ask is told.
         """
         unended = [part for pair in taken for part in job.ended.missing(*pair)]
         told = job.client != asker
@@ -149,7 +149,7 @@ class Withdrawals:
     def _close_to_calls(self, job: Job, asker: int) -> None:
         """Tell the owner of a cancelled job that it takes no more calls, if another cancelled it.
 
-        So an owner that submits more than it may have here ends what waits on its side.
+        So an owner that submits more than it may have here ends the queued calls on its side.
         """
         is_open = job.total is None and not job.spec.detached and job.spec.price is None
         if is_open and job.client != asker and job.client in self._clients:

@@ -1,1 +1,1 @@
-"""Alerts: what is watched, and how people are told."""
+"""Alerts: the watched conditions, and the actions that notify people."""

@@ -1,6 +1,6 @@
-"""What is done when an alert is given: a body is posted, a program is run.
+"""The actions of an alert: a body is posted, a program is run.
 
-An action that can't be done raises ActionFailed. Nothing here decides whether to try again.
+An action that can't be done raises ActionFailed. The caller decides whether to try again.
 """
 
 import json
@@ -22,17 +22,17 @@ from policies.alerts import Alert, moment, printable
 
 FORMAT: Final = 1  # of the body; it is only ever added to
 TERMINATE_S: Final = 2.0  # from SIGTERM to SIGKILL
-REST_S: Final = 1.0  # to read what a program said last
+REST_S: Final = 1.0  # to read a program's last output
 OUTPUT_BYTES_MAX: Final = 64 << 10
 OUTPUT_CHARS_SHOWN: Final = 500
 WORTH_RETRYING: Final = frozenset({408, 425, 429})  # and every 5xx
 
-# What lets somebody in is for no program that is run here.
+# Credentials are for no program that is run here.
 _SECRETS: Final = ("GRIDFED_SECRET", "GRIDFED_TOKEN")
 
 
 class ActionFailed(Exception):
-    """An action could not be done; `again` is whether it may go better another time."""
+    """An action could not be done; `again` is whether a retry may succeed."""
 
     def __init__(self, reason: str, *, again: bool = True) -> None:
         super().__init__(reason)
@@ -40,18 +40,18 @@ class ActionFailed(Exception):
 
 
 class Action(Protocol):
-    """A way of telling people."""
+    """A way of notifying people."""
 
     @property
     def name(self) -> str:
-        """What the log calls it: nothing secret is in it."""
+        """The name in the log: nothing secret is in it."""
 
     async def run(self, body: Mapping[str, Any]) -> None:
         """Do it once, in bounded time. Raises ActionFailed."""
 
 
 def body_of(alert: Alert, site: str, *, is_test: bool = False) -> dict[str, Any]:
-    """An alert as it leaves the house; docs/configuration.md describes it."""
+    """Return an alert as it is sent out; docs/configuration.md describes it."""
     return {
         "gridfed_alert": FORMAT,
         "test": is_test,
@@ -68,7 +68,7 @@ def body_of(alert: Alert, site: str, *, is_test: bool = False) -> dict[str, Any]
 
 
 def actions_of(watched: Watched, pace: Pace) -> list[Action]:
-    """What is done when this one is given."""
+    """Return the actions of an alert."""
     actions: list[Action] = [Webhook(url, pace) for url in watched.webhooks]
     if watched.command:
         actions.append(Command(watched.command, pace.command_timeout_s))
@@ -84,11 +84,11 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        """The host alone: the path may be what lets somebody post."""
+        """The host alone: the path may be a credential for posting."""
         return f"webhook {urlsplit(self.url).hostname}"
 
     async def run(self, body: Mapping[str, Any]) -> None:
-        """See Action."""
+        """Run as in Action."""
         import httpx2  # only here: a gateway without webhooks need not load it
 
         # One limit for everything: those of the library begin anew with each byte.
@@ -98,7 +98,7 @@ class Webhook:
                     httpx2.AsyncClient(verify=self._tls(), follow_redirects=False) as client,
                     client.stream("POST", self.url, json=body) as response,
                 ):
-                    status = response.status_code  # what else it says is not even read
+                    status = response.status_code  # the rest of the response is not even read
             except (httpx2.HTTPError, OSError) as error:
                 raise ActionFailed(f"it can't be reached ({_why(error)})") from None
             except (httpx2.InvalidURL, ValueError) as error:
@@ -113,14 +113,14 @@ class Webhook:
             raise ActionFailed(f"it answered {status}, {what}", again=again)
 
     def _tls(self) -> ssl.SSLContext | bool:
-        """Whom to believe: the system's authorities, or those of a file alone."""
+        """Return the authorities to trust: the system's, or those of a file alone."""
         if not self.pace.ca_file:
             return True
         return ssl.create_default_context(cafile=str(Path(self.pace.ca_file).expanduser()))
 
 
 def _why(error: BaseException) -> str:
-    """What is behind an error: that of the library is often without a word."""
+    """Return the cause of an error: the library's own text is often empty."""
     inner: BaseException | None = error
     while inner is not None and not str(inner):
         inner = inner.__cause__ or inner.__context__
@@ -144,7 +144,7 @@ class Command:
         return f"command {printable(self.argv[0])}"
 
     async def run(self, body: Mapping[str, Any]) -> None:
-        """See Action."""
+        """Run as in Action."""
         try:
             process = await trio.lowlevel.open_process(
                 list(self.argv),
@@ -173,7 +173,7 @@ class Command:
 
 
 def _environment(body: Mapping[str, Any]) -> dict[str, str]:
-    """Ours, less what is secret, with what a short script wants to know."""
+    """Return the gateway's environment without secrets, with variables for a short script."""
     environment = {key: each for key, each in os.environ.items() if key not in _SECRETS}
     for key in ("site", "name", "kind", "severity", "key", "level", "text"):
         environment[f"GRIDFED_ALERT_{key.upper()}"] = str(body[key])
@@ -182,14 +182,14 @@ def _environment(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _converse(process: trio.Process, told: bytes, said: bytearray) -> None:
-    """Tell a program something, and hear it out until it ends."""
+    """Send a program its input, and read its output until it ends."""
     assert process.stdin is not None
     assert process.stdout is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tell, process.stdin, told)
         nursery.start_soon(_hear, process.stdout, said)
         await _exit_of(process)
-        _signal(process, signal.SIGKILL)  # what it has left behind would keep its output open
+        _signal(process, signal.SIGKILL)  # its child processes would keep its output open
         nursery.cancel_scope.deadline = trio.current_time() + REST_S
 
 
@@ -204,11 +204,11 @@ async def _hear(stdout: trio.abc.ReceiveStream, said: bytearray) -> None:
         part := await stdout.receive_some(OUTPUT_BYTES_MAX - len(said))
     ):
         said += part
-    await stdout.aclose()  # who says more than that is ended by it
+    await stdout.aclose()  # a program that writes more is ended by it
 
 
 async def _exit_of(process: trio.Process) -> None:
-    """Wait until a program has ended. Its id is still taken then: nobody else can have it."""
+    """Wait until a program has ended. Its id is still taken then: no other process can have it."""
     descriptor = os.pidfd_open(process.pid)
     try:
         await trio.lowlevel.wait_readable(descriptor)
@@ -222,7 +222,7 @@ def _has_ended(process: trio.Process) -> bool:
 
 
 async def _end(process: trio.Process, *, politely: bool) -> None:
-    """End a program and all that it has started, before its id is given up."""
+    """End a program and all processes that it has started, before its id is given up."""
     if politely:
         _signal(process, signal.SIGTERM)
         with trio.move_on_after(TERMINATE_S):

@@ -1,4 +1,4 @@
-"""What the books say of what is watched: read in a reader's thread, bounded by hours."""
+"""Facts from the books that alerts are judged by: read in a reader's thread, bounded by hours."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,11 +22,11 @@ _Key = tuple[str, float, float]
 
 
 class Books:
-    """Reads what rules are judged by.
+    """Reads the facts that rules are judged by.
 
-    What is older than yesterday's midnight (UTC) is summed up once a day and kept: a year has
-    thousands of hours, and a look each minute should read some dozens. What is booked later than
-    that counts from the next day on.
+    Usage before yesterday's midnight (UTC) is summed up once a day and kept: a year has thousands
+    of hours, and a look each minute should read some dozens. Usage that is booked late, for the
+    time before that, counts from the next day on.
     """
 
     def __init__(self, store: Store) -> None:
@@ -34,7 +34,7 @@ class Books:
         self._past: dict[_Key, Counter[str]] = {}  # by rule and hours; in nano-units by currency
 
     def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], now_s: float) -> Facts:
-        """Everything that these rules are judged by, at this moment."""
+        """Return everything that these rules are judged by, at this moment."""
         spent: dict[str, Spending] = {}
         pending: dict[str, list[Pending]] = {}
         before, self._past = self._past, {}
@@ -60,14 +60,14 @@ class Books:
         spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
         held_nanos = _sum(rule, self._store.pending(period.start_s, period.end_s))
         refunded_nanos = 0
-        if rule.whose in (Whose.SITE, Whose.ORIGIN):  # a user's charge stays: the refund is ours
+        if rule.whose in (Whose.SITE, Whose.ORIGIN):  # users' charges stay: the site keeps refunds
             refunded_nanos = _sum(rule, self._store.reversed(period.start_s, period.end_s))
-        # What a seller asks and what it costs our user may differ by a margin.
+        # A seller's charge and the charge to a user here may differ by a margin.
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
     def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> Counter[str]:
-        """What was spent by currency; what is not the rule's is told, and does not count."""
+        """Return the spending by currency; only the rule's currency counts, others are reported."""
         only: dict[Dimension, str | int] = {}
         if rule.whose in _DIMENSIONS:
             only[_DIMENSIONS[rule.whose]] = rule.of
@@ -118,7 +118,7 @@ def _sum(rule: Budget, deliveries: Iterable[Held]) -> int:
 
 
 def _counts(rule: Budget, each: Held) -> bool:
-    """Whether deliveries, without a verdict or taken back, are of this budget."""
+    """Whether deliveries, without a verdict or reversed, are of this budget."""
     if each.currency != rule.currency:
         return False
     is_ours = each.side == "buy" and not each.relayed

@@ -1,4 +1,4 @@
-"""The tables [alerts] and [[alert]]: what is watched, and what is done then."""
+"""The tables [alerts] and [[alert]]: the watched conditions, and the actions."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -43,7 +43,7 @@ ALERT_KEYS: Final = _OF_ALL.union(*_OF_KIND.values())
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often is looked, and how patient actions are: the table [alerts]."""
+    """How often rules are checked, and how patient actions are: the table [alerts]."""
 
     interval_s: float = 60.0
     webhook_timeout_s: float = 10.0
@@ -55,7 +55,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A rule, and whom to tell besides the log: addresses to post to, a program to run."""
+    """A rule, and its actions besides the log: addresses to post to, a program to run."""
 
     rule: Rule
     webhooks: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class AlertsConfig:
-    """All that a site is told of alerts."""
+    """All settings of a site about alerts."""
 
     pace: Pace = field(default_factory=Pace)
     watched: tuple[Watched, ...] = ()
@@ -95,10 +95,10 @@ def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
 
 
 def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None:
-    """Raise KnobError for a price of a pool that our own site has not.
+    """Raise KnobError for the price of a pool that this site does not have.
 
-    Which pools other sites have, and will have, nobody knows when a gateway starts: of those that
-    are not there `gridfed alerts` and the log tell.
+    The pools that other sites have, and will have, are unknown when a gateway starts: `gridfed
+    alerts` and the log report the missing ones.
     """
     for watched in config.watched:
         rule = watched.rule
@@ -215,11 +215,11 @@ def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _check_url(url: Any) -> None:
-    # Not shown: who knows such an address may often post to it.
+    # Not shown: anyone who knows such an address may often post to it.
     text = _text("webhook", url)
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises for one that is none
+        _ = parts.port  # raises for an invalid port
     except ValueError as error:
         raise KnobError(f"webhook: {error}") from None
     if parts.scheme not in ("http", "https"):

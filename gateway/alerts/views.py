@@ -1,4 +1,4 @@
-"""Where a rule stands, as `gridfed alerts` shows it. Pure.
+"""The standing of a rule, as `gridfed alerts` shows it. Pure.
 
 The keys are an interface (`--json`): they are only ever added to.
 """
@@ -21,7 +21,7 @@ from policies.alerts import (
 
 
 def standing(rule: Rule, facts: Facts, told: Sequence[AlertRow]) -> dict[str, Any]:
-    """A rule now, with what was told of it: `told` may have others' rows."""
+    """Return a rule's present standing and its alerts: `told` may have the rows of others."""
     own = [row for row in told if row.name == rule.name]
     last_s = max((row.at_s for row in own), default=None)
     raised = [row.key for row in own if row.ended_at_s is None]
@@ -66,7 +66,7 @@ def _budget(rule: Budget, facts: Facts, own: Sequence[AlertRow]) -> dict[str, An
 
 
 def _price(rule: PriceLimit, facts: Facts) -> dict[str, Any]:
-    """The dearest of the pools that it is about, and how many they are."""
+    """Return the dearest of the pools that a rule covers, and their number."""
     covered = [each for each in facts.prices if rule.covers(each)]
     dearest = max(covered, key=lambda each: each.price_nanos, default=None)
     place = f"{printable(rule.site) or '*'}/{printable(rule.pool) or '*'}"

@@ -1,8 +1,8 @@
-"""The watch: looks at books and prices now and then, judges, and sees to it that people hear.
+"""The watch: checks books and prices now and then, judges the rules, and notifies people.
 
-An alert is said in the log at once, then its actions run beside each other, and when each of them
-was done or given up it is recorded as given. So a gateway that dies between tells twice rather than
-never. While its actions run it counts as given, here in memory.
+An alert is logged at once, then its actions run in parallel, and once each of them is done or given
+up, the alert is recorded as given. So a gateway that dies in between notifies twice rather than
+never. While its actions run, the alert counts as given, in memory.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -34,27 +34,27 @@ from policies.alerts import (
 )
 
 ACTIONS_AT_ONCE: Final = 4
-GIVING_MAX: Final = 100  # alerts whose actions run or wait; the rest is judged at a later look
+GIVING_MAX: Final = 100  # alerts with running or queued actions; others are judged at a later look
 RETRY_FACTOR: Final = 4
-# In so many looks in a row a rule must overlook something until it is said: a gateway that has just
-# started has heard of no other site's pools yet.
+# The number of looks in a row in which a rule must overlook something until it is logged: a gateway
+# that has just started has heard of no other site's pools yet.
 OVERLOOKED_LOOKS: Final = 3
 
 
 class NoSuchAlert(Exception):
-    """There is no rule of that name; the text says which there are."""
+    """There is no rule of that name; the text lists the names."""
 
 
 class Watch:
-    """Watches what a configuration says.
+    """Watches the rules of a configuration.
 
     Args:
-        config: rules and what is done; without any there is nothing to run.
-        site: our name.
-        store: where sums, and what was given, are read.
-        read: asks it, as `Site.read`.
+        config: rules and actions; without rules there is nothing to run.
+        site: the name of this site.
+        store: has sums, and the alerts that were given.
+        read: reads from it, as `Site.read`.
         record: writes, as `Site.record`: returns when it is committed.
-        prices: what every pool that we know of costs now.
+        prices: the present price of every known pool.
         say: a line for the operator.
         utc_s: the time.
     """
@@ -84,13 +84,13 @@ class Watch:
         self._books = Books(store)
         self._told: dict[Mark, AlertRow] | None = None  # None: not read yet
         self._giving: set[Mark] = set()
-        # By rule and what it is about: in how many looks up to now it was overlooked.
+        # By rule and subject: in how many looks up to now it was overlooked.
         self._overlooked: dict[tuple[str, str], int] = {}
         self._acting = trio.CapacityLimiter(ACTIONS_AT_ONCE)
         self._looking = trio.Lock()
 
     async def run(self) -> None:
-        """Look, and look again after a while; until cancelled."""
+        """Look at an interval, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 try:
@@ -102,12 +102,12 @@ class Watch:
                 await trio.sleep(self._config.pace.interval_s)
 
     async def standing(self) -> list[dict[str, Any]]:
-        """Where each rule stands now, as people are shown it."""
+        """Return the present standing of each rule, as people are shown it."""
         facts, told = await self._facts(), await self._read_told()
         return [views.standing(rule, facts, list(told.values())) for rule in self._rules]
 
     async def test(self, name: str) -> dict[str, Any]:
-        """Do what an alert of this name would do, once; what became of it. Raises NoSuchAlert."""
+        """Run the actions of an alert once, and return their outcomes. Raises NoSuchAlert."""
         watched = self._watched.get(name)
         if watched is None:
             known = ", ".join(self._watched) or "none"
@@ -121,7 +121,7 @@ class Watch:
         return {"name": name, "actions": actions}
 
     async def _look(self, nursery: trio.Nursery) -> None:
-        """Judge once, and begin to give what is to be given."""
+        """Judge once, and start to give the alerts that are due."""
         if len(self._giving) >= GIVING_MAX:
             return
         told = await self._read_told()
@@ -132,7 +132,7 @@ class Watch:
             self._say(f"alert: {mark.name}: {mark.key} is over")
             await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
         self._say_overlooked(facts)
-        # Asked again: while that was written, others were given and are not being given any more.
+        # Judged again: in the meantime alerts may have been given, and left `_giving`.
         due = judge(self._rules, facts, _raised(told) | self._giving)
         groups: dict[tuple[str, str], list[Alert]] = {}
         for alert in due[: GIVING_MAX - len(self._giving)]:
@@ -143,7 +143,7 @@ class Watch:
             nursery.start_soon(self._give_in_turn, group)
 
     def _say_overlooked(self, facts: Facts) -> None:
-        """Say what rules might be thought to watch and don't, once while it stays so."""
+        """Log what rules seem to watch and don't, once while it stays so."""
         found = {
             (rule.name, key): text
             for rule in self._rules
@@ -157,7 +157,7 @@ class Watch:
     async def _facts(self) -> Facts:
         has_prices = any(isinstance(rule, PriceLimit) for rule in self._rules)
         prices = tuple(self._prices()) if has_prices else ()
-        async with self._looking:  # one thread at a time is in what the books keep
+        async with self._looking:  # one thread at a time uses the caches of the books
             facts = await self._read(self._books.facts, self._rules, prices, self._utc_s())
         assert isinstance(facts, Facts)
         return facts
@@ -170,12 +170,12 @@ class Watch:
         return self._told
 
     async def _give_in_turn(self, alerts: list[Alert]) -> None:
-        """Levels of one budget that were passed together are told in their order."""
+        """Give the levels of one budget that were passed together in their order."""
         for alert in alerts:
             await self._give(alert)
 
     async def _give(self, alert: Alert) -> None:
-        """Tell people in every further way, and record it."""
+        """Run the further actions of an alert, and record it."""
         try:
             body = body_of(alert, self._site)
             async with trio.open_nursery() as nursery:
@@ -190,7 +190,7 @@ class Watch:
             self._giving.discard(alert.mark)
 
     async def _do(self, action: Action, body: dict[str, Any]) -> None:
-        """Do something, again if that may help; say what goes wrong."""
+        """Run an action, with retries if they may help; log its failures."""
         pace = self._config.pace
         wait_s = pace.retry_s
         for left in reversed(range(pace.tries)):
@@ -206,14 +206,14 @@ class Watch:
             wait_s *= RETRY_FACTOR
 
     async def _try(self, action: Action, body: dict[str, Any]) -> str:
-        """Do something once; why it failed, or nothing."""
+        """Run an action once; return why it failed, or nothing."""
         reason, _ = await self._attempt(action, body)
         if reason:
             self._say(f"alerts: {body['name']}: {action.name}: {reason}")
         return reason
 
     async def _attempt(self, action: Action, body: dict[str, Any]) -> tuple[str, bool]:
-        """Do something once, in turn: why it failed, or nothing, and whether it may go better."""
+        """Run an action once, in turn; return why it failed, or nothing, and whether to retry."""
         async with self._acting:
             try:
                 await action.run(body)
@@ -224,7 +224,7 @@ class Watch:
         return "", False
 
     async def _note(self, record: AlertFired | AlertEnded) -> None:
-        """Remember it, here first: what the store can't write now is not told again."""
+        """Record it, in memory first: an alert that the store can't write is not given again."""
         told = await self._read_told()
         mark = Mark(record.name, record.key, record.level)
         match record:
@@ -237,5 +237,5 @@ class Watch:
 
 
 def _raised(told: Mapping[Mark, AlertRow]) -> set[Mark]:
-    """What was told, and is not over."""
+    """Return the alerts that were given, and are not over."""
     return {mark for mark, row in told.items() if row.ended_at_s is None}

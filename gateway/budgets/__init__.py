@@ -1,1 +1,1 @@
-"""Budgets: what is paid from which purse, here and at other sites."""
+"""Budgets: the purses that pay for work, here and at other sites."""

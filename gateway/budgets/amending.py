@@ -1,8 +1,8 @@
-"""Budgets and credit that are changed while they count: what of it is taken in, and what is not.
+"""Changes of budgets and credit while they count: those that a reload applies, and the others.
 
-How much there is, and what becomes of work when there is none, is taken in. What says whose work
-counts, in what unit and since when, is not: what was spent and given to other sites of one budget
-would be of another all at once.
+A reload applies changes of amounts, and of the rules for work when nothing is left. It does not
+apply changes of the work that counts, the unit or the period: the amounts that were spent and lent
+under the old budget would suddenly be of another one.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from policies.budgets import Budget
 
 T = TypeVar("T")
 
-# What is taken in of a budget, and what is not, by the keys of the file.
+# The parts of a budget that a reload applies, and the others, by the keys of the file.
 _TAKEN: Final = ("amount_nanos", "running", "waiting", "factor", "unknown_s", "sites", "slice_s")
 _KEPT: Final = {
     "party": "who",
@@ -28,7 +28,7 @@ _KEPT: Final = {
 
 
 class Told(NamedTuple):
-    """Something that is otherwise from now on, for people."""
+    """A change from now on, for people."""
 
     budget: str
     key: str
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Amended(Generic[T]):
-    """What is to hold from now on, how that differs, and what counts only after a restart."""
+    """The values from now on, their changes, and the changes that count only after a restart."""
 
     taken: T
     told: list[Told]
@@ -46,7 +46,7 @@ class Amended(Generic[T]):
 
 
 def amend(now: Iterable[Budget], new: Iterable[Budget]) -> Amended[tuple[Budget, ...]]:
-    """What becomes of budgets by others of the same names."""
+    """Change budgets to others of the same names."""
     known, others = ({each.name: each for each in budgets} for budgets in (now, new))
     taken: list[Budget] = []
     told: list[Told] = []
@@ -60,7 +60,7 @@ def amend(now: Iterable[Budget], new: Iterable[Budget]) -> Amended[tuple[Budget,
         kept = [key for each, key in _KEPT.items() if _differs(each, budget, other)]
         later += [f"[[budget]] {name}: {key}" for key in kept]
         changed: dict[str, Any] = {each: getattr(other, each) for each in _TAKEN}
-        # One that is to be another altogether stays what it is: half of it would be neither.
+        # A budget that would be another altogether stays as it is: half of it would be neither.
         taken.append(budget if kept else replace(budget, **changed))
         told += [
             Told(name, _key(each, budget), _shown(each, budget), _shown(each, taken[-1]))
@@ -72,7 +72,7 @@ def amend(now: Iterable[Budget], new: Iterable[Budget]) -> Amended[tuple[Budget,
 
 
 def amend_credit(now: Credit, new: Credit) -> Amended[Credit]:
-    """What becomes of limits by others of the same sites, each in the same currencies."""
+    """Change credit limits to others of the same sites, each in the same currencies."""
     if _currencies(now) != _currencies(new):
         return Amended(now, [], ["[credit]"])
     told = [
@@ -97,7 +97,7 @@ def _differs(each: str, budget: Budget, other: Budget) -> bool:
 
 
 def _key(each: str, budget: Budget) -> str:
-    """The key of the file that says something of a budget."""
+    """Return the key of a budget's attribute in the file."""
     if each == "amount_nanos":
         return "slice" if budget.owner else "amount"
     return each

@@ -1,4 +1,4 @@
-"""What the books say was spent of budgets, and is owed by sites: read when a gateway starts."""
+"""Spending of budgets, and debts of sites, from the books: read when a gateway starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _OURS: Final[Chosen] = {Dimension.ORIGIN: ""}
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was spent, by budget and by our accounts of others' budgets; and what sites owe us."""
+    """Spending by budget, and by this site's accounts of others' budgets; debts of other sites."""
 
     spent: Mapping[str, Spent]
     accounts: Mapping[SliceHeld, Spent]
@@ -27,7 +27,7 @@ class Known:
 
 
 def read_known(store: Store, purses: Purses, now_s: float) -> Known:
-    """Everything that purses begin with."""
+    """Return everything that purses begin with."""
     held = {
         each: _spent_of(store, former_budget(each), each, now_s) for each in store.slices_held()
     }
@@ -43,7 +43,7 @@ def read_known(store: Store, purses: Purses, now_s: float) -> Known:
 
 
 def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
-    """What was spent of a budget, in all and in its period: from when an account was opened."""
+    """Return the spending of a budget, in all and in its period; since an account was opened."""
     opened_s = account.account / 1000 if account is not None else 0.0
     period = budget.period_at(now_s)
     start_s = max(opened_s, period.start_s if period is not None else 0.0)
@@ -53,7 +53,7 @@ def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: fl
 
 
 def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
-    """What the books say was spent of a budget in [start_s, end_s), in nano-units."""
+    """Return the spending of a budget in [start_s, end_s) by the books, in nano-units."""
     by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
     found = 0
     for span in spans(start_s, end_s) if start_s < end_s else ():
@@ -62,7 +62,7 @@ def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
             if budget.party.kind is Kind.OTHERS and not origin:
                 continue
             if not is_for_its_user(state, price_class):
-                continue  # overhead of the site's is in no budget
+                continue  # the site's own overhead is in no budget
             if not budget.is_money:
                 found += total.wall_ns
             elif total.currency == budget.unit:
@@ -71,7 +71,7 @@ def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
 
 
 def _chosen(party: Party) -> Chosen:
-    """What of the books is work of a party; as Budget.covers."""
+    """Return the filter of the books for the work of a party; as Budget.covers."""
     match party.kind:
         case Kind.USER:
             return {Dimension.USER: party.name}

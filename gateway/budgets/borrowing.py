@@ -1,12 +1,13 @@
-"""Slices that we hold of other sites' budgets: what we were given, and what we ask for. Pure.
+"""Slices of other sites' budgets: the amounts that this site was given, and asks for. Pure.
 
-For each such budget there is one account, which is on our disk before anything is asked: all that
-we spend from then on counts, as the books have it. So after a restart we know what was spent, and
-the owner tells us what we were given. An account whose budget is not configured any more, or is
-configured otherwise, is told of once more, and given back.
+Each such budget has one account, which is on this site's disk before anything is asked: all that is
+spent here from then on counts, by the books. So after a restart the spending is known, and the
+owner reports the amounts that it has given. An account whose budget is gone from the configuration,
+or has changed there, is reported once more, and given back.
 
-We ask when work waits, and ahead of that while we spend; and give back what is idle. What we have
-lasts for a while from when we asked: whoever can't reach the owner stops beginning new work.
+This site asks when work is queued, and ahead of that while it spends; it gives back idle amounts. A
+slice lasts for a while from the time of the request: a site that can't reach the owner stops
+starting new work.
 """
 
 from collections.abc import Mapping
@@ -28,21 +29,21 @@ from policies.budgets import Budget, Purse
 from policies.parties import read_party
 from policies.periods import Span, read_zone
 
-AGAIN_S: Final = 0.25  # between two questions, while we are given what we want
-ANSWER_S: Final = 2.0  # how long an answer is waited for; and when it was no, until we ask again
-REFUSED_S: Final = 30.0  # the same when the owner would not have it at all
-PROBE_S: Final = 10.0  # how often is asked whether a budget is exhausted still, when nothing waits
-REST_S: Final = 600.0  # how often is asked when we have nothing: the owner may believe otherwise
-WANTED_S: Final = 2.0  # what waits is noted anew within less
-IDLE_S: Final = 10.0  # what was not used for so long is given back
+AGAIN_S: Final = 0.25  # between two requests, while the owner gives enough
+ANSWER_S: Final = 2.0  # time-out of a request; and the pause after a refusal
+REFUSED_S: Final = 30.0  # the same when the owner rejects the request itself
+PROBE_S: Final = 10.0  # between requests to an exhausted budget, when no work is queued
+REST_S: Final = 600.0  # between requests when nothing is held: the owner may believe otherwise
+WANTED_S: Final = 2.0  # queued work is noted anew within less
+IDLE_S: Final = 10.0  # amounts that were not used for so long are given back
 SLICE_MAX_S: Final = 86_400.0
 TEXT_CHARS_MAX: Final = 300
-RENEWALS: Final = 3  # questions in the time for which a slice lasts
+RENEWALS: Final = 3  # requests in the time for which a slice lasts
 
 
 @dataclass(slots=True)
 class Account:
-    """Our account of another site's budget. Of a former one there is no purse, but what it spent.
+    """This site's account of another's budget. A former one has no purse, only its spending.
 
     `until_s` and `asked_s` are monotonic.
     """
@@ -53,22 +54,22 @@ class Account:
     since_ms: int = 0  # likewise
     granted: int = 0
     returned: int = 0
-    early: int = 0  # of what we were given: for a period that has not begun by our clock
-    early_ms: int = 0  # when that does
-    number: int = 0  # of the last question
-    answered: int = 0  # the last that was
+    early: int = 0  # of the given amount: for a period that has not begun by this site's clock
+    early_ms: int = 0  # when that period begins
+    number: int = 0  # of the last request
+    answered: int = 0  # the last that was answered
     asked_s: float = -inf
     until_s: float = -inf
     lasts_s: float = 0.0
     busy_s: float = -inf  # when it was last used, or wanted
-    # What there was no room for when it was noted last: a task needed so much, or so much.
+    # The needs without room, as last noted: the least, and the most, of a task.
     wanted: int = 0
     wanted_most: int = 0
     wanted_s: float = -inf
-    told: int = 0  # the last that we said was spent
-    seen: tuple[int, int] = (0, 0)  # spent and held, when we looked last
+    told: int = 0  # the spending that was last reported
+    seen: tuple[int, int] = (0, 0)  # spent and held, at the last look
     period_ms: int = 0  # the period then
-    code: str = ""  # why it is not as much as we want
+    code: str = ""  # why it is less than wanted
 
     @property
     def is_waiting(self) -> bool:
@@ -76,7 +77,7 @@ class Account:
         return self.answered < self.number
 
     def pause_s(self, *, is_wanting: bool) -> float:
-        """How long after the last question the next one is asked."""
+        """Return the pause after the last request."""
         if not self.number:
             return 0.0
         if self.is_waiting:
@@ -97,12 +98,12 @@ class Account:
 
 
 class Borrowing:
-    """What we hold of other sites' budgets.
+    """This site's slices of other sites' budgets.
 
     Args:
-        purses: ours.
-        boot: which life of ours this is.
-        outcome: where questions, and what is to be stored before them, are put.
+        purses: of this site.
+        boot: counts the starts of this site.
+        outcome: takes requests, and the records to store before them.
     """
 
     def __init__(self, purses: Purses, boot: int, outcome: Outcome) -> None:
@@ -113,13 +114,13 @@ class Borrowing:
 
     @property
     def owners(self) -> set[str]:
-        """The sites whose budgets we spend from."""
+        """The sites whose budgets this site spends from."""
         return {each.kept.owner for each in self._accounts}
 
     def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: float) -> None:
-        """Take up our accounts that are not closed, and open those that are new.
+        """Take up accounts that are not closed, and open new ones.
 
-        `spent` is what the books say was spent under each.
+        `spent` is the spending under each, by the books.
         """
         found = {(each.owner, each.budget): each for each in spent if self._is_ours(each)}
         for row in spent:
@@ -143,7 +144,7 @@ class Borrowing:
     # --- as time passes ------------------------------------------------------------------------
 
     def tick(self, now_s: float, utc_s: float) -> None:
-        """Ask for what is needed, give back what is not, and stop where a slice has lapsed."""
+        """Ask for needed amounts, give back unneeded ones, and stop where a slice has lapsed."""
         for account in list(self._accounts):
             if account.purse is None:
                 self._tell_former(account, now_s)
@@ -173,7 +174,8 @@ class Borrowing:
         is_refused = account.code not in PASSING
         is_busy = now_s - account.busy_s < IDLE_S and not is_refused
         is_low = is_busy and 2 * free < purse.budget.amount_nanos
-        # Less than a task may use up is of no use here: others may have the rest of what it needs.
+        # Less than a task may use up is of no use here: other sites may have the rest that it
+        # needs.
         is_useless = is_short and free < account.wanted and not purse.held_nanos
         is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
         if now_s - account.asked_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
@@ -191,8 +193,9 @@ class Borrowing:
         self._say(account, calendar(purse), spent, start_ms(purse), wants, now_s)
 
     def _tell_former(self, account: Account, now_s: float) -> None:
-        """Say what an account came to whose budget we don't spend from any more."""
-        # What has run on since then is held in the new purse: until that has room, this one pays.
+        """Report the spending of an account whose budget this site no longer spends from."""
+        # Work that has run on since then is held in the new purse: until that has room, this one
+        # pays.
         heir = self._purses.own.get(account.kept.budget)
         if heir is not None and heir.budget.owner == account.kept.owner and heir.room_nanos < 0:
             return
@@ -222,7 +225,7 @@ class Borrowing:
         account.asked_s = now_s
         account.told = spent.total_nanos
         kept = account.kept
-        # What is said to be spent must be so after a power cut, too.
+        # A reported spending must survive a power cut, too.
         self._outcome.harden()
         self._outcome.say(
             kept.owner,
@@ -239,10 +242,10 @@ class Borrowing:
             ),
         )
 
-    # --- what an owner says --------------------------------------------------------------------
+    # --- answers of owners ---------------------------------------------------------------------
 
     def hear(self, owner: str, message: Slice) -> None:
-        """Take what an owner says; ProtocolError."""
+        """Take the answer of an owner; ProtocolError."""
         granted, returned = amount(message.granted), amount(message.returned)
         left = amount(message.left)
         if not 0 <= message.lasts_s <= SLICE_MAX_S:
@@ -267,20 +270,20 @@ class Borrowing:
         if purse is not None:
             purse.allotted_nanos = account.granted - account.returned - account.early
         if message.number <= account.answered:
-            return  # overtaken: of what it says only what was given counts
+            return  # overtaken: only the given amount of it counts
         account.answered = message.number
         account.code, account.lasts_s = shown(message.code, TEXT_CHARS_MAX), message.lasts_s
         is_newest = message.number == account.number
-        if is_newest:  # of an older one nobody remembers when we asked
+        if is_newest:  # the request times of older answers are forgotten
             account.until_s = account.asked_s + message.lasts_s
         if purse is not None:
             is_refused = message.code not in ("", Reason.BUSY)
             purse.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
-            purse.refused_nanos = left + 1  # for what needs less there may be some
+            purse.refused_nanos = left + 1  # smaller needs may still have room
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
     def lasts_s(self, purse: Purse, now_s: float) -> float | None:
-        """For how long what we hold of a budget may be used; None: it is not another's."""
+        """Return how long a budget's slice may be used; None: the budget is this site's own."""
         for account in self._accounts:
             if account.purse is purse:
                 return max(0.0, account.until_s - now_s)
@@ -288,14 +291,14 @@ class Borrowing:
 
 
 def held_of(purse: Purse, account: int) -> SliceHeld:
-    """An account of another site's budget, as it is stored."""
+    """Return an account of another site's budget, as it is stored."""
     budget = purse.budget
     where = (budget.owner, budget.name, account, budget.unit, str(budget.party))
     return SliceHeld(*where, *calendar(purse))
 
 
 def former_budget(row: SliceHeld) -> Budget:
-    """The budget of a stored account, as it was configured when that was opened."""
+    """Return the budget of a stored account, as it was configured when that was opened."""
     span = None if row.span == EVER else Span(row.span)
     zone = read_zone(row.zone)
     return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)

@@ -1,4 +1,4 @@
-"""Answers questions about budgets, takes the one order there is, and trues up what sites owe."""
+"""Answers questions about budgets, takes the one order there is, and trues up sites' debts."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ class BadBudgetQuestion(GridError):
 
 
 def budgets(site: "Site", is_shown: Callable[[Party], bool]) -> list[Any]:
-    """Every budget, quota and credit of a party that `is_shown`, and where it stands here."""
+    """Return the standing of every budget, quota and credit of a party that `is_shown`."""
     exchange, now_s = site.exchange, site.surroundings.now_s()
     purses = site.broker.purses
     for purse in purses:
@@ -47,7 +47,7 @@ def _narrow(value: Any) -> Any:
 
 
 async def write_off(site: "Site", details: Mapping[str, Any]) -> Any:
-    """Count what a site has told of its slice as all that it will ever spend."""
+    """Treat a site's reported spending of its slice as final."""
     name, other = details.get("name"), details.get("site")
     if not isinstance(name, str) or not isinstance(other, str):
         raise BadBudgetQuestion("`name` must be a budget's, and `site` a site's")
@@ -60,9 +60,9 @@ async def write_off(site: "Site", details: Mapping[str, Any]) -> Any:
 
 
 async def watch_credit(site: "Site") -> None:
-    """Compare what sites owe us, as it is counted here, with the books, for ever.
+    """Compare the debts of other sites, as they are counted here, with the books, for ever.
 
-    What was charged to a site and never delivered (it was stopped) is counted here, and not owed.
+    A charge to a site that was never delivered (it was stopped) is counted here, and not owed.
     """
     purses = site.broker.purses
     while True:

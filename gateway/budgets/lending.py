@@ -1,12 +1,12 @@
-"""Slices of our budgets that other sites hold: what each was given, and has spent of it. Pure.
+"""Slices of this site's budgets that other sites hold: given and spent amounts. Pure.
 
-We alone know what is left of a budget of ours. What a holder was given is nobody else's until it
-says that it is, however long that takes: it may have spent it. A holder says how much it has spent
-in all, and how much of that before its period began; the rest of a slice that outlives a period
-may be spent in the next, and counts there.
+Only the owner of a budget knows the rest of it. An amount given to a holder stays the holder's
+until it says otherwise, however long that takes: it may have spent it. A holder reports its total
+spending, and how much of that was before its period began; the rest of a slice that outlives a
+period may be spent in the next, and counts there.
 
-Who asks when all is held is told to ask again, and something is kept free for it meanwhile: else
-our own work would take whatever comes back.
+A holder that asks when everything is held is told to ask again. Meanwhile an amount is kept free
+for it: else the owner's own work would take every amount that comes back.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ from gateway.ledger.records import SliceLent
 from policies.budgets import Purse
 
 ACCOUNTS_MAX: Final = 20  # of one site and budget: one that was written off and opened anew is two
-# A slice may be written off when nothing was heard of its holder for so many times as it lasts.
+# A slice may be written off when its holder was silent for so many times the slice's duration.
 SILENT_FACTOR: Final = 2.0
-RESERVED_S: Final = 5.0  # how long something is kept free for a holder that could not be given it
+RESERVED_S: Final = 5.0  # how long an amount is kept free for a holder that could not be given it
 PASSING: Final = ("", Reason.BUDGET_EXHAUSTED, Reason.BUSY)  # codes with which a slice lasts
 AMOUNTS: Final = ("granted", "returned", "spent", "before", "base")  # stored as texts
 
@@ -36,7 +36,7 @@ class NotLent(GridError):
 
 
 class Wants(NamedTuple):
-    """What a holder asks for: so much at the most and at the least, besides what it holds."""
+    """The amounts that a holder asks for, at most and at least, besides what it holds."""
 
     held: int
     most: int
@@ -45,7 +45,7 @@ class Wants(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """What one holder has of a budget of ours, since it opened its account; see SliceLent."""
+    """One holder's share of a budget of this site, since it opened its account; see SliceLent."""
 
     budget: str
     unit: str
@@ -56,39 +56,39 @@ class Share:
     spent: int = 0
     before: int = 0  # of that, before its period at `since_ms`
     since_ms: int = 0
-    base: int = 0  # of that, before our period at `period_ms`
+    base: int = 0  # of that, before the owner's period at `period_ms`
     period_ms: int = 0
     life: int = 0
     number: int = 0
     heard_at_s: float = 0.0
-    missing: int = 0  # of what it wanted when it was heard; not stored
+    missing: int = 0  # of what it wanted when it was last heard; not stored
 
     @property
     def unspent(self) -> int:
-        """What it may still spend."""
+        """The amount that it may still spend."""
         return max(0, self.granted - self.returned - self.spent)
 
     @property
     def spent_now(self) -> int:
-        """What it has spent of our period's amount."""
+        """The amount that it has spent of the owner's present period."""
         return max(0, self.spent - self.base)
 
     def turn(self, period_ms: int) -> None:
-        """Our period is another: what was told up to now was spent before it.
+        """Begin a new period of the owner: the spending reported up to now was before it.
 
-        Unless the holder's clock was ahead, and it has told us of the new one already.
+        Unless the holder's clock was ahead, and it has reported the new period already.
         """
         if period_ms > self.period_ms:
             self.period_ms = period_ms
             self.base = self.before if self.since_ms == period_ms else self.spent
 
     def merge(self, message: AskSlice, *, is_same_calendar: bool) -> None:
-        """Take what its holder says; all of it only grows."""
+        """Take a holder's report; all its amounts only grow."""
         self.life, self.number = message.life, message.number
         self.returned = max(self.returned, min(amount(message.returned), self.granted))
         self.spent = max(self.spent, amount(message.spent))
         if not is_same_calendar:
-            return  # all that it spends counts
+            return  # all its spending counts
         self.since_ms, self.before = message.since_ms, amount(message.before)
         if self.since_ms == self.period_ms:
             self.base = min(self.before, self.spent)
@@ -96,24 +96,24 @@ class Share:
             self.base = self.spent
 
     def record(self) -> SliceLent:
-        """As it is stored."""
+        """Return it as it is stored."""
         plain: dict[str, Any] = asdict(self)
         del plain["missing"]
         return SliceLent(**(plain | {key: str(plain[key]) for key in AMOUNTS}))
 
 
 def share_of(row: SliceLent) -> Share:
-    """What was stored of a slice."""
+    """Return a share from its stored row."""
     plain: dict[str, Any] = asdict(row)
     return Share(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
 
 
 class Lending:
-    """The slices of our budgets that others hold.
+    """The slices of this site's budgets that other sites hold.
 
     Args:
-        purses: ours.
-        outcome: where answers, and what is to be stored before them, are put.
+        purses: of this site.
+        outcome: takes answers, and the records to store before them.
     """
 
     def __init__(self, purses: Purses, outcome: Outcome) -> None:
@@ -122,7 +122,7 @@ class Lending:
         self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by budget, site and account
 
     def recover(self, rows: Iterable[SliceLent], utc_s: float) -> None:
-        """Take up what was given out in former lives."""
+        """Take up the slices that were given out before a restart."""
         for row in rows:
             purse = self._owned(row.budget)
             if purse is not None and purse.budget.unit == row.unit:
@@ -131,24 +131,24 @@ class Lending:
         self.tick(utc_s)
 
     def of(self, budget: str) -> list[Share]:
-        """Who holds what of a budget, by site."""
+        """Return the shares of a budget, by site."""
         found = self._shares.get(budget, {})
         return [found[key] for key in sorted(found)]
 
     def tick(self, utc_s: float) -> None:
-        """Time has passed: a period may have ended."""
+        """Handle the passing of time: a period may have ended."""
         for name in self._shares:
             self._count(self._purses.own[name], utc_s)
 
     def hear(self, site: str, message: AskSlice, utc_s: float) -> None:
-        """Take what a holder says, and give it what it may have; ProtocolError."""
+        """Take a holder's report and request, and give it an amount; ProtocolError."""
         wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
         for text in (message.returned, message.spent, message.before):
             amount(text)
         purse = self._owned(message.budget)
         share = self._share(site, message, purse)
         if share is not None and (message.life, message.number) <= (share.life, share.number):
-            return  # overtaken: what it says was said again since
+            return  # overtaken: a later message has repeated its content
         code, reason = self._objection(site, message, purse)
         if purse is None or (share is None and code):
             self._answer(site, message, None, purse, code, reason)
@@ -165,15 +165,16 @@ class Lending:
             code, reason = self._give(purse, share, wants)
             self._count(purse, utc_s)
         if (share.granted, share.returned, share.spent) != before:
-            # Nobody is told of what a power cut could make us give once more, or forget was said.
+            # Stored before the answer: a power cut must not repeat a grant, or lose a report.
             self._outcome.write(share.record(), durable=True)
         self._answer(site, message, share, purse, code, reason)
 
     def _give(self, purse: Purse, share: Share, wants: Wants) -> tuple[str, str]:
-        """Give a holder what it wants, or a part; why it is nothing, as code and sentence.
+        """Give a holder the wanted amount, or a part; else return why not: code and sentence.
 
-        Half of what there is, or what was kept free for it: the last of a budget is not all with
-        whoever asks first. Who can begin a task already gets nothing that is kept for others.
+        It gets half of the free amount, or the amount kept free for it, so that the first to ask
+        does not get all the rest of a budget. A holder that can already begin a task gets nothing
+        that is kept for others.
         """
         reserved, share.missing = share.missing, 0
         missing = max(0, wants.held + wants.most - share.unspent) if wants.most else 0
@@ -190,14 +191,14 @@ class Lending:
             share.missing = 0 if can_begin else missing
         elif free >= needed:
             return "", ""
-        # What is held or lent may come back, here and there; what this holder has is its own.
+        # Held or lent amounts may come back, here and elsewhere; this holder's amounts are its own.
         is_out = purse.is_exhausted(wants.least)
         return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
 
     def write_off(self, budget: str, site: str, utc_s: float) -> int:
-        """Count as spent what a site has told, and no more: it will never spend the rest.
+        """Count only the spending that a site has reported: it will never spend the rest.
 
-        What that frees, in nano-units. Raises NotLent.
+        Return the freed amount, in nano-units. Raises NotLent.
         """
         purse = self._owned(budget)
         found = [each for each in self.of(budget) if each.site == site and each.unspent]
@@ -218,10 +219,10 @@ class Lending:
         self._count(purse, utc_s)
         return freed
 
-    # --- inside --------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _owned(self, budget: str) -> Purse | None:
-        """A budget of ours that may be given out."""
+        """Return a budget of this site that may be given out."""
         purse = self._purses.own.get(budget)
         is_ours = purse is not None and not purse.budget.owner and purse.budget.is_hard
         return purse if is_ours else None
@@ -232,9 +233,9 @@ class Lending:
         return self._shares.get(message.budget, {}).get((site, message.account))
 
     def _objection(self, site: str, message: AskSlice, purse: Purse | None) -> tuple[str, str]:
-        """Why a holder gets nothing, as code and sentence; empty: it may."""
+        """Return why a holder gets nothing, as code and sentence; empty: it may."""
         if purse is None or site not in purse.budget.sites:
-            # Who may not have any of it is not told whether there is one.
+            # A site without a right to a budget is not told whether it exists.
             name = message.budget[:60]
             return Reason.NOT_ENTITLED, f"no budget {name!r} here is shared with {site}"
         budget, asked = purse.budget, (message.unit, message.span, message.zone)
@@ -249,7 +250,7 @@ class Lending:
         return "", ""
 
     def _count(self, purse: Purse, utc_s: float) -> None:
-        """Count anew what others have of a budget in its period."""
+        """Recount the amounts of other sites in a budget's period."""
         purse.turn(utc_s)
         shares = self._shares.get(purse.budget.name, {}).values()
         silent_s = utc_s - SILENT_FACTOR * purse.budget.slice_s
@@ -289,11 +290,11 @@ class Lending:
 
 
 def start_ms(purse: Purse) -> int:
-    """When the period of a purse began, in milliseconds since 1970; 0: it has none."""
+    """Return when a purse's period began, in milliseconds since 1970; 0: it has none."""
     return 0 if purse.period is None else round(purse.period.start_s * 1000)
 
 
 def calendar(purse: Purse) -> tuple[str, str]:
-    """The period and the zone of a budget, as they travel."""
+    """Return the period and the zone of a budget, as they travel."""
     budget = purse.budget
     return (EVER if budget.span is None else budget.span.value), budget.zone.key

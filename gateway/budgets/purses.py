@@ -1,8 +1,8 @@
-"""The purses of a site, and which of them pay for somebody's work. Pure.
+"""The purses of a site, and the choice of those that pay for some work. Pure.
 
-Beside the budgets of the configuration there is the credit of each site that has a limit: a purse
-without a period, whose `spent` is what the site owes us. It goes down when the site pays; what is
-booked says so (`note`).
+Beside the configured budgets there is the credit of each site that has a limit: a purse without a
+period, whose `spent` is the site's debt here. The debt goes down when the site pays, as booked
+records show (`note`).
 """
 
 from collections import Counter
@@ -16,25 +16,25 @@ from gateway.ledger.records import Posted, Record
 from policies.budgets import Budget, Purse
 from policies.parties import Kind, Party, Whose
 
-REMEMBERED_MAX: Final = 10_000  # of those whose purses were looked up
+REMEMBERED_MAX: Final = 10_000  # of the parties whose purses were looked up
 
-# A site, and a currency: what it owes us is counted in each by itself.
+# A site, and a currency: its debt is counted in each by itself.
 Debtor = tuple[str, str]
 
 
 class Spent(NamedTuple):
-    """What the books say was spent, in nano-units of a budget: in all, and in its period."""
+    """Spending by the books, in nano-units of a budget: in all, and in its period."""
 
     total_nanos: int
     period_nanos: int
 
 
 class Purses:
-    """Where the budgets of a site stand.
+    """The state of a site's budgets.
 
     Args:
         budgets: with distinct names.
-        credit: what sites may owe us.
+        credit: the limits of other sites' debts.
         now_s: UTC.
     """
 
@@ -56,11 +56,11 @@ class Purses:
 
     @property
     def has_credit(self) -> bool:
-        """Whether any site has a limit on what it may owe us."""
+        """Whether any site has a limit on its debt here."""
         return bool(self._credit)
 
     def of(self, whose: Whose) -> tuple[Purse, ...]:
-        """All that pay for somebody's work."""
+        """Return all purses that pay for a party's work."""
         if not self:
             return ()
         found = self._by_whose.get(whose)
@@ -72,7 +72,7 @@ class Purses:
         return found
 
     def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], now_s: float) -> None:
-        """Begin with what the books have at a moment: by the name of the budget, and by debtor."""
+        """Begin with the books' amounts at a moment: by the budget's name, and by debtor."""
         for name, each in spent.items():
             purse = self.own[name]
             purse.turn(now_s)  # its period may have ended since it was made
@@ -82,7 +82,7 @@ class Purses:
             self.credit_of(site)
 
     def take_in(self, budgets: Iterable[Budget], credit: Credit) -> None:
-        """Go on by other amounts and rules, of the same budgets and limits."""
+        """Adopt other amounts and rules, of the same budgets and limits."""
         for each in budgets:
             self.own[each.name].budget = each
         self._credit = credit
@@ -94,7 +94,7 @@ class Purses:
     # --- credit --------------------------------------------------------------------------------
 
     def credit_of(self, site: str) -> tuple[Purse, ...]:
-        """What a site may owe us, in each currency in which it may; empty: there is no limit."""
+        """Return a site's credit: a purse for each permitted currency; empty: no limit."""
         limits = self._limits(site)
         for nanos, currency in limits:
             if (site, currency) not in self._of_debtor:
@@ -109,9 +109,9 @@ class Purses:
         return self._credit.get(site, self._credit.get(ANY_SITE, ())) if site else ()
 
     def note(self, record: Record) -> None:
-        """Count what a record changes in what a site owes us.
+        """Count the changes of a record in sites' debts.
 
-        Not what is delivered to it: that was spent when it was reported.
+        Not a delivery to a site: that was spent when it was reported.
         """
         if isinstance(record, Posted) and record.side == "sell":
             return
@@ -120,12 +120,12 @@ class Purses:
                 self._owe(debtor, nanos)
 
     def owing(self) -> Counter[Debtor]:
-        """What each site owes us, as it is counted here."""
+        """Return the debt of each site, as it is counted here."""
         known = {each: purse.spent_nanos for each, purse in self._of_debtor.items()}
         return Counter({**self._owed, **known})
 
     def true_up(self, before: Mapping[Debtor, int], owed: Mapping[Debtor, int]) -> None:
-        """Count on from what the books said, at a moment when it was `before` that was counted."""
+        """Adopt the books' debts `owed`, as of the moment when `before` was counted here."""
         for debtor in {*self.owing(), *owed}:
             self._owe(debtor, owed.get(debtor, 0) - before.get(debtor, 0))
 
@@ -137,9 +137,9 @@ class Purses:
 
 
 def owed_by(balances: Mapping[Account, Balance]) -> dict[Debtor, int]:
-    """What each site owes us by the accounts: for good, and delivered without a verdict.
+    """Return each site's debt by the accounts: final, and delivered without a verdict.
 
-    What it has delivered to us counts once it has one.
+    A site's own deliveries here count once they have a verdict.
     """
     return {
         (account.name, account.currency): balance.net_nanos + balance.held_debits_nanos
@@ -149,7 +149,7 @@ def owed_by(balances: Mapping[Account, Balance]) -> dict[Debtor, int]:
 
 
 def _changes(transfer: Transfer) -> Iterator[tuple[Debtor, int]]:
-    """What a transfer adds to what sites owe us, where a hold of theirs counts already."""
+    """Yield a transfer's changes of sites' debts, where their holds count already."""
     done = transfer.kind in ("entry", "reversal")
     if transfer.debit.kind == "site" and (done or transfer.kind == "void"):
         sign = -1 if transfer.kind == "void" else 1

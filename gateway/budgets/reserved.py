@@ -1,9 +1,9 @@
-"""What reservations cost, in the budgets of those who make them. Pure.
+"""The cost of reservations, in the budgets of their makers. Pure.
 
 A reservation costs its price whether it is used or not, so all of it is held when it is made, in
-each purse of its maker that is about money, as for a contract. What its tasks take is no longer
-held, and spent by whoever runs them; what is billed at its end is spent by its maker, and the rest
-is free again.
+each of its maker's purses of money, as for a contract. The cost of its tasks moves out of the hold,
+and is spent by the user who runs them; the bill at its end is spent by its maker, and the rest is
+free again.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,19 @@ from policies.reservations import Reservation
 
 
 class Reserved:
-    """What is held for reservations, by the site whose pool it is and the name of the price.
+    """The amounts held for reservations, by the pool's site and the name of the price.
 
-    A seller chooses what it calls its prices, so the name alone does not prove whose reservation
-    is charged. A `pool` is named as in usage records: `local` is ours, `paris/local` is of Paris.
+    A seller chooses the names of its prices, so the name alone does not prove that a reservation is
+    charged. A `pool` is named as in usage records: `local` is this site's, `paris/local` is of
+    Paris.
 
     Args:
-        purses: of our site.
+        purses: of this site.
     """
 
     def __init__(self, purses: Purses) -> None:
         self._purses = purses
-        # By seller, which is empty for our own pools, and by the name of the price.
+        # By seller, which is empty for this site's own pools, and by the name of the price.
         self._held: dict[tuple[str, str], Earmark] = {}
         self._made: dict[tuple[str, str], Reservation] = {}  # also those that no purse pays for
 
@@ -40,12 +41,12 @@ class Reserved:
         return iter(self._held.values())
 
     def purses_of(self, pool: str, tariff: str) -> tuple[Purse, ...]:
-        """Those in which what a pool charges by a price is held already."""
+        """Return the purses that already hold a pool's charges by a price."""
         earmark = self._earmark(pool, tariff)
         return earmark.purses if earmark is not None and earmark.left_nanos else ()
 
     def booked(self, pool: str, tariff: str) -> Reservation | None:
-        """The open reservation of slots of this very pool of which this is the price."""
+        """Return the open reservation of slots of this very pool that has this price."""
         seller = seller_of(pool)
         made = self._made.get((seller, tariff))
         return made if made is not None and pool == _pool_of(made, seller) else None
@@ -56,7 +57,7 @@ class Reserved:
         return self._held.get((seller_of(pool), tariff))
 
     def objection(self, by: Whose, nanos: int, currency: str) -> str:
-        """Why somebody's budgets don't pay for a reservation, with the figure; empty: they do."""
+        """Return why budgets don't pay for a reservation, with the figure; empty: they do."""
         purses = self._purses.of(by)
         found = unpayable(purses, currency, by.site)
         if found is not None:
@@ -69,7 +70,7 @@ class Reserved:
         return ""
 
     def hold(self, reservation: Reservation, seller: str = "") -> None:
-        """It was made, or is one of a former life; of a pool of `seller`, or of ours."""
+        """Hold a new or restored reservation's cost, for a pool of `seller`, or of this site."""
         key = seller, reservation.tariff_name
         self._made[key] = reservation
         if key in self._held:
@@ -81,13 +82,13 @@ class Reserved:
             self._held[key] = Earmark(paying, reservation.total_nanos)
 
     def use(self, pool: str, tariff: str, nanos: int) -> None:
-        """A pool has charged so much by a price, to whoever pays for that."""
+        """Count a pool's charge by a price against the hold; the user of the slots pays it."""
         earmark = self._earmark(pool, tariff)
         if earmark is not None:
             earmark.use(nanos)
 
     def end(self, reservation: Reservation, utc_s: float, seller: str = "") -> None:
-        """It is over: what is billed is spent."""
+        """End a reservation: the billed amount is spent."""
         key = seller, reservation.tariff_name
         self._made.pop(key, None)
         earmark = self._held.pop(key, None)
@@ -102,5 +103,5 @@ class Reserved:
 
 
 def _pool_of(reservation: Reservation, seller: str) -> str:
-    """The pool of a reservation as usage records name it."""
+    """Return the pool of a reservation as usage records name it."""
     return f"{seller}/{reservation.pool}" if seller else reservation.pool

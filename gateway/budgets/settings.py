@@ -1,4 +1,4 @@
-"""The tables [[budget]] and [credit]: who may use up how much, and what sites may owe us."""
+"""The tables [[budget]] and [credit]: limits on spending, and on other sites' debts."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +19,7 @@ SITES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 60
 EVER: Final = "ever"  # the period of a budget that is for good
 ANY_SITE: Final = "*"
-# What else a quota may be written in, in slot-seconds.
+# Other units of a quota, in slot-seconds.
 _TIMES: Final = {SLOT_TIME: 1, "slot-h": 3_600}
 _NUMBERS: Final = {
     "factor": (1.0, 1_000.0),
@@ -32,7 +32,7 @@ BUDGET_KEYS: Final = frozenset(
         *("owner", "slice", "sites", *_NUMBERS),
     }
 )
-# What a site may owe us, by its name: amounts in nano-units, each in a currency of its own.
+# The limits of debts, by site: amounts in nano-units, each in a currency of its own.
 Credit = Mapping[str, tuple[tuple[int, str], ...]]
 NO_CREDIT: Final[Credit] = MappingProxyType({})
 
@@ -56,7 +56,7 @@ def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]
 
 
 def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool) -> None:
-    """Raise KnobError for a budget that is ours and another's, or needs a federation."""
+    """Raise KnobError for a budget with this site as owner or sharer, or without a federation."""
     for budget in budgets:
         if budget.owner == site:
             raise KnobError(

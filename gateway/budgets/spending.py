@@ -1,7 +1,7 @@
-"""The broker's part that knows of money: who may begin, what was spent, what has to end. Pure.
+"""The broker's accounting: which work may begin, the spending, and which work must end. Pure.
 
-A job is paid from all purses of whoever it is for, and each hard one must have room. What its tasks
-may come to is held for them in Handout, or for a contract in Purchases; here is the rest.
+All purses of its party pay for a job, and each hard one must have room. Handout holds the possible
+cost of its tasks, and Purchases that of a contract; this module does the rest.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ TOLD_AGAIN: Final = 10  # when this part of a limit is left, its end is news onc
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What must end of a job because a budget is exhausted: these assignments, and what waits."""
+    """The parts of a job that must end as a budget is exhausted: assignments, or queued tasks."""
 
     job: Job
     reason: str
@@ -36,7 +36,7 @@ class Ending:
 class Short:
     """The hard budgets without room for a task here.
 
-    Each with the least that one takes in our own pools, and wherever it may run.
+    Each with the least amount for a task in this site's own pools, and wherever it may run.
     """
 
     lacking: tuple[tuple[Purse, int, int], ...] = ()
@@ -52,25 +52,25 @@ class Short:
         return all(purse.budget.is_money for purse, *_ in self.lacking)
 
     def note(self) -> None:
-        """It is to be placed: let each of them know what it lacks."""
+        """Note the need of a task that is to be placed in each of the budgets."""
         for purse, one_nanos, least_nanos in self.lacking:
             purse.lack(one_nanos)
-            # Its owner has too little for a task here, and perhaps enough for one elsewhere: it
-            # is asked for that, or the job would wait for what nobody asks for.
+            # Its owner has too little for a task here, and perhaps enough for one elsewhere: it is
+            # asked for that, or the job would wait for an amount that is never requested.
             if purse.refused and least_nanos < purse.refused_nanos:
                 purse.lack(least_nanos)
 
 
 class Spending:
-    """What is decided about money.
+    """Decides about money.
 
     Args:
-        purses: ours.
-        reserved: what is held in them for reservations.
+        purses: of this site.
+        reserved: the amounts held in them for reservations.
         jobs: by name; read.
-        tariffs: what our pools charge that may be able to run a job, for that.
+        tariffs: a job's tariffs at this site's pools that may be able to run it.
         task_s: how long a task of a function takes on average; None: it was never measured.
-        offered: what other sites that may be able to run a job are known to charge.
+        offered: the known tariffs of other sites that may be able to run a job.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class Spending:
         self._offered = offered
         self._news: list[str] = []
 
-    # --- who may begin -------------------------------------------------------------------------
+    # --- admission -----------------------------------------------------------------------------
 
     def denominated(self, spec: JobSpec) -> JobSpec:
-        """A job of ours in the currency of its hard budgets: no other can be paid from them."""
+        """Set the currency of an own job to that of its hard budgets, the only one they pay."""
         if not self._purses or spec.price is not None or spec.currency is not None:
             return spec
         units = [each.budget.unit for each in self._hard_payers(spec)]
         return replace(spec, currency=units[0]) if units else spec
 
     def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
-        """Why no budget pays for a new job, as code and sentence, with the figure."""
+        """Return why no budget pays for a new job, as code and sentence, with the figure."""
         purses = self._purses.of(spec.whose)
         if not purses:
             return None
@@ -108,7 +108,7 @@ class Spending:
         return found or self.given_up(purses, spec)
 
     def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
-        """Why we don't sell to a site at such a price; as `refusal`."""
+        """Return why this site does not sell to another at such a price; as `refusal`."""
         if not self._purses:
             return None
         return self.refusal(replace(spec, price=tariff, path=(site,)))
@@ -118,9 +118,9 @@ class Spending:
         return [each for each in purses if each.budget.is_hard]
 
     def _least_nanos(self, purse: Purse, spec: JobSpec) -> int:
-        """What one task may use up where that is least, as far as we know; 1 if nobody knows.
+        """Return the least amount that one task may use up, in any place; 1 if unknown.
 
-        At another site, where a contract bounds it, that is what it should come to.
+        At another site, where a contract bounds it, that is the expected cost.
         """
         budget, task_s = purse.budget, self._task_s(spec.function)
         found = self._bounds(purse, spec)
@@ -131,14 +131,14 @@ class Spending:
         return min(found, default=1)
 
     def _bounds(self, purse: Purse, spec: JobSpec) -> list[int]:
-        """What would be held for a task in each of our pools."""
+        """Return the amounts that would be held for a task in each of this site's pools."""
         task_s = self._task_s(spec.function)
         own = self._tariffs(spec) if spec.price is None else (spec.price,)
         bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
         return [each for each in bounds if each is not None]
 
     def short(self, spec: JobSpec) -> Short:
-        """Which budgets of our users have no room now for a task in any of our own pools."""
+        """Return users' budgets without room now for a task in any of this site's pools."""
         found = []
         for purse in self._purses.of(spec.whose) if spec.price is None else ():
             bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
@@ -146,10 +146,10 @@ class Spending:
                 found.append((purse, min(bounds), self._least_nanos(purse, spec)))
         return Short(tuple(found))
 
-    # --- what was spent ------------------------------------------------------------------------
+    # --- spending ------------------------------------------------------------------------------
 
     def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:
-        """Count what a report came to."""
+        """Count the usage of a report."""
         used = list(used)
         for purse in job.purses:
             nanos = sum(used_of(purse, record) for record in used)
@@ -158,12 +158,13 @@ class Spending:
         for record in used:
             self._reserved.use(record.pool, record.tariff, record.cost_nanos)
 
-    # --- what has to end -----------------------------------------------------------------------
+    # --- endings -------------------------------------------------------------------------------
 
     def ticked(self, now_s: float) -> list[Ending]:
-        """Time has passed: periods end, and what runs may have come to more than was held for it.
+        """Handle the passing of time: periods end, and running tasks may outrun their holds.
 
-        Returns what must end of our own users' jobs. Work that was sold is given back by Sales.
+        Return the parts of this site's own users' jobs that must end. Sales gives back work that
+        was sold.
         """
         if not self._purses:
             return []
@@ -172,8 +173,8 @@ class Spending:
         return [*self._run_over(now_s), *self._wait_in_vain()]
 
     def _run_over(self, now_s: float) -> Iterator[Ending]:
-        """Hold more for what has outrun its hold; what must stop, where that is the rule."""
-        by_now: Counter[Purse] = Counter()  # what runs has used up
+        """Hold more for tasks that outran their hold; yield tasks to stop, if that is the rule."""
+        by_now: Counter[Purse] = Counter()  # used up by running tasks
         for job in self._jobs.values():
             for assignment in job.assignments.values() if job.purses else ():
                 for purse, nanos in grown(assignment, now_s):
@@ -183,7 +184,7 @@ class Spending:
             for purse in self._purses
             if purse.budget.is_hard
             and purse.budget.running is Running.STOP
-            and (not purse.budget.owner or purse.refused)  # else we may get more of it
+            and (not purse.budget.owner or purse.refused)  # else the owner may give more of it
             and purse.left_nanos <= by_now[purse]
         ]
         for purse in over:
@@ -200,7 +201,7 @@ class Spending:
                     yield Ending(job, purse.objection(), found)
 
     def _wait_in_vain(self) -> Iterator[Ending]:
-        """What waits, and can't be paid before the next period, where it need not wait for that."""
+        """Yield queued tasks that can't be paid in this period, where the rule is not to wait."""
         for purse in self._purses:
             needed_nanos = purse.short_nanos
             purse.short_nanos = purse.least_short_nanos = 0
@@ -214,10 +215,10 @@ class Spending:
                         self._tell(purse, purse.objection(one_nanos))
                         yield Ending(job, purse.objection(one_nanos), is_waiting=True)
 
-    # --- what people are told ------------------------------------------------------------------
+    # --- texts for people ----------------------------------------------------------------------
 
     def given_up(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
-        """Why not one task more of a job can be paid in this period; None: one can."""
+        """Return why not one task more of a job can be paid in this period; None: one can."""
         for purse in purses:
             one_nanos = self._least_nanos(purse, spec)
             if _pays(purse, spec) and purse.is_exhausted(one_nanos):
@@ -226,7 +227,7 @@ class Spending:
         return None
 
     def why_waiting(self, job: Job) -> dict[Purse, str]:
-        """The purses that have no room for one more task of a job now, and why."""
+        """Return the purses that have no room for one more task of a job now, and why."""
         found = {}
         for purse in (each for each in job.purses if _pays(each, job.spec)):
             budget, least_nanos = purse.budget, self._least_nanos(purse, job.spec)
@@ -245,13 +246,13 @@ class Spending:
         return found
 
     def news(self) -> list[str]:
-        """What people are to be told, once: what is exhausted."""
+        """Return the news on exhausted budgets, each once."""
         for purse in self._purses:
             is_out = purse.left_nanos <= 0 and (not purse.budget.owner or bool(purse.refused))
             if is_out:
                 self._tell(purse, purse.objection())
             elif TOLD_AGAIN * purse.left_nanos >= purse.limit_nanos:
-                purse.was_told = False  # else it would be told because of a little that came back
+                purse.was_told = False  # else it would be repeated after a little came back
         found, self._news = self._news, []
         return found
 
@@ -262,33 +263,33 @@ class Spending:
 
 
 def _currency(spec: JobSpec) -> str | None:
-    """What a job is charged in, if that is known."""
+    """Return the currency that a job is charged in, if known."""
     return spec.price.currency if spec.price is not None else spec.currency
 
 
 def _pays(purse: Purse, spec: JobSpec) -> bool:
-    """Whether a purse counts for a job: of another site's credit, that in its currency alone."""
+    """Whether a purse counts for a job: a site's credit only counts in the job's currency."""
     return not purse.budget.is_credit or purse.budget.unit == _currency(spec)
 
 
 def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
-    """Why nothing more is paid; another site is told the figures of what is its own alone."""
+    """Return why nothing more is paid; another site is told the figures of its own purse alone."""
     if spec.price is None or purse.budget.party.kind is Kind.SITE:
         return purse.objection(one_nanos)
     return "what this site lets others use up is used up"
 
 
 def used_of(purse: Purse, record: UsageRecord) -> int:
-    """What a record has used up of a purse: what is for its user to pay."""
+    """Return the amount that a record uses up of a purse: the part that its user pays."""
     if not purse.budget.is_money:
         return record.wall_ns if is_for_its_user(record.state, record.price_class) else 0
     return record.charged_nanos if record.currency == purse.budget.unit else 0
 
 
 def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:
-    """What an assignment has used up by now, at the most, of each purse that pays for it.
+    """Return the most that an assignment has used up by now, of each purse that pays for it.
 
-    Of tasks without a time limit more is held when that is more than was thought.
+    For tasks without a time limit, more is held once they use up more than expected.
     """
     if not assignment.holds:
         return []

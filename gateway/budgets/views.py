@@ -1,4 +1,4 @@
-"""Where budgets stand, as `gridfed budgets` shows them. Pure.
+"""The standing of budgets, as `gridfed budgets` shows them. Pure.
 
 The keys are an interface (`--json`): they are only ever added to.
 """
@@ -12,17 +12,17 @@ from policies.budgets import Purse
 
 
 def standing(purse: Purse, shares: Iterable[Share], lasts_s: float | None) -> dict[str, Any]:
-    """One budget, quota or credit.
+    """Return one budget, quota or credit.
 
     Args:
         purse: at this site.
-        shares: what other sites hold of it.
-        lasts_s: for how long we may use what we hold of another's; None: it is ours.
+        shares: other sites' shares of it.
+        lasts_s: how long this site may use its slice of another's; None: it is this site's own.
     """
     budget, period = purse.budget, purse.period
     span, zone = calendar(purse)
     by_site = _by_site(shares)
-    # With what a site holds that is not heard any more, which the purse has as spent.
+    # With the amount of silent holders, which the purse counts as spent.
     leased = sum(row["unspent_nanos"] for row in by_site)
     elsewhere = sum(row["spent_nanos"] for row in by_site)
     amounts = {
@@ -58,7 +58,7 @@ def standing(purse: Purse, shares: Iterable[Share], lasts_s: float | None) -> di
 
 
 def _by_site(shares: Iterable[Share]) -> list[dict[str, Any]]:
-    """What each site has of a budget, all its accounts together."""
+    """Return each site's share of a budget, all its accounts together."""
     rows: dict[str, dict[str, Any]] = {}
     for share in shares:
         empty = {"site": share.site, "unspent_nanos": 0, "spent_nanos": 0, "heard_at_s": 0.0}
@@ -70,7 +70,7 @@ def _by_site(shares: Iterable[Share]) -> list[dict[str, Any]]:
 
 
 def of_job(job: Job, why: Mapping[Purse, str]) -> list[dict[str, Any]]:
-    """What pays for a job, and where it stands; `why` is why there is no room now."""
+    """Return the budgets that pay for a job, and their standing; `why` is why there is no room."""
     return [
         {
             "name": purse.budget.name,

@@ -1,1 +1,1 @@
-"""How clean a site's electricity is now: a factor, a series by the hour, or somebody who tells."""
+"""Carbon intensity of a site's electricity: a factor, an hourly series, or a source on the net."""

@@ -1,6 +1,6 @@
-"""What a source on the net answers: an intensity and its time, or those to come.
+"""Answers of a source on the net: an intensity and its time, or a forecast.
 
-Pure; nothing in it is trusted.
+Pure; nothing in an answer is trusted.
 """
 
 import json
@@ -11,26 +11,26 @@ from typing import Any, Final
 from gateway.carbon.config import ForecastConfig, HttpConfig
 from policies.carbon import mg_per_kwh
 
-AHEAD_MAX_S: Final = 3_600.0  # of our clock: what is said of later is a forecast
+AHEAD_MAX_S: Final = 3_600.0  # of this site's clock: values for later times are a forecast
 ETAG_CHARS_MAX: Final = 200
-# Of a forecast: so many entries are looked at, three days by five minutes and more, and what they
-# say of so long after now is left out.
+# Of a forecast: so many entries are looked at, three days by five minutes and more, and values for
+# so long after now are left out.
 ENTRIES_MAX: Final = 1_000
 FORESEEN_MAX_S: Final = 8 * 86_400.0
 
 
 class BadAnswer(Exception):
-    """An answer that can't be used. The text says why, and nothing of what it held."""
+    """An answer that can't be used. The text says why, and nothing of the answer's content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was answered last.
+    """The latest answer.
 
     Attributes:
-        as_of_s: UTC; when it held, as the answer says, or else when it came.
-        checked_s: UTC; when it was last asked for.
-        etag: by which the source knows it again; empty: it has none.
+        as_of_s: UTC; the time of the value by the answer, or else when the answer came.
+        checked_s: UTC; the time of the latest request.
+        etag: the source's mark of the answer; empty: it has none.
     """
 
     mg_per_kwh: int
@@ -41,12 +41,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What was answered last of the time to come.
+    """The latest forecast.
 
     Attributes:
         steps: from when (UTC), and milligrams a kilowatt-hour from then on; in order.
-        checked_s: UTC; when it was last asked for.
-        etag: by which the source knows it again; empty: it has none.
+        checked_s: UTC; the time of the latest request.
+        etag: the source's mark of the answer; empty: it has none.
     """
 
     steps: tuple[tuple[float, int], ...]
@@ -63,7 +63,7 @@ def read_answer(config: HttpConfig, body: bytes, etag: str, utc_s: float) -> Rea
 
 
 def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: float) -> Foreseen:
-    """Read a forecast; BadAnswer. What it does not know of an hour, it may say as null."""
+    """Read a forecast; BadAnswer. An unknown value of an hour may be null."""
     document = _document(body)
     entries = _at(document, config.entries) if config.entries else document
     if not isinstance(entries, list):
@@ -87,7 +87,7 @@ def _document(body: bytes) -> Any:
 
 
 def _value(document: Any, paths: tuple[str, ...]) -> Any:
-    """What is at the first of these paths where anything is."""
+    """Return the value at the first of these paths that has one."""
     found = (_at(document, path) for path in paths)
     return next((each for each in found if each is not None), None)
 
@@ -107,7 +107,7 @@ def _usable(etag: str) -> str:
 
 
 def _at(document: Any, path: str) -> Any:
-    """The value at a path; None where there is none."""
+    """Return the value at a path; None where there is none."""
     for step in path.split("."):
         if isinstance(document, dict):
             document = document.get(step)
@@ -137,4 +137,4 @@ def _seconds(value: Any) -> float:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(text)  # NaN and the infinities, which JSON has not
+    raise ValueError(text)  # NaN and the infinities, which JSON does not have

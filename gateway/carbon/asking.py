@@ -1,7 +1,8 @@
-"""Asks somebody on the net the same thing every now and then, and keeps what it answered last.
+"""Asks a source on the net the same question at intervals, and keeps the latest answer.
 
-It gets a few seconds and may answer little; it is not followed elsewhere. When it fails it is asked
-again soon, then ever more seldom. Failures are told once while they last, and never raised.
+A source gets a few seconds and may answer little; redirects are not followed. After a failure it is
+asked again soon, then with a growing back-off. Failures are logged once while they last, and never
+raised.
 """
 
 from collections.abc import Callable
@@ -18,40 +19,40 @@ from gateway.carbon.config import HttpConfig
 BODY_BYTES_MAX: Final = 1 << 18
 RETRY_S: Final = 30.0  # after a failure; twice as long after each more, up to `every_s`
 RETRY_DOUBLINGS_MAX: Final = 16
-WAIT_MAX_S: Final = 600.0  # the clock may be set while we sleep
+WAIT_MAX_S: Final = 600.0  # the clock may be set during a sleep
 
 T = TypeVar("T", bound=Reading | Foreseen)
 
 
 class Question(Protocol[T]):
-    """What is asked, and how its answer is read."""
+    """A question, and the reading of its answer."""
 
     def url(self, utc_s: float) -> str:
-        """Where, at a time."""
+        """Return the URL for a request at a time."""
 
     def read(self, body: bytes, etag: str, utc_s: float) -> T:
         """Read an answer; BadAnswer."""
 
     def confirmed(self, known: T, utc_s: float) -> T:
-        """What is known, when the source says that it has not changed."""
+        """Return the known answer, renewed because the source says that it has not changed."""
 
     def instead(self, utc_s: float) -> str:
-        """What we go on with while no answer comes, for people."""
+        """Return the value in use while no answer comes, for people."""
 
 
 class Asking(Generic[T]):
     """One question to one source.
 
     Args:
-        question: what.
-        config: how often, how long it may take, and by which header a key goes.
-        key: sent in that header; shown to nobody else.
-        cache: where the last answer is kept.
+        question: the question.
+        config: the interval, the time-out, and the header for a key.
+        key: sent in that header; shown nowhere else.
+        cache: keeps the latest answer.
         utc_s: the clock.
         say: tells people.
 
     Attributes:
-        known: what was answered last; None: nothing that counts.
+        known: the latest answer; None: nothing that counts.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Asking(Generic[T]):
         self._failures = 0
         self._failed_s = -inf
         self._trouble = ""
-        self._url = question.url(utc_s())  # that was asked last
+        self._url = question.url(utc_s())  # of the latest request
 
     async def follow(self, client: httpx2.AsyncClient, heard: Callable[[], None]) -> None:
         """Ask for ever; `heard` is called when something may have changed."""
@@ -86,7 +87,7 @@ class Asking(Generic[T]):
                 heard()
 
     def wait_s(self, utc_s: float) -> float:
-        """How long until it is to be asked again."""
+        """Return how long until the next request."""
         every_s = self._config.every_s
         if self._failures:
             doublings = min(self._failures - 1, RETRY_DOUBLINGS_MAX)
@@ -97,7 +98,7 @@ class Asking(Generic[T]):
         return min(wait_s, every_s)  # the clock may have been set back
 
     async def renew(self, client: httpx2.AsyncClient) -> None:
-        """Ask once. Failures are told, once while they last, and never raised."""
+        """Ask once. Failures are logged, once while they last, and never raised."""
         try:
             with trio.fail_after(self._config.timeout_s):
                 found = await self._ask(client)
@@ -123,7 +124,8 @@ class Asking(Generic[T]):
                 return self._question.confirmed(known, self._utc_s())
             if response.status_code != httpx2.codes.OK:
                 raise BadAnswer(f"it answers {response.status_code}")
-            # A few packed bytes may be a great many: it was asked not to pack, so none are opened.
+            # A few packed bytes may unpack to a great many: the source was asked not to pack, so
+            # packed answers are not opened.
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise BadAnswer("its answer is packed")
             body = await _read(response)
@@ -133,7 +135,7 @@ class Asking(Generic[T]):
     def _fail(self, why: str) -> None:
         self._failures += 1
         self._failed_s = self._utc_s()
-        # Errors of the library may quote what was sent.
+        # Errors of the library may quote the request.
         why = why.replace(self._url, "its URL")
         why = (why.replace(self._key, "(the key)") if self._key else why)[:300]
         if why != self._trouble:
@@ -149,10 +151,10 @@ class Asking(Generic[T]):
 
 
 async def _read(response: httpx2.Response) -> bytes:
-    """The body of an answer; BadAnswer when it is too long."""
+    """Return the body of an answer; BadAnswer when it is too long."""
     body = bytearray()
-    # Who leaves the loop leaves the library's generators to the garbage collector, under which
-    # trio complains. What is cancelled unwinds them.
+    # Leaving the loop would leave the library's generators to the garbage collector, under which
+    # trio complains. Cancelling unwinds them.
     with trio.CancelScope() as enough:
         async for chunk in response.aiter_raw():
             body += chunk

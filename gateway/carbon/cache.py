@@ -1,4 +1,4 @@
-"""What a source answered last, on disk: a gateway that starts again need not ask at once."""
+"""The latest answer of a source, on disk: a gateway that restarts need not ask at once."""
 
 import json
 import os
@@ -27,9 +27,9 @@ class Cache(Generic[T]):
     """One file for each source, named by a digest: there may be a key in the URL.
 
     Args:
-        what: that its content depends on: another of it has another file.
-        make: what was kept, from its fields as they were read; ValueError or TypeError when it
-            can't be believed at that moment, UTC.
+        what: the settings that its content depends on: other settings have another file.
+        make: makes an answer from its stored fields; ValueError or TypeError when it can't be
+            believed at that moment, UTC.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Cache(Generic[T]):
         self._make = make
 
     def read(self, utc_s: float) -> T | None:
-        """What was kept; None when nothing was, or it can't be believed."""
+        """Return the stored answer; None when there is none, or it can't be believed."""
         try:
             with self._path.open("rb") as file:
                 found = json.loads(file.read(SIZE_MAX))
@@ -49,7 +49,7 @@ class Cache(Generic[T]):
             return None
 
     def write(self, found: T) -> None:
-        """Keep an answer; OSError. Whoever reads meanwhile finds the old one or the new one."""
+        """Store an answer; OSError. A reader meanwhile finds the old one or the new one."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = self._path.with_suffix(".new")
         draft.write_text(json.dumps(asdict(found)))
@@ -57,7 +57,7 @@ class Cache(Generic[T]):
 
 
 def reading_of(fields: dict[str, Any], utc_s: float) -> Reading:
-    """A reading as it was kept; see Cache."""
+    """Return a stored reading; see Cache."""
     found = Reading(**fields)
     _check_mark(found, utc_s)
     _check_time(found.as_of_s, utc_s + AHEAD_MAX_S)
@@ -66,7 +66,7 @@ def reading_of(fields: dict[str, Any], utc_s: float) -> Reading:
 
 
 def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
-    """A forecast as it was kept; see Cache."""
+    """Return a stored forecast; see Cache."""
     found = Foreseen(**{**fields, "steps": tuple((at, mg) for at, mg in fields.get("steps", ()))})
     _check_mark(found, utc_s)
     for at, mg in found.steps:
@@ -78,7 +78,7 @@ def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
 
 
 def _check_mark(found: Reading | Foreseen, utc_s: float) -> None:
-    # Of a clock that went wrong: it would be fresh for ever.
+    # After a clock error it would be fresh for ever.
     _check_time(found.checked_s, utc_s + AHEAD_MAX_S)
     etag = found.etag
     if type(etag) is not str or len(etag) > ETAG_CHARS_MAX:

@@ -1,4 +1,4 @@
-"""The table [pool.carbon]: what a pool draws, what it took to make, and how clean its grid is.
+"""The table [pool.carbon]: a pool's power, its embodied carbon, and its grid's carbon intensity.
 
 [pool.carbon]
 cloud = "aws"                           # watts of a vCPU, and PUE, by policies.coefficients
@@ -11,11 +11,11 @@ embodied_kg = 1200                      # CO2e for the making of a server
 server_slots = 64                       # that share it
 lifetime_years = 4
 grid = "aws:eu-west-2"                  # a yearly factor by name …
-g_per_kwh = 225.0                       # … or your own: what counts when nothing better is known
+g_per_kwh = 225.0                       # … or your own: counts when nothing better is known
 series = { file = "GB_2023.csv", hour = "hour_utc", value = "g_per_kwh", repeats = true }
 http = { url = "https://api.carbonintensity.org.uk/intensity", value = ["data.0.intensity.actual"] }
 
-[pool.carbon.http.forecast]             # what the same source says of the hours to come
+[pool.carbon.http.forecast]             # the same source's forecast
 url = "https://api.carbonintensity.org.uk/intensity/{now}/fw48h"
 entries = "data"
 value = "intensity.forecast"
@@ -46,7 +46,7 @@ STATIC: Final = "static"
 YEAR_S: Final = 365 * 86_400
 PATHS_MAX: Final = 8  # in an answer, tried in their order
 STEPS_MAX: Final = 10
-NOW: Final = "{now}"  # in the URL of a forecast: from when it is asked for
+NOW: Final = "{now}"  # in the URL of a forecast: the time of the request
 TEXT_CHARS_MAX: Final = 2_000
 
 
@@ -62,7 +62,7 @@ class SeriesConfig:
 
 @dataclass(frozen=True, slots=True)
 class ForecastConfig:
-    """Where the same source tells of the hours to come: a list, each with its time and intensity.
+    """The same source's forecast: a list of entries, each with its time and intensity.
 
     `entries` is the path to the list, empty when the answer is one; `value` and `time` are paths
     within an entry. `{now}` in the URL stands for the time of asking, UTC.
@@ -76,7 +76,7 @@ class ForecastConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Who is asked over HTTP, and where in the JSON answer the intensity is, in g/kWh.
+    """A source that is asked over HTTP, and the place of the intensity in its JSON, in g/kWh.
 
     A path is the names and places on the way to a value, as in `data.0.intensity.actual`.
     """
@@ -95,13 +95,13 @@ class HttpConfig:
 
     @property
     def host(self) -> str:
-        """Who is asked. Nothing else of the URL is ever shown: there may be a key in it."""
+        """The host. Nothing else of the URL is ever shown: there may be a key in it."""
         return (urlsplit(self.url).hostname or "")[:100]
 
 
 @dataclass(frozen=True, slots=True)
 class CarbonConfig:
-    """What is known of a pool's emissions."""
+    """The configured facts about a pool's emissions."""
 
     cloud: str = ""
     cpu: str = ""
@@ -119,7 +119,7 @@ class CarbonConfig:
 
     @property
     def machine(self) -> Machine | None:
-        """What a slot draws, and its share of a server; None when nothing is said of watts."""
+        """The power of a slot, and its share of a server; None without any watts."""
         by_name = CLOUDS[self.cloud][:2] if self.cloud else None
         by_name = CPUS[self.cpu] if self.cpu else by_name
         idle_mw, max_mw = (each * self.vcpus for each in by_name or (0, 0))
@@ -142,14 +142,14 @@ class CarbonConfig:
 
     @property
     def static(self) -> Intensity | None:
-        """What counts when nothing better is known."""
+        """The intensity that counts when nothing better is known."""
         if self.g_per_kwh is not None:
             return Intensity(mg_per_kwh(self.g_per_kwh), STATIC)
         return Intensity(GRIDS[self.grid], f"{STATIC} {self.grid}") if self.grid else None
 
     @property
     def emissions(self) -> Emissions:
-        """What is known before anybody was asked."""
+        """The emissions that are known before any source was asked."""
         return Emissions(self.machine, self.static)
 
 
@@ -205,7 +205,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_intensity(key: str, value: Any) -> int | float:
-    """An intensity in g/kWh. Raises KnobError."""
+    """Read an intensity in g/kWh. Raises KnobError."""
     return number(key, value, 0.0, INTENSITY_MAX_MG_PER_KWH / 1_000)
 
 
@@ -246,7 +246,7 @@ def _read_http(table: Any) -> HttpConfig:
 
 
 def _check_http(config: HttpConfig) -> None:
-    """What one key says of another."""
+    """Check keys against each other."""
     _check_url("http", config.url, has_key=bool(config.key_header))
     if config.forecast is not None:
         asked = config.forecast.url.replace(NOW, "")

@@ -1,7 +1,7 @@
-"""A source on the net, asked every now and then: for the intensity of now, and for those to come.
+"""A source on the net, asked at intervals: for the present intensity, and for a forecast.
 
-Only numbers that can be intensities are taken. What it said last is good for a while: what is known
-grows old until `keep_s`, its age said with it.
+Only numbers that can be intensities are taken. The latest answer is good for a while: it grows old
+until `keep_s`, and its age is reported with it.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ class Feed:
     """One source on the net.
 
     Args:
-        config: whom to ask, and how.
-        key: sent in the header `config.key_header`; shown to nobody else.
-        folder: where what it said last is kept.
+        config: the source, and how to ask it.
+        key: sent in the header `config.key_header`; shown nowhere else.
+        folder: keeps the latest answers.
         utc_s: the clock.
         say: tells people.
     """
@@ -58,11 +58,11 @@ class Feed:
 
     @property
     def config(self) -> HttpConfig:
-        """Whom it asks, and how."""
+        """The source, and how to ask it."""
         return self._config
 
     def at(self, utc_s: float) -> Intensity | None:
-        """What is known now; None: nothing, or nothing that is recent enough."""
+        """Return the present intensity; None: it is not known, or not recently enough."""
         reading, config = self._now.known, self._config
         if reading is None:
             return None
@@ -76,7 +76,7 @@ class Feed:
         return Intensity(reading.mg_per_kwh, source)
 
     def ahead(self, utc_s: float) -> Outlook | None:
-        """What is foreseen after now; None: nothing, or nothing that was said recently enough."""
+        """Return the forecast after now; None: there is none, or none that is recent enough."""
         known = self._later.known if self._later is not None else None
         if known is None or utc_s - known.checked_s > self._config.keep_s:
             return None
@@ -95,25 +95,25 @@ class Feed:
                 nursery.start_soon(self._later.follow, client, heard)
 
     def client(self) -> httpx2.AsyncClient:
-        """What asks. It follows no redirection, and its time is limited in `renew`."""
+        """Return the HTTP client. It follows no redirect; `renew` limits its time."""
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers[self._config.key_header] = self._key
         return httpx2.AsyncClient(headers=headers, timeout=None, follow_redirects=False)
 
     def wait_s(self, utc_s: float) -> float:
-        """How long until it is to be asked for the intensity of now again."""
+        """Return how long until the next request for the present intensity."""
         return self._now.wait_s(utc_s)
 
     async def renew(self, client: httpx2.AsyncClient) -> None:
-        """Ask once. Failures are told, once while they last, and never raised."""
+        """Ask once. Failures are logged, once while they last, and never raised."""
         await self._now.renew(client)
         if self._later is not None:
             await self._later.renew(client)
 
 
 class _OfNow:
-    """What is the intensity now?"""
+    """Asks for the present intensity."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -125,7 +125,7 @@ class _OfNow:
         return read_answer(self._feed.config, body, etag, utc_s)
 
     def confirmed(self, known: Reading, utc_s: float) -> Reading:
-        # What does not name its time holds as long as the source stands by it.
+        # An answer without a time of its own holds as long as the source stands by it.
         as_of_s = known.as_of_s if self._feed.config.time else utc_s
         return replace(known, as_of_s=as_of_s, checked_s=utc_s)
 
@@ -135,7 +135,7 @@ class _OfNow:
 
 
 class _OfLater:
-    """And what will it be?"""
+    """Asks for the forecast."""
 
     def __init__(self, config: ForecastConfig) -> None:
         self._config = config

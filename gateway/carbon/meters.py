@@ -1,7 +1,7 @@
-"""Keeps what a site knows of its pools' emissions up to date, and tells the broker of changes.
+"""Keeps a site's knowledge of its pools' emissions up to date, and tells the broker of changes.
 
-A pool has one source that moves at most, a series or one on the net; behind it stands the static
-factor. Nothing is asked of the broker, and nothing waits for a source.
+A pool has one source that changes at most, a series or one on the net; behind it is the static
+factor. The broker is asked nothing, and nothing waits for a source.
 """
 
 import os
@@ -25,13 +25,13 @@ KEY_CHARS_MAX: Final = 4_096
 
 
 class Source(Protocol):
-    """Somebody who may know the intensity."""
+    """A source that may know the intensity."""
 
     def at(self, utc_s: float) -> Intensity | None:
-        """What is known of a time; None: nothing."""
+        """Return the intensity known of a time; None: nothing."""
 
     def ahead(self, utc_s: float) -> Outlook | None:
-        """What is foreseen of the time after that; None: nothing."""
+        """Return the forecast for the time after that; None: nothing."""
 
 
 class Follower(Source, Protocol):
@@ -46,7 +46,7 @@ class Meters:
 
     Args:
         pools: as configured.
-        folder: where what sources said is kept.
+        folder: keeps the answers of sources.
         utc_s: the clock.
         say: tells people.
 
@@ -76,7 +76,7 @@ class Meters:
                 self._sources[pool.name] = self._feeds[http]
 
     def news(self) -> list[EmissionsKnown]:
-        """What has changed since this was last asked, or, at first, from what is static."""
+        """Return the changes since the last call; at first, since the static values."""
         utc_s, changed = self._utc_s(), []
         for pool in self._pools:
             source = self._sources.get(pool.name)
@@ -90,7 +90,7 @@ class Meters:
         return changed
 
     async def run(self, hear: Callable[[EmissionsKnown], None]) -> None:
-        """Tell of changes until cancelled; at once when no source moves."""
+        """Tell of changes until cancelled; return at once when no source changes."""
         if not self._sources:
             return
         tell = partial(self._tell, hear)
@@ -110,13 +110,13 @@ class Meters:
 def _open_feed(
     config: HttpConfig, folder: Path, utc_s: Callable[[], float], say: Callable[[str], None]
 ) -> Follower:
-    from gateway.carbon.feed import Feed  # only who asks somebody pays for an HTTP client
+    from gateway.carbon.feed import Feed  # loads an HTTP client, so only where a source is asked
 
     return Feed(config, _read_key(config), folder, utc_s, say)
 
 
 def _read_key(config: HttpConfig) -> str:
-    """The key of a source; GridError, which does not quote it."""
+    """Return the key of a source; GridError, which does not quote it."""
     if config.key_env:
         where, key = f"${config.key_env}", os.environ.get(config.key_env, "")
     elif config.key_file:

@@ -23,8 +23,8 @@ class Series:
     """Intensities by the hour.
 
     An hour that the file leaves out, or leaves empty, is not known. Outside of the file's span
-    nothing is, unless it `repeats`: then the same hour of the same day of the latest year counts
-    that has it (of 28 February, where no year has a 29th), and its source says so.
+    nothing is known, unless the series `repeats`: then the same hour of the same day of the latest
+    year that has it counts (of 28 February, where no year has a 29th), and the source says so.
 
     Args:
         name: of its file.
@@ -41,7 +41,7 @@ class Series:
         self._ahead: tuple[int, Outlook | None] = -1, None
 
     def at(self, utc_s: float) -> Intensity | None:
-        """What is known of an hour; None: nothing."""
+        """Return the intensity of an hour; None: it is not known."""
         hour = int(utc_s // HOUR_S)
         found = self._of(hour)
         if found is None:
@@ -50,7 +50,7 @@ class Series:
         return Intensity(found, f"series {self.name}" + ("" if is_own else " repeated"))
 
     def ahead(self, utc_s: float) -> Outlook | None:
-        """What it has of the hours after this one, up to the first that it leaves out."""
+        """Return the intensities of the hours after this one, up to the first that is missing."""
         now = int(utc_s // HOUR_S)
         if self._ahead[0] != now:
             hours = range(now + 1, now + 1 + int(HORIZON_S // HOUR_S))
@@ -59,7 +59,7 @@ class Series:
         return self._ahead[1]
 
     def _of(self, hour: int) -> int | None:
-        """Milligrams a kilowatt-hour of an hour since 1970."""
+        """Return the milligrams a kilowatt-hour of an hour since 1970."""
         if self._first <= hour <= self._last:
             return self._hours.get(hour)
         month, day, hour_of_day = _of_year(hour)
@@ -70,7 +70,7 @@ class Series:
 
 
 def read_series(config: SeriesConfig) -> Series:
-    """Read a series; GridError names the file and the line of what is wrong."""
+    """Read a series; GridError names the file and the line of a mistake."""
     path = Path(config.file).expanduser()
     name = clean(path.name)[:NAME_CHARS_MAX]
     try:
