@@ -335,7 +335,7 @@ class Registry:
 
         Returns:
             The sites that are not known to hold the new keys. With `compromised` they are cut off,
-                with `force` this site meets them with the old keys, else it waits for them.
+            with `force` this site meets them with the old keys, else it waits for them.
 
         Raises:
             BookError: a rotation is under way already.

@@ -2,8 +2,8 @@
 
 Trust is not passed on. A statement that other sites pass on makes a site *known*, no more, and is
 kept apart (gateway.hearsay) until the operator decides something about that site. An invitation
-makes it *pending*; the operator (or a rule of his) makes it *approved*. Rules (gateway.permissions)
-say what an approved site may do, both ways; by default nothing.
+makes it *pending*; the operator (or one of the operator's rules) makes it *approved*. Rules
+(gateway.permissions) say what an approved site may do, both ways; by default nothing.
 
 Statements arrive in any order and more than once, so the book's answers depend on which statements
 it has, never on when they came: levels are worked out, not stored.
@@ -57,7 +57,7 @@ class TrustBook:
 
     Args:
         card: this site's newest card, with its site and federation.
-        follow: the sites whose expulsions count here.
+        follow: the rule for expulsions by other sites.
     """
 
     def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
@@ -329,7 +329,10 @@ class TrustBook:
         self._entered(site).users = users
 
     def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
-        """Expel a site, void its rules, and return the statement for others, whatever they say."""
+        """Expel a site, void its rules, and return the statement for others.
+
+        The statements of other sites about it do not change that.
+        """
         if site == self.site:
             raise BookError("a site leaves; it does not expel itself")
         self.hearsay.drop_source(site)

@@ -1,7 +1,7 @@
 """The broker's accounting: which work may begin, the spending, and which work must end. Pure.
 
-All purses of its party pay for a job, and each hard one must have room. Handout holds the possible
-cost of its tasks, and Purchases that of a contract; this module does the rest.
+A job is paid from all purses of its party, and each hard one must have room. Handout holds the
+possible cost of its tasks, and Purchases that of a contract; this module does the rest.
 """
 
 from collections import Counter
@@ -93,7 +93,7 @@ class Spending:
     # --- admission -----------------------------------------------------------------------------
 
     def denominated(self, spec: JobSpec) -> JobSpec:
-        """Set the currency of an own job to that of its hard budgets, the only one they pay."""
+        """Set a local job's currency to that of its hard budgets: they pay in no other."""
         if not self._purses or spec.price is not None or spec.currency is not None:
             return spec
         units = [each.budget.unit for each in self._hard_payers(spec)]
