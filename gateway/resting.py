@@ -154,7 +154,7 @@ class Resting:
     def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str) -> None:
         """Back off from a pool that has no slot for a kind of work, for some seconds at most."""
         # Other buyers hold its slots for the moment that a contract takes; or it is full, as its
-        # next advert will tell. A pool that shows free slots and declines again is asked less often.
+        # next advert will tell. A pool that shows free slots and declines is asked less often.
         found = self._refused(spec, site, pool)
         if utc_s >= found.rest.until_s:
             found.full = found.full + 1 if utc_s < found.rest.until_s + FULL_MAX_S else 1
