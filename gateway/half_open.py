@@ -1,10 +1,10 @@
-"""Half-open connections: how many may wait, in all and from one host, and which give way. Pure.
+"""Limits on half-open connections, in total and per host, and which to close. Pure.
 
-A half-open connection is one that has not proved yet who it is. Anybody can open one, so they are
-limited; and a newcomer is never refused for those that others hold open: an older one of the same
-host, or of the host that has the most, is closed instead. A host that opens many therefore pushes
-out its own, and honest clients behind the same address get in as long as they take less time for
-their handshake than it takes that host to open as many as it may have.
+A half-open connection has not yet proved its peer's identity. Any host can open one, so their
+number is limited. A new connection is never refused because of those that others hold open: an
+older one is closed instead, of the same host or of the host that has the most. A host that opens
+many connections therefore displaces its own. Honest clients behind the same address get in as long
+as their handshake takes less time than that host needs to open as many connections as it may have.
 """
 
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from typing import Final, Generic, TypeVar
 from federation.address import plain_ip
 
 GREETING_MAX_S: Final = 10.0  # a connection that is half-open for longer is closed
-# A client greets at once. One that has said nothing for so long gives way before those that have.
+# A client greets at once. A connection that is silent for this long is closed before others are.
 SILENT_S: Final = 1.0
-# Whoever has one address of an IPv6 network of this size usually has them all.
+# The owner of one address of an IPv6 network of this size usually has all of its addresses.
 IPV6_PREFIX: Final = 64
 
 K = TypeVar("K")
 
 
 def source_of(host: str) -> str:
-    """What counts as one host: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the key that counts as one host: an IPv4 address, or an IPv6 address's /64 network."""
     if not host:
         return ""
     address = plain_ip(host)
@@ -36,33 +36,34 @@ class HalfOpen(Generic[K]):
     """The half-open connections of a port, by any key.
 
     Args:
-        most: how many may be half-open at a time.
-        most_of_host: how many of those may be of one host, as `source_of` has it. It does not hold
-            for the host "", which stands for sockets that only our own user can reach.
+        most: how many connections may be half-open at a time.
+        most_of_host: how many of those may come from one host, as `source_of` defines it. The limit
+            does not apply to the host "", which stands for sockets that only our own user can
+                reach.
     """
 
     def __init__(self, most: int, most_of_host: int) -> None:
         self._most = most
         self._most_of_host = most_of_host
-        # By source, each in the order in which they came; the time is when it came.
+        # By source, in order of arrival; the value is the time of arrival.
         self._since_s: dict[str, dict[K, float]] = {}
         self._source: dict[K, str] = {}
         self._silent: set[K] = set()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of half-open connections."""
         return len(self._source)
 
     def __contains__(self, key: K) -> bool:
-        """Whether it is one of them."""
+        """Whether a connection is half-open."""
         return key in self._source
 
     def __iter__(self) -> Iterator[K]:
-        """All of them."""
+        """Iterate over the keys of all half-open connections."""
         return iter(self._source)
 
     def add(self, key: K, host: str, now_s: float) -> list[K]:
-        """Take in a new one; return those that give way to it, which are taken out."""
+        """Add a connection; return the connections to close for it, which are removed."""
         source = source_of(host)
         self._source[key] = source
         self._silent.add(key)
@@ -76,11 +77,11 @@ class HalfOpen(Generic[K]):
         return gone
 
     def heard(self, key: K) -> None:
-        """It has said something."""
+        """Note that a connection has sent something."""
         self._silent.discard(key)
 
     def remove(self, key: K) -> None:
-        """It is half-open no more, or gone; nothing happens when it is not known."""
+        """Remove a connection that is established or gone; ignore an unknown one."""
         source = self._source.pop(key, None)
         if source is None:
             return
@@ -91,7 +92,7 @@ class HalfOpen(Generic[K]):
             del self._since_s[source]
 
     def older_than(self, seconds: float, now_s: float) -> list[K]:
-        """Those that have been half-open for longer."""
+        """Return the connections that have been half-open for longer than `seconds`."""
         return [
             key
             for of_source in self._since_s.values()
@@ -100,12 +101,12 @@ class HalfOpen(Generic[K]):
         ]
 
     def _give_way(self, source: str, now_s: float) -> K:
-        """Take out the oldest silent one of a source; the oldest when all others are in talks."""
+        """Remove and return a source's oldest silent connection; its oldest if none is silent."""
         of_source = self._since_s[source]
         chosen = next(iter(of_source))
         for key, since_s in of_source.items():
             if now_s - since_s < SILENT_S:
-                break  # those that follow are younger still
+                break  # the remaining connections are younger still
             if key in self._silent:
                 chosen = key
                 break

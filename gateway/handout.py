@@ -1,8 +1,8 @@
-"""Who gets which of the waiting tasks, and what is taken back from whom. Pure.
+"""Assigns waiting tasks to workers and recalls tasks from them. Pure.
 
-`dispatch.py` says how much a worker should hold, and whose turn it is. Here that becomes
-assignments, counted at the worker and at the job, and orders to workers. It is done once after
-each batch of events, when everything that they let go of can be handed out again.
+`dispatch.py` decides how much a worker should hold and which job is next. This module turns those
+decisions into assignments, counted at the worker and at the job, and into orders to workers. It
+runs once after each batch of events, when all capacity that they released can be handed out again.
 """
 
 from collections import Counter, deque
@@ -30,31 +30,32 @@ from policies.fairness import Node
 from policies.placement import show_tags
 from policies.tariffs import Tariff
 
-RECALLS_MAX: Final = 8  # in one settling
-LOOK_MAX: Final = 64  # runs of a job that are looked through for one that a worker may have
-# Bits of an assignment's number below the boot. A boot is never below the second in which it began,
-# so that the next life begins above all that this one gives out: nobody assigns a billion a second.
+RECALLS_MAX: Final = 8  # in one pass of `settle`
+LOOK_MAX: Final = 64  # runs of a job that are searched for one that a worker may take
+# Bits of an assignment's number below the boot. A boot is at least the second in which it began, so
+# the next life's numbers are above all that this life gives out: no site assigns a billion a
+# second.
 EPOCH_BITS: Final = 30
 
-# What a settling may do before it returns: each look at a worker is a step, so is each at jobs that
-# it can't have, and each bundle is this many. A step takes 5 to 10 µs, so that the loop turns
-# within about 20 ms.
+# How much `settle` may do before it returns. Each look at a worker is a step, as is each look at a
+# job that does not fit it; each bundle costs BUNDLE_STEPS. A step takes 5 to 10 µs, so the loop
+# turns within about 20 ms.
 STEPS_MAX: Final = 2_048
 BUNDLE_STEPS: Final = 32
-# Of more functions than this nobody asks which is the shortest.
+# With more functions than this, the shortest is not searched for.
 FUNCTIONS_LOOKED_AT: Final = 64
 
 
 class Handout:
-    """The workers of a site, the jobs with tasks for them, and what is under way between the two.
+    """The workers of a site, the jobs with tasks for them, and the tasks in flight between the two.
 
     Args:
-        clients: who is here; tasks of one that does not read its results wait.
-        effects: where orders are put, in order with all else that is decided.
+        clients: the connected clients. Tasks of a client that does not read its results wait.
+        effects: the list to which orders are appended, in sequence with all other effects.
         boot: which life of the site this is; assignments of different lives never share a number.
-        tariff: what a job is charged by at a worker, from now on.
-        jobs: all that there are.
-        paid_ahead: the purses in which what a pool charges by a price is held already.
+        tariff: returns the tariff at which a job is charged at a worker from now on.
+        jobs: all jobs.
+        paid_ahead: returns the purses in which the charge of a pool with a price is already held.
     """
 
     def __init__(
@@ -68,37 +69,37 @@ class Handout:
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
-        self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
-        self.fresh: dict[str, Job] = {}  # of them, those that were not when this was emptied last
-        self.is_settled = True  # else `settle` has more to do
+        self.ready: dict[str, Job] = {}  # jobs with queued tasks
+        self.fresh: dict[str, Job] = {}  # jobs of `ready` added since this was last emptied
+        self.is_settled = True  # False while `settle` has more to do
         self.occupancy = Occupancy(self.workers)
         self.entitling = Entitling(self.workers, jobs, self.occupancy)
         self.crew = Crew(self.workers)
         self._clients = clients
         self._effects = effects
-        self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
+        self._held: dict[str, set[str]] = {}  # job → contracts that may have tasks of it
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
         self._paid_ahead = paid_ahead
         self._shares: Shares | None = None
         self._order: Callable[[Job, float | None], Rank] = dispatch.order
         self._terms = TermsBook()
-        self._queues: dict[Node | None, Queue] = {}  # by share; without shares there is one
-        self._functions: Counter[bytes] = Counter()  # of jobs that are ready
-        self._ready_counted = 0  # jobs among them whose tasks hold counted tags
-        self._alone: set[str] = set()  # jobs among them whose next task goes alone
-        self._dated: Ranked[Job] = Ranked()  # those among them with a deadline
-        self._agenda: deque[int] = deque()  # workers that the settling has still to look at
-        self._looks = 0  # at jobs, for the worker whose turn it is
-        self._steps = 0  # that this call of it may still take
-        self.changes = 0  # events so far
-        self._begun_at = 0  # of those, when the agenda was made
+        self._queues: dict[Node | None, Queue] = {}  # by share; a single one without shares
+        self._functions: Counter[bytes] = Counter()  # of the jobs in `ready`
+        self._ready_counted = 0  # jobs in `ready` whose tasks hold counted tags
+        self._alone: set[str] = set()  # jobs in `ready` whose next task goes alone
+        self._dated: Ranked[Job] = Ranked()  # jobs in `ready` with a deadline
+        self._agenda: deque[int] = deque()  # workers that this pass has still to look at
+        self._looks = 0  # looks at jobs for the current worker
+        self._steps = 0  # steps that are left to this call
+        self.changes = 0  # the number of events so far
+        self._begun_at = 0  # `changes` when the agenda was made
 
     def settle(self, now_s: float) -> None:
-        """Hand out what waits to whoever has room, and move work to workers that ran dry.
+        """Hand out waiting tasks to workers with room, and move work to workers that ran dry.
 
-        A call does a bounded part of that, and `is_settled` says whether it was the rest; the next
-        call goes on where this one stopped.
+        A call does a bounded part of that work. `is_settled` says whether all is done; the next
+        call continues where this one stopped.
         """
         self.entitling.look(now_s)
         if self._shares is not None:
@@ -109,7 +110,7 @@ class Handout:
             self._begun_at = self.changes
             self._agenda.extend(each.handle for each in self._hungry(now_s))
         self._hand_out(now_s)
-        # What happened while others had their turn is looked at in a round of its own.
+        # Changes that other events made in between are handled in a round of their own.
         is_round_over = not self._agenda and self._begun_at == self.changes
         self.is_settled = is_round_over or not self.ready
         if not self._agenda and self.crew.spare:
@@ -119,7 +120,7 @@ class Handout:
                 self._recall_for(worker, donors, now_s)
 
     def _hand_out(self, now_s: float) -> None:
-        """Feed the workers of the agenda, as many as one call may."""
+        """Feed the workers of the agenda until the steps of this call are used up."""
         self._steps = STEPS_MAX
         while self._agenda and self._steps > 0:
             worker = self.workers.get(self._agenda[0])
@@ -135,11 +136,11 @@ class Handout:
                 self._agenda.clear()
 
     def _hungry(self, now_s: float) -> Iterator[Worker]:
-        """The workers that something could be given to, or taken from for another, by load."""
+        """Return the workers to give tasks to, or to recall tasks from for another job, by load."""
         shortest_s, longest_s = self._task_range_s()
         found = self.crew.hungry(shortest_s)
         late: list[Worker] = []
-        if longest_s >= AHEAD_MAX_S:  # or nothing that waits would have to wait for a slot
+        if longest_s >= AHEAD_MAX_S:  # shorter tasks can be queued ahead of an idle slot
             late = [each for each in self.crew.spare.values() if dispatch.is_late(each, now_s)]
         if not late:
             return found
@@ -147,10 +148,10 @@ class Handout:
         return iter(sorted(either.values(), key=lambda each: (each.load_s, each.handle)))
 
     def _task_range_s(self) -> tuple[float, float]:
-        """The durations of the shortest and the longest tasks that wait; inf: need an idle slot.
+        """Return the shortest and longest duration of waiting tasks; inf: they need an idle slot.
 
-        Of very many functions it is taken that there are both. A task that goes alone counts in
-        both ways: what comes after it may be next in this same settling.
+        With more than FUNCTIONS_LOOKED_AT functions, assume both extremes. A task that goes alone
+        counts with its duration and as inf: the task after it may be next in the same pass.
         """
         if len(self._functions) > FUNCTIONS_LOOKED_AT:
             return 0.0, inf
@@ -161,7 +162,7 @@ class Handout:
         return min(found, default=inf), max(found, default=0.0)
 
     def share_out(self, shares: Shares | None) -> None:
-        """From now on jobs are served share by share; None: by `dispatch.order` alone."""
+        """Serve jobs share by share from now on; with None, by `dispatch.order` alone."""
         self._shares = shares
         self._order = dispatch.order if shares is None else shares.order
         self._queues.clear()
@@ -170,19 +171,19 @@ class Handout:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether work may have to be moved though nothing happens: `settle` as time passes.
+        """Whether `settle` must also be called as time passes, without an event.
 
-        A worker has room while another has tasks to spare, or a job waits for slots that are
-        busy with what should come after it.
+        This is so while a worker has room and another has spare tasks, or while a job waits for
+        slots that are busy with tasks of lower rank.
         """
         if not self.crew.spare:
             return False
         return self.crew.has_dry or self._task_range_s()[1] >= AHEAD_MAX_S
 
-    # --- which jobs wait -----------------------------------------------------------------------
+    # --- jobs with waiting tasks ---------------------------------------------------------------
 
     def mark_ready(self, job: Job) -> None:
-        """Note whether a job has tasks to hand out, whenever that may have changed."""
+        """Update whether a job has tasks to hand out; call it whenever that may have changed."""
         is_free = job.id not in self._held and job.lacks_function_since_s is None
         if not (job.waiting and not job.leaving and is_free):
             self.forget(job)
@@ -195,12 +196,12 @@ class Handout:
         self._file(job)
 
     def refile(self, job: Job) -> None:
-        """Note that something has changed which decides when and where a job is served."""
+        """Update a job's place in the queue after a change to when and where it is served."""
         if job.id in self.ready:
             self._file(job)
 
     def forget(self, job: Job) -> None:
-        """A job has ended, or nothing of it waits."""
+        """Remove a job that has ended or has no waiting tasks."""
         if self.ready.pop(job.id, None) is None:
             return
         self.fresh.pop(job.id, None)
@@ -218,11 +219,11 @@ class Handout:
             del self._queues[leaf]
 
     def overdue(self, now_s: float) -> list[Job]:
-        """The jobs that are ready and whose deadline has passed."""
+        """Return the ready jobs whose deadline has passed."""
         return [job for _, job in takewhile(lambda pair: pair[0][0] <= now_s, self._dated)]
 
     def waiting_groups(self) -> Iterator[tuple[Job, int]]:
-        """One job of each group that workers treat alike, and how many tasks of the group wait."""
+        """Yield a job of each group with equal terms, and the number of its waiting tasks."""
         for queue in self._queues.values():
             yield from queue.groups()
 
@@ -242,9 +243,9 @@ class Handout:
         return self.durations.pace(job.spec.function)
 
     def hold_back(self, event: JobHeld, job: Job | None) -> None:
-        """Note whether a contract may have tasks of a job, which may be yet to come.
+        """Note whether a contract may have tasks of a job, which may not have arrived yet.
 
-        As long as one may, nothing of the job is handed out.
+        While a contract may have some, no task of the job is handed out.
         """
         held = self._held.setdefault(event.job, set())
         (held.add if event.on else held.discard)(event.contract)
@@ -253,14 +254,14 @@ class Handout:
         if job is not None:
             self.mark_ready(job)
 
-    # --- giving --------------------------------------------------------------------------------
+    # --- assigning -----------------------------------------------------------------------------
 
     def _feed(self, worker: Worker, now_s: float) -> bool:
         """Give this worker one more bundle, if any job has one for it.
 
-        Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
-        can be queued ahead would keep a slot from ever being idle. So the first in order that
-        would take something decides, now or when a slot is idle.
+        No task goes ahead of a higher-ranked job that waits for an idle slot: otherwise jobs whose
+        tasks can be queued ahead would keep every slot busy. So the first job in order that would
+        use this worker decides, whether it can start now or needs an idle slot.
         """
         is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
         if dispatch.is_full(worker) and not is_late:
@@ -283,14 +284,14 @@ class Handout:
         return False
 
     def _candidates(self, worker: Worker) -> Iterator[Job]:
-        """The jobs that a worker may be for, in order: of those alike the first."""
+        """Return the jobs that may suit a worker, in order; the first of each equal group."""
         if worker.job:
             job = self.ready.get(worker.job)
             return iter(() if job is None else (job,))
         return chain.from_iterable(self._candidates_by_share(worker))
 
     def _candidates_by_share(self, worker: Worker) -> Iterator[Iterator[Job]]:
-        """The same share by share, where slots are shared out; else there is one."""
+        """Yield the candidates of each share in turn; without shares there is one group."""
 
         def misfits(job: Job) -> bool:
             self._looks += 1
@@ -307,7 +308,7 @@ class Handout:
     def _give(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
     ) -> None:
-        """Give a worker a bundle of at most so many tasks."""
+        """Give a worker a bundle of at most `tasks` tasks."""
         slots_total = self.crew.slots + (worker.slots if worker.job else 0)
         beside = self._queues[self._leaf_of(job)].tasks_beside(job)
         part = dispatch.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
@@ -319,7 +320,7 @@ class Handout:
     def _takes(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
     ) -> int:
-        """How many of so many tasks a worker may have, by all but its room."""
+        """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
         if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
@@ -335,10 +336,10 @@ class Handout:
         return self._affords(job, worker, task_s, tasks)
 
     def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
-        """Put first what a worker may have of a job with tasks that were lost; False: nothing.
+        """Move the first run that a worker may take to the front of a job's queue; False if none.
 
-        What was lost goes before the rest, but not back to where it was lost, nor to a worker on
-        trial (gateway.probation), while another can take it.
+        Lost tasks go before the others. They do not return to the place where they were lost, nor
+        go to a worker on trial (gateway.probation), while another worker can take them.
         """
         if worker.job:
             return True
@@ -366,7 +367,7 @@ class Handout:
     def _has_better(
         self, job: Job, shuns: frozenset[str], task_s: float | None, now_s: float
     ) -> bool:
-        """Whether a worker of ours that is none of these, nor on trial, can take tasks of a job."""
+        """Whether a local worker outside `shuns` and not on trial can take tasks of a job."""
         return any(
             each.place not in shuns
             and each.trial is None
@@ -377,7 +378,7 @@ class Handout:
         )
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
-        """Whether a job would have tasks for a worker that fits it, if so many slots were free."""
+        """Whether a job would give tasks to a worker that fits it if `slots` slots were free."""
         task_s = self.durations.pace(job.spec.function)
         return (
             self._is_heard(job)
@@ -400,9 +401,9 @@ class Handout:
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
-        """How many of so many tasks a worker may have of a job before it is another share's turn.
+        """Return how many of `tasks` tasks of a job a worker may take before another share's turn.
 
-        Of those that are queued ahead as many as it should hold: they are soon done.
+        Tasks that can be queued ahead are not limited further: they finish soon.
         """
         task_s = self.durations.pace(job.spec.function)
         if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
@@ -419,7 +420,7 @@ class Handout:
         return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
 
     def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
-        """Take back what a job of that rank would have to wait for longer than was meant."""
+        """Recall assignments that rank behind `first`, which would otherwise wait too long."""
         self._steps -= len(worker.assignments)
         for assignment in worker.assignments.values():
             if not assignment.recalled and self._is_behind(assignment, rank, first):
@@ -427,14 +428,14 @@ class Handout:
                 self.recall_all(assignment, kill=False)
 
     def _is_behind(self, assignment: Assignment, rank: Rank, first: Job) -> bool:
-        """Whether what has been assigned comes after a job of that rank."""
+        """Whether an assignment comes after the job `first` of that rank."""
         job = assignment.job
         if self._shares is not None and job.leaf is not first.leaf:
             return self._shares.is_ahead(first, assignment)
         return rank < self._order(job, self.durations.pace(job.spec.function))
 
     def _task_s(self, job: Job) -> float:
-        """How long a task of it is expected to take; 0 where nobody can tell."""
+        """Return the expected duration of a job's task; 0 if it is unknown."""
         return dispatch.known_s(job, self.durations.pace(job.spec.function)) or 0.0
 
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
@@ -472,7 +473,7 @@ class Handout:
         )
 
     def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
-        """What is held for a task of a job at a worker, in each purse that pays for it."""
+        """Return the amount held for one task at a worker, for each purse that pays for the job."""
         task_s, found = self.durations.of(job.spec.function), []
         paid = self._paid_ahead(worker.offer.pool, tariff.version)
         for purse in job.purses:
@@ -484,14 +485,14 @@ class Handout:
         return tuple(found)
 
     def resume(self, event: Resumed, worker: Worker, job: Job, now_s: float) -> None:
-        """Tasks that are queued here turn out to be with a worker: count them as its own."""
+        """Account for queued tasks that a worker turns out to hold as assigned to it."""
         if event.assignment in job.assignments:
             return
         runs = job.extract(RangeSet(event.ranges))
         if not runs:
             return
         runs.sort(key=lambda run: run.first)
-        # One run over all of them; what lies between has ended, and is never looked at.
+        # One run covers them all. Tasks in its gaps have ended and are never looked up.
         whole = Run(runs[0].first, [], sum(run.size for run in runs))
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
@@ -507,10 +508,10 @@ class Handout:
         worker.held_bytes += whole.size
         self.mark_ready(job)
 
-    # --- taking back ---------------------------------------------------------------------------
+    # --- recalling -----------------------------------------------------------------------------
 
     def release(self, assignment: Assignment, first: int, stop: int) -> None:
-        """These tasks are no longer the worker's."""
+        """Take the tasks from `first` to `stop` off a worker's assignment."""
         job = assignment.job
         assignment.left.remove(first, stop)
         for task in [each for each in assignment.begun if first <= each < stop]:
@@ -525,18 +526,18 @@ class Handout:
             self.crew.moved(assignment.worker)
 
     def recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
-        """Ask for tasks back that have not started; with `kill`, have the others stopped."""
+        """Recall tasks that have not started; with `kill`, stop the started ones."""
         assignment.recalls += 1
         recall = Recall(assignment.id, first, stop, kill)
         self._effects.append(Order(assignment.worker.handle, recall))
 
     def recall_all(self, assignment: Assignment, *, kill: bool) -> None:
-        """Ask for all that is left of an assignment."""
+        """Recall all remaining tasks of an assignment."""
         for first, stop in assignment.left:
             self.recall(assignment, first, stop, kill=kill)
 
     def recall_unstarted(self, job: Job) -> None:
-        """Ask for all of a job that has not started, wherever it is."""
+        """Recall all tasks of a job that have not started, from every worker."""
         for assignment in job.assignments.values():
             assignment.recalled = True
             self.recall_all(assignment, kill=False)
@@ -546,7 +547,7 @@ class Handout:
             job = assignment.job
             task_s = self.durations.pace(job.spec.function)
             if self._is_shut(job, worker, task_s, now_s):
-                return False  # it would go back, and be asked for again
+                return False  # the tasks would be returned and recalled again
             if not job.purses:
                 return True
             return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
@@ -558,7 +559,7 @@ class Handout:
             self.recall(assignment, first, stop, kill=False)
 
     def _is_shut(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
-        """Whether a worker begins nothing of a job now: by rules, or as its grid will stop it."""
+        """Whether a worker may start no task of a job: by rules, or as its grid ends it soon."""
         if worker.job:
             return not self.entitling.may_leave(job.work)
         if dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), now_s) is not None:
@@ -589,6 +590,6 @@ def _leaf(leaf: Node | None) -> Node:
 
 
 def _due(job: Job) -> tuple[float, int] | None:
-    """When a job that waits is ended, as a rank; None: it has no deadline."""
+    """Return a waiting job's deadline as a sort key; None if it has no deadline."""
     deadline_s = job.spec.wishes.deadline_s
     return None if deadline_s is None else (deadline_s, job.number)

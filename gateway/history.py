@@ -1,8 +1,8 @@
-"""What a site remembers of jobs that have ended, should somebody come back for one. Pure.
+"""The jobs that have ended, remembered for clients that ask for them again. Pure.
 
-An id is used once: whoever opens a job of an old one is told what became of it. But a client that
-was lost may come back for an attached job whose results never reached it. What was charged then is
-free the second time. The store knows all this as well, once it has written it.
+An id is used once: a client that opens a job under an old id is told how the old job ended. A
+client that was lost may return for an attached job whose results never reached it; the tasks that
+were charged then are free the second time. The store has all of this as well, once it is written.
 """
 
 from collections import OrderedDict
@@ -15,15 +15,15 @@ from gateway.events import JobOpened, JobRecovered
 from gateway.jobs import Job
 from gateway.terms import answer_ended
 
-# Jobs whose charges are remembered in case their client comes back: more than can have ended
-# while their last records, three of each at least, wait for the store.
+# Jobs whose charges are remembered in case their client returns: more than can have ended while
+# their last records, at least three each, wait for the store.
 REMEMBERED_MAX: Final = 20_000
 ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used again
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, for whoever opens one of the same id."""
+    """How a job ended, for clients that open a job of the same id."""
 
     user: str
     detached: bool
@@ -33,14 +33,14 @@ class Ending:
 
 
 class History:
-    """How jobs ended, and what the attached ones among them were charged."""
+    """The outcomes of jobs that have ended, and the charges of the attached ones."""
 
     def __init__(self) -> None:
         self._ended: OrderedDict[str, Ending] = OrderedDict()
         self._charged: OrderedDict[str, JobRecovered] = OrderedDict()
 
     def end(self, job: Job, state: str) -> None:
-        """A job ended in this state."""
+        """Note that a job ended in this state."""
         spec = job.spec
         self._ended[job.id] = Ending(spec.user, spec.detached, state, job.reason, job.total)
         if len(self._ended) > ENDED_MAX:
@@ -49,33 +49,33 @@ class History:
             self.remember(job.history())
 
     def remember(self, history: JobRecovered) -> None:
-        """Keep what a job was charged."""
+        """Keep the charges of a job."""
         self._charged[history.job] = history
         while len(self._charged) > REMEMBERED_MAX:
             self._charged.popitem(last=False)
 
     def charged(self, job: str) -> JobRecovered | None:
-        """What a job was charged in its time before, if it had one."""
+        """Return the charges of a job's earlier run, if there was one."""
         return self._charged.get(job)
 
     def take_up(self, job: Job) -> None:
-        """A job goes on: from here on it carries itself what it was charged."""
+        """Move the charges of an earlier run to the job that continues it."""
         before = self._charged.pop(job.id, None)
         if before is not None:
             job.take_up(before)
 
     def has_ended(self, job: str) -> bool:
-        """Whether a job of this id has ended lately."""
+        """Whether a job of this id has ended recently."""
         return job in self._ended
 
     def knows(self, job: str) -> bool:
-        """Whether what may be asked of a job of this id is here, without asking the store."""
+        """Whether questions about a job of this id can be answered without the store."""
         ended = self._ended.get(job)
         is_detached = ended is not None and ended.detached
         return job in self._charged or is_detached
 
     def objection(self, event: JobOpened) -> Kept | RejectJob | None:
-        """What a client is told that opens a job which has ended; None when it may begin again."""
+        """Return the answer to a client that opens an ended job; None if it may start again."""
         ended = self._ended.get(event.job)
         reason = ""
         if ended is None:

@@ -1,7 +1,7 @@
-"""What has arrived at a port and was not heard yet: a part of it at a time, guest by guest. Pure.
+"""The frames received on a port, queued and processed in turns, guest by guest. Pure.
 
-A lobby makes news of frames when it is asked for them. Here frames wait until then, so that no call
-takes long, whatever one guest sends at once.
+A lobby turns frames into news on request. Frames wait here until then, so that no call takes long,
+however much one guest sends at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,31 +11,32 @@ from federation.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.lanes import Lanes
 from gateway.lobby import Guest, Lobby, News, Said
 
-# What one turn takes of what guests have said, and of one guest before the next has its turn.
-# A message counts once, and once more for so many tasks in it.
+# The weight of messages that one turn takes, in total and of one guest before the next guest's
+# turn. A message weighs 1, and 1 more for each TASKS_COUNTED tasks in it.
 TURN_MAX: Final = 64
 GUEST_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
-NO_PIPE: Final = -1  # the lane of what came by no pipe
-# Of one pipe so many bytes of frames may wait: what a dialler may have under way, and as much again
-# for acknowledgements and heartbeats. A frame takes so much, however short it is.
+NO_PIPE: Final = -1  # the lane of news that came by no pipe
+# The bytes of frames that may wait per pipe: the most that a dialler may have in flight, and as
+# much again for acknowledgements and heartbeats. Each frame counts FRAME_BYTES in addition to its
+# length.
 WAITING_BYTES_MAX: Final = 2 * DIALLER_WINDOW * RECEIVE_BYTES_MAX
 FRAME_BYTES: Final = 512
 OVERRUN: Final = "more frames than may be under way"
 
 
 def weight_of(message: Any) -> int:
-    """What a message counts of a turn."""
+    """Return the weight of a message within a turn."""
     payloads = getattr(message, "values", None) or getattr(message, "arguments", None)
     return 1 + len(payloads or ()) // TASKS_COUNTED
 
 
 class Inbox:
-    """The news of a lobby that waits, a turn of it at a time.
+    """The news of a lobby, queued and taken a turn at a time.
 
     Args:
-        lobby: takes frames apart.
-        weight: what a piece of news counts of a turn, 1 or more; by `weight_of`, if None.
+        lobby: decodes frames.
+        weight: returns the weight of a piece of news, 1 or more; if None, by `weight_of`.
     """
 
     def __init__(self, lobby: Lobby, weight: Callable[[News], int] | None = None) -> None:
@@ -45,14 +46,14 @@ class Inbox:
         self._waiting: dict[int, int] = {}  # bytes of frames, by pipe
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
+        """Whether any news waits."""
         return bool(self._lanes)
 
     def add_frames(self, frames: Iterable[tuple[int, bytes]], now_s: float) -> None:
-        """Let frames wait that came by pipes; who sent them is heard of from now on.
+        """Queue frames received on pipes, and note that their guests were heard from.
 
-        Whoever sends on without waiting for acknowledgements is sent away at once: a session finds
-        that out only when its turn comes, and until then the frames would fill our memory.
+        A sender that does not wait for acknowledgements is disconnected at once: its session would
+        detect that only at its turn, and until then the frames would fill our memory.
         """
         for pipe, frame in frames:
             if self._lobby.is_leaving(pipe):
@@ -73,11 +74,11 @@ class Inbox:
             del self._waiting[pipe]
 
     def add_news(self, news: Iterable[News]) -> None:
-        """Let news wait that came by no pipe."""
+        """Queue news that came by no pipe."""
         self._lanes.add(NO_PIPE, None, iter(news))
 
     def add_said(self, guest: Guest, messages: Iterable[Any]) -> None:
-        """Let messages of a guest be heard before all that waits of it."""
+        """Queue messages of a guest ahead of its other waiting messages."""
         if guest.pipe is not None:
             self._lanes.add(guest.pipe, guest.handle, self._said(guest, messages), ahead=True)
 
@@ -88,7 +89,7 @@ class Inbox:
             yield Said(guest, message)
 
     def pipes_gone(self, pipes: Iterable[int], now_s: float) -> None:
-        """These pipes were closed; what came by them before is heard first."""
+        """Note that pipes were closed; the frames that arrived on them are processed first."""
         for pipe in pipes:
             guest = self._lobby.guest_on(pipe)
             handle = guest.handle if guest is not None else None
@@ -98,11 +99,11 @@ class Inbox:
                 self._lobby.pipes_gone([pipe], now_s)
 
     def _pipe_gone(self, pipe: int, now_s: float) -> Iterator[News]:
-        yield from ()  # of all that has come by it nothing waits any more
+        yield from ()  # all frames of this pipe have been processed by now
         self._lobby.pipes_gone([pipe], now_s)
 
     def take(self) -> Iterator[News]:
-        """The next turn."""
+        """Take the news of the next turn."""
         return self._lanes.take(TURN_MAX, GUEST_TURN_MAX, self._weight)
 
 

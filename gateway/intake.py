@@ -1,7 +1,7 @@
-"""From messages to events: what a guest may say, within limits. Pure.
+"""Converts messages of guests to events and checks their values. Pure.
 
-A message has the right types by now; here its values are checked. What is wrong is either the
-guest's mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
+A message has the right types by now; this module checks its values. An error is either the guest's
+mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
 """
 
 import math
@@ -26,12 +26,12 @@ from policies.placement import TagValue
 JOB_ID_CHARS_MAX: Final = 64
 TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
-TRIP_MAX_S: Final = 5.0  # that a task is on its way to a worker's slots and back
+TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
-EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
+EPOCH_MAX: Final = (1 << 63) - 1  # the largest integer of a database
 RETRIES_MAX: Final = 1000
 TASK_S_MAX: Final = 1e9
-RAN_MS_MAX: Final = 10**12  # by what a worker says
+RAN_MS_MAX: Final = 10**12  # as reported by a worker
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
@@ -45,15 +45,15 @@ NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class BadJob(Exception):
-    """A job can't be taken as it was asked for; the text says why."""
+    """A job can't be accepted as requested; the text says why."""
 
 
 class BadWorker(Exception):
-    """A worker can't join as it describes itself."""
+    """A worker can't join with the description that it sent."""
 
 
 def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
-    """Tags as they may be: names to True or to a finite number of zero or more."""
+    """Return valid tags: names mapped to True or to a finite number of zero or more."""
     if len(tags) > TAGS_MAX:
         raise ValueError(f"{len(tags)} tags, over the limit of {TAGS_MAX}")
     for name, value in tags.items():
@@ -71,7 +71,7 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
 def job_event(
     message: messages.OpenJob, client: int, user: str, groups: Mapping[str, str] = NO_GROUPS
 ) -> events.JobOpened:
-    """A job as the broker takes it; BadJob says what is wrong with it. `groups` are by user."""
+    """Convert a message to a job; BadJob gives the reason against it. `groups` are by user."""
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
     if ":" in message.job:
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
@@ -92,7 +92,7 @@ def job_event(
 
 
 def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
-    """The terms that a user's job and another site's have in common; BadJob when one is wrong."""
+    """Check the terms that local jobs and other sites' jobs share; BadJob when one is wrong."""
     _check_text("name", message.name, NAME_CHARS_MAX)
     _check_text("project", message.project, NAME_CHARS_MAX)
     _check_text("user", user, 2 * NAME_CHARS_MAX)
@@ -134,9 +134,9 @@ def _check_text(what: str, text: str, chars_max: int) -> None:
 
 
 def check_wishes(plain: dict[str, Any]) -> Wishes:
-    """Where a user wants a job placed; ValueError says what is wrong.
+    """Return a user's placement wishes; ValueError says what is wrong.
 
-    What restricts must not be ignored: a key that is not known is refused.
+    A restriction must not be ignored, so an unknown key is refused.
     """
     unknown = set(plain) - WISHES
     if unknown:
@@ -167,10 +167,10 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
 
 
 def wishes_plain(wishes: Wishes) -> dict[str, Any]:
-    """Wishes as they travel on; the next site weighs by its own taste, within the same limits.
+    """Return the wishes to forward; the next site applies its own objective within these limits.
 
-    What waits for a window, or for better hours, waits here, and what is of use as a whole is ended
-    here: who is sent a task is to run it.
+    A job waits for a window or for greener hours at this site, and one that is useful only as a
+    whole is ended at this site: a site that receives a task runs it.
     """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
@@ -208,7 +208,7 @@ def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:
 
 
 def client_event(message: Any, client: int) -> Event | None:
-    """What a client's message means to the broker; None when it is not for the broker."""
+    """Convert a client's message to an event; None when it is not for the broker."""
     match message:
         case messages.Tasks():
             if message.first + len(message.arguments) > TASKS_IN_JOB_MAX:
@@ -231,7 +231,7 @@ def client_event(message: Any, client: int) -> Event | None:
 
 
 def worker_event(message: Any, worker: int) -> Event | None:
-    """What a worker's message means to the broker; None when it is not for the broker."""
+    """Convert a worker's message to an event; None when it is not for the broker."""
     match message:
         case messages.Report():
             return events.Reported(
@@ -260,17 +260,17 @@ def worker_event(message: Any, worker: int) -> Event | None:
 
 
 def check_worker_name(name: str, own: Set[str], *, is_own: bool) -> None:
-    """Raise BadWorker for a name that can't be shown, or that poses as that of somebody else.
+    """Raise BadWorker for a name that can't be displayed or that imitates another worker's name.
 
-    `own` are pools whose workers this gateway starts itself, named POOL-NUMBER; they have proved by
-    their pass that they are (`is_own`).
+    `own` are the pools whose workers this gateway starts itself, named POOL-NUMBER. Such a worker
+    has proved its origin by its pass (`is_own`).
     """
     if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
         raise BadWorker(
             f"a worker's name must be 1 to {NAME_CHARS_MAX} printable characters: choose another "
             "with --name"
         )
-    # So are other sites' pools shown, a worker with its grid's name, and a second one of a name.
+    # These mark other sites' pools, a worker with its grid's name, and a second worker of one name.
     for mark in ("/", " = ", " #"):
         if mark in name:
             raise BadWorker(f"the name {name!r} has {mark!r} in it: choose another with --name")
@@ -289,7 +289,7 @@ def _is_version(python: str) -> bool:
 def worker_joined(
     about: dict[str, Any], worker: int, name: str, pools: dict[str, dict[str, TagValue]]
 ) -> events.WorkerJoined:
-    """A worker as the broker takes it: what it says of itself plus its pool's own tags."""
+    """Convert a worker's description to an event for the broker, with its pool's own tags added."""
     slots, pool, python = about.get("slots"), about.get("pool"), about.get("python")
     if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
         raise BadWorker(f"slots is {slots!r:.40}: it must be 1 to {SLOTS_MAX}")
@@ -325,21 +325,21 @@ def worker_joined(
 
 
 def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
-    """Tasks that a worker says have begun; ProtocolError where these are none."""
+    """Return the tasks that a worker reports as begun; ProtocolError if the rows are malformed."""
     if len(rows) > SLOTS_MAX or any(len(row) != 3 for row in rows):
         raise ProtocolError("what has begun is [assignment, task, milliseconds], of each slot once")
     return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
 
 
 def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:
-    """The pool of a worker that names none: the only one, or the one of the usual name."""
+    """Return the pool of a worker that names none: the only pool, or the one of the usual name."""
     if len(pools) == 1:
         return next(iter(pools))
     return USUAL_POOL if USUAL_POOL in pools else ""
 
 
 def check_ranges(pairs: list[list[int]]) -> tuple[Range, ...]:
-    """Ranges that are not empty, in order and apart; ProtocolError otherwise."""
+    """Return ranges that are not empty, in order and disjoint; ProtocolError otherwise."""
     if len(pairs) > RANGES_MAX:
         raise ProtocolError("too many ranges")
     ranges = []

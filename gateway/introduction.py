@@ -1,8 +1,8 @@
-"""How a gateway proves to another which site it is, and what it asks of the other: by keys.
+"""Mutual authentication of gateways by site keys.
 
 Both sides sign the meeting (federation.identity.Meeting): federation, both sites, both boots, both
-nonces. TLS has let in somebody whose leaf is pinned; this tells which of the sites it is, so a
-site's name is never taken from what it says of itself alone.
+nonces. TLS admits any peer whose leaf is pinned; the signature proves which of the sites it is. A
+site's name is therefore never taken from its own statement alone.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ _SIDES: Final = {Prover.DIALLER: Side.DIALLER, Prover.LISTENER: Side.LISTENER}
 
 
 class Introducer(Protocol):
-    """What is asked of our own site; gateway.registry has it."""
+    """The queries on our own site that authentication needs; gateway.registry implements them."""
 
     @property
     def federation(self) -> str:
-        """Ours."""
+        """The id of our federation."""
 
     @property
     def site(self) -> str:
-        """Ours."""
+        """The id of our site."""
 
     @property
     def boot(self) -> int:
@@ -48,33 +48,33 @@ class Introducer(Protocol):
         """The key to sign with now."""
 
     def level(self, site: str) -> Level | None:
-        """How far we trust a site."""
+        """Return how far we trust a site."""
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
-        """The keys that a site signs with."""
+        """Return the keys that a site signs with."""
 
     def meet(self, site: str, boot: int) -> None:
-        """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
+        """Note that a site has proved that it is alive in this boot; Untrusted OLD_BOOT."""
 
     def succession(self) -> bytes:
-        """Our cards that lead to the newest from any that a member may hold, packed."""
+        """Return our cards, packed, that lead to the newest from any that a member may hold."""
 
     def succeed(self, site: str, cards: bytes) -> None:
-        """Take a site's own word for how its keys have changed, each card by the one before."""
+        """Accept a site's own cards for its key rotation, each signed by the one before."""
 
 
 class Dial(Protocol):
-    """How a site was dialled; gateway.directory knows."""
+    """How a site was dialled; gateway.directory implements it."""
 
     def key(self) -> SiteKey:
-        """What to sign with: one of our keys that the site may know."""
+        """Return the key to sign with: one of our keys that the site may know."""
 
     def is_named(self) -> bool:
-        """Whether the TLS leaf that the site shows is named by its card as we have it now."""
+        """Whether the card that we now have of the site names the TLS leaf that it shows."""
 
 
 def hello(own: Introducer) -> Hello:
-    """What our site says of itself when it dials."""
+    """Return the hello that our site sends when it dials."""
     return Hello(
         [], ROLE, own.site, "", b"", "", 0, {"federation": own.federation, "boot": own.boot}
     )
@@ -86,7 +86,7 @@ class SiteCredentials:
     Args:
         own: our site.
         expected: the site that we dial; empty for the listening side.
-        dial: how that was done; if None, with the key that we sign everything with.
+        dial: how the site was dialled; if None, the usual signing key is used.
     """
 
     roles: Final = frozenset({ROLE})
@@ -97,7 +97,7 @@ class SiteCredentials:
         self._dial = dial
 
     def hear(self, hello: Hello) -> Hello:
-        """Let a dialler try to prove itself only if it could come in at all."""
+        """Check a dialler's hello, and refuse a dialler that could not be admitted."""
         federation = _checked(federation_id, hello.about.get("federation"), "federation")
         site = _checked(site_id, hello.name, "name")
         _checked(strict.count, hello.about.get("boot"), "boot")
@@ -110,7 +110,7 @@ class SiteCredentials:
         return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """Our signature over the meeting; a dialler gives it only to whom it dialled."""
+        """Sign the meeting; a dialler signs only for the site that it dialled."""
         if prover is Prover.DIALLER and challenge.site != self._expected:
             raise SessionRefused(
                 f"site {challenge.site[:40]!r} answers where {self._expected!r} should",
@@ -118,7 +118,7 @@ class SiteCredentials:
             )
         key = self._own.signing_key
         if prover is Prover.DIALLER and self._dial is not None:
-            # What we sign could be shown elsewhere by somebody in between: look at the leaf first.
+            # A party in between could use our signature elsewhere, so check the TLS leaf first.
             if challenge.cards:
                 self._own.succeed(challenge.site, challenge.cards)
             if not self._dial.is_named():
@@ -137,7 +137,7 @@ class SiteCredentials:
         return self._own.succession()
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """Check the other's signature, and that it still may be here, in this life."""
+        """Check the other side's signature, and that it is still admitted in this boot."""
         dials = prover is Prover.DIALLER
         site, boot = (
             (hello.name, hello.about["boot"]) if dials else (challenge.site, challenge.boot)

@@ -1,8 +1,8 @@
-"""Invitations: the line of text by which one site's operator lets another's come in.
+"""Invitations: lines of text by which one site's operator admits another site.
 
-Any member can make one; nobody is asked. It says where to go, whose TLS leaf and key to expect
-there, and holds a secret that is good for one site, for a while. What the two gateways say to each
-other then is in gateway.joining.
+Any member can make one without asking the others. An invitation names the address to go to and the
+TLS leaf and key to expect there. It holds a secret that is valid for one site and a limited time.
+gateway.joining defines the exchange between the two gateways.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ PREFIX: Final = "gfi1"
 SECRET_BYTES: Final = 16
 TEXT_CHARS_MAX: Final = 2048
 VALID_S: Final = 86400.0
-# Expired invitations are remembered for so long, to tell who comes late what happened to his.
+# Expired invitations are remembered for this long, so that a late joiner is told that his expired.
 REMEMBERED_S: Final = 30 * 86400.0
 INVITATIONS_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the text of an invitation says: `leaf` is the leaf's SHA-256, `key` the key itself."""
+    """The content of an invitation: `leaf` is the SHA-256 of the leaf, `key` the key itself."""
 
     federation: str
     site: str
@@ -49,7 +49,7 @@ class Invitation:
 
     @property
     def id(self) -> str:
-        """What it is called: derived from the secret, and does not tell it."""
+        """The invitation's id: derived from the secret, which it does not reveal."""
         return sha256(statement("invitation", self.secret)).hexdigest()[:16]
 
 
@@ -70,7 +70,7 @@ _INVITATION = strict.Form(
 
 
 def write_invitation(invitation: Invitation) -> str:
-    """An invitation as text for people to copy."""
+    """Encode an invitation as text to copy."""
     return to_text(PREFIX, _INVITATION.encode(invitation))
 
 
@@ -90,16 +90,16 @@ def read_invitation(text: str, now_s: float) -> Invitation:
     return invitation
 
 
-# --- what the inviter remembers ------------------------------------------------------------------
+# --- issued invitations --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Issued:
-    """An invitation that we made, and what became of it."""
+    """An invitation that this site made, and its use."""
 
     secret: bytes = field(repr=False)
     expires_s: float
-    approve: bool  # whether who comes with it is approved at once
+    approve: bool  # whether a joiner with it is approved at once
     used_by: str = ""
     used_key: bytes = b""
 
@@ -127,12 +127,12 @@ class Invitations:
         """Make an invitation from our own card.
 
         Args:
-            card: ours, of now.
-            leaf: ours that is shown at that address, DER.
-            address: where the joiner shall go.
+            card: our current card.
+            leaf: our leaf that is shown at that address, DER.
+            address: the address that the joiner dials.
             secret: fresh random bytes.
             now_s: UTC epoch seconds.
-            valid_s: for how long.
+            valid_s: how long the invitation is valid.
             approve: whether the joiner is approved at once, without a look at its fingerprint.
         """
         invitation = Invitation(
@@ -153,14 +153,15 @@ class Invitations:
         return invitation
 
     def withdraw(self, invitation: str) -> None:
-        """Make an invitation worthless; BookError when there is none of this id."""
+        """Revoke an invitation; BookError when there is none of this id."""
         if self.issued.pop(invitation, None) is None:
             raise BookError(f"there is no invitation {invitation!r}")
 
     def find(self, invitation: str, key: bytes, now_s: float) -> Issued:
-        """The invitation that somebody with this key comes with, if it is still good for him.
+        """Return the invitation if it is valid for a joiner with this key.
 
-        Who came with it before may come again until it expires: an answer may have been lost.
+        A joiner that used it before may use it again until it expires: the answer may have been
+        lost.
 
         Raises:
             Untrusted: UNKNOWN_INVITATION, EXPIRED, USED.

@@ -1,4 +1,4 @@
-"""The broker's picture of jobs, assignments and workers: data, and the moves that keep it whole.
+"""The broker's model of jobs, assignments and workers: data, and updates that keep it consistent.
 
 A task is in exactly one place: in its job's queue (part of a `Run`), in an `Assignment` at a
 worker, or ended. A million queued tasks are a few hundred runs.
@@ -21,22 +21,24 @@ from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
 
-# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
+# Tasks of this duration or longer are not queued ahead at a slot: waiting for the next one is
+# negligible against its duration.
 AHEAD_MAX_S: Final = 0.2
-# For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
+# For another site's slots that wait is a round trip: tasks longer by this many round trips are
+# queued ahead.
 AHEAD_TRIPS: Final = 20
-# What ran and was charged may run again for nothing, when its client or we were lost: so many times
-# the wall time that was paid, in all, and a little more.
+# Charged tasks may run again for free if their client or this gateway was lost. The wall time of
+# these repeats may be this many times the paid wall time, in total, plus a minimum.
 REPEATS_MAX: Final = 3
 REPEAT_MIN_NS: Final = 10**9
-NOTES_MAX: Final = 20  # of a job, the latest
+NOTES_MAX: Final = 20  # notes of a job that are kept, the latest
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Account:
-    """What somebody's attached jobs hold: bytes of arguments, and tasks, as they come and go."""
+    """The bytes of arguments and the number of tasks that one party's attached jobs hold."""
 
     held_bytes: int = 0
     tasks: int = 0
@@ -44,18 +46,18 @@ class Account:
 
 @dataclass(slots=True)
 class Run:
-    """A contiguous stretch of waiting tasks that share a history.
+    """A contiguous range of waiting tasks with the same history.
 
     `attempt` is 1 for tasks that never started. `losses` counts the workers that were lost with
-    them, of those that don't say what has begun. `alone` tasks are sent one by one, to find out
-    which of them takes its slot or its worker down. Of `is_wary` ones a worker tells that they
-    begin before they do. Until `shuns_until_s` (UTC) they go to none of the places in `shuns`,
-    where they were lost, if another worker can take them.
+    these tasks, of those workers that don't report which tasks have begun. `alone` tasks are sent
+    one by one, to find the one that crashes its slot or worker. For `is_wary` tasks a worker
+    reports the start before they start. Until `shuns_until_s` (UTC) the tasks go to none of the
+    places in `shuns`, where they were lost, if another worker can take them.
     """
 
     first: int
     arguments: list[bytes]
-    size: int  # bytes of the arguments; of a part, its share
+    size: int  # bytes of the arguments; for a part of a run, its share
     attempt: int = 1
     losses: int = 0
     alone: bool = False
@@ -69,7 +71,7 @@ class Run:
         return self.first + len(self.arguments)
 
     def cut(self, first: int, stop: int) -> "Run":
-        """The part [first, stop) of this run."""
+        """Return the part [first, stop) of this run."""
         part = self.arguments[first - self.first : stop - self.first]
         size = self.size * len(part) // max(1, len(self.arguments))
         return Run(
@@ -80,7 +82,7 @@ class Run:
 
 @dataclass(slots=True)
 class Assignment:
-    """Tasks that a worker has. `left` are those it has neither reported nor handed back."""
+    """Tasks that a worker has. `left` are the tasks that it has neither reported nor returned."""
 
     id: int
     job: "Job"
@@ -90,11 +92,11 @@ class Assignment:
     given_s: float
     left: RangeSet
     tariff: Tariff  # in force when it was made
-    recalled: bool = False  # a recall is under way, or found nothing to take
-    recalls: int = 0  # that have not been answered
-    is_stopped: bool = False  # its tasks are killed because their client left, who may come back
-    holds: tuple[tuple[Purse, int], ...] = ()  # what is held for each of its tasks, and where
-    held_ns: int = 0  # expected of each of its tasks, where slots are shared out
+    recalled: bool = False  # a recall is in progress, or found nothing to take
+    recalls: int = 0  # unanswered recalls
+    is_stopped: bool = False  # its tasks are killed because their client left; it may return
+    holds: tuple[tuple[Purse, int], ...] = ()  # purses, and the amount held in each for one task
+    held_ns: int = 0  # expected duration of each task, where slots are shared out
     begun: dict[int, float] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
 
 
@@ -106,56 +108,56 @@ class Worker:
     name: str
     offer: Offer
     slots: int
-    tariff: Tariff | None  # of a contract; for work in our own pools the broker knows
+    tariff: Tariff | None  # a contract's tariff; the broker knows those of our own pools
     free: dict[str, int | float]  # counted tags not held by a task
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
-    load_s: float = 0.0  # estimated slot-seconds of what it holds
-    ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
-    long: int = 0  # the other tasks: one in a slot
-    given_s: float = 0.0  # when they were given to it, added up; UTC
-    held_bytes: int = 0  # of arguments, until the last of an assignment is done
-    draining: bool = False  # somebody has asked for it, …
-    drained_by: set[Drainer] = field(default_factory=set)  # … namely these
-    preparing: frozenset[bytes] = frozenset()  # functions whose environment it is making
+    load_s: float = 0.0  # estimated slot-seconds of its tasks
+    ahead_s: float = 0.0  # the part of `load_s` of tasks short enough to be queued ahead
+    long: int = 0  # the other tasks: one in each slot
+    given_s: float = 0.0  # the sum of the times (UTC) when the long tasks were assigned
+    held_bytes: int = 0  # of arguments, until the last task of an assignment is done
+    draining: bool = False  # a drain was requested, …
+    drained_by: set[Drainer] = field(default_factory=set)  # … by these
+    preparing: frozenset[bytes] = frozenset()  # functions whose environment it is preparing
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
-    job: str = ""  # a contract is for this job alone
+    job: str = ""  # the only job that a contract is for
     round_trip_s: float = 0.0
-    is_funded: bool = False  # what such a contract may cost is held for it as a whole
+    is_funded: bool = False  # the cost limit of such a contract is held for it as a whole
     grid_id: str = ""  # its grid's own name for it, where a grid runs it
     ends_s: float | None = None  # UTC, when its grid will stop it
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host
-    tells_begun: bool = False  # whether it says which tasks have begun
-    token: str = ""  # by which it came, if it came by one: its id
-    trial: int | None = None  # how many tasks it may have, as it was lost lately; None: as fit
+    tells_begun: bool = False  # whether it reports which tasks have begun
+    token: str = ""  # the id of the token by which it joined, if any
+    trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
 
     @property
     def title(self) -> str:
-        """What books and people call it: its name, and its grid's."""
+        """The name shown in books and to people: its own name and its grid's."""
         return f"{self.name} = {self.grid_id}" if self.grid_id else self.name
 
     @property
     def place(self) -> str:
-        """What it is known by after it has left, or a contract has ended: itself, or a pool."""
+        """The name that stays after it has left or its contract has ended: its own, or a pool's."""
         return self.offer.pool if self.job else self.offer.name
 
     @property
     def ahead_max_s(self) -> float:
-        """From what duration on its slots get no task ahead."""
+        """The duration from which on no task is queued ahead at its slots."""
         return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
 
     def left_s(self, now_s: float) -> float:
-        """Estimated slot-seconds that are left of what it holds.
+        """Estimate the remaining slot-seconds of the tasks that it holds.
 
-        Of tasks that fill a slot each, less what they have had; who knows how long those go on that
-        are over their time: an eighth of them all is always left.
+        For tasks that fill a slot each, elapsed time is subtracted. The remaining time of overdue
+        tasks is unknown, so at least an eighth of the time of all of them is left.
         """
         long_s = self.load_s - self.ahead_s
         return self.load_s - min(max(0.0, self.long * now_s - self.given_s), 7 / 8 * long_s)
 
     def hold(self, assignment: Assignment, tasks: int) -> None:
-        """Account for `tasks` more (or, negative, fewer) of an assignment's."""
+        """Account for `tasks` more (or, negative, fewer) tasks of an assignment."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
         if assignment.task_s >= self.ahead_max_s:
@@ -164,13 +166,13 @@ class Worker:
         else:
             self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         if self.job:
-            return  # what another site's workers carry is for that site to count
+            return  # the other site accounts for the load of its own workers
         for name, amount in assignment.job.counted.items():
-            # Rounded, or tenths would add up to something less than one.
+            # Rounded, because the sum of ten tenths would be slightly less than one.
             self.free[name] = round(self.free[name] - amount * tasks, 9)
 
 
-# Of the task's user; of somebody else; of nobody that can be told from others who were there.
+# The lost task's user; another user; or not to be told apart from others that ran there.
 Doing = Literal["own", "others", "shared"]
 
 
@@ -178,7 +180,7 @@ Doing = Literal["own", "others", "shared"]
 class Loss:
     """A worker that was lost while a task ran there.
 
-    `doing`: whose it is taken for.
+    `doing`: the party that is taken to have caused the loss.
     """
 
     worker: str
@@ -193,10 +195,10 @@ class Loss:
 
 @dataclass(slots=True)
 class Strikes:
-    """What has gone wrong with one task so far.
+    """The failures, crashes and losses of one task so far.
 
-    `owed_ns` is, of work sold, the slot time of runs that ended with their workers, and that is to
-    be delivered with the next; `lost_under` is what the last of them was assigned by.
+    For sold work, `owed_ns` is the slot time of runs that ended with their workers; it is delivered
+    with the next run. `lost_under` is the assignment of the last of these runs.
     """
 
     failures: int = 0
@@ -208,7 +210,7 @@ class Strikes:
 
 @dataclass(slots=True)
 class Job:
-    """A job that has not ended. `client` owns an attached one; 0 means nobody does now."""
+    """A job that has not ended. `client` owns an attached job; 0 means that it has none now."""
 
     id: str
     spec: JobSpec
@@ -217,55 +219,55 @@ class Job:
     opened_s: float
     need: Need
     counted: dict[str, int | float]
-    purses: tuple[Purse, ...] = ()  # that it is paid from
+    purses: tuple[Purse, ...] = ()  # the purses that pay for it
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
     account: Account = field(default_factory=Account)
-    held_bytes: int = 0  # of arguments, waiting or at workers; about right
-    owed_tasks: int = 0  # kept up to here, and not acknowledged yet
-    owed_bytes: int = 0  # of them
+    held_bytes: int = 0  # of arguments, waiting or at workers; approximate
+    owed_tasks: int = 0  # kept up to here and not acknowledged yet
+    owed_bytes: int = 0  # of the tasks in `owed_tasks`
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
-    load_nanos: float = 0.0  # what its tasks that are with workers will cost, as estimated
-    served: int = 0  # the last assignment made of it
+    load_nanos: float = 0.0  # estimated cost of its tasks that are at workers
+    served: int = 0  # its last assignment
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
-    stopping: RangeSet = field(default_factory=RangeSet)  # of work sold: its buyer had it stopped
-    failures: RangeSet = field(default_factory=RangeSet)  # of what ended
-    cancels: RangeSet = field(default_factory=RangeSet)  # of what ended
-    charged: RangeSet = field(default_factory=RangeSet)  # should they run once more, it is free
+    stopping: RangeSet = field(default_factory=RangeSet)  # sold work that its buyer stopped
+    failures: RangeSet = field(default_factory=RangeSet)  # of `ended`
+    cancels: RangeSet = field(default_factory=RangeSet)  # of `ended`
+    charged: RangeSet = field(default_factory=RangeSet)  # free if they run once more
     attempt: int = 1  # of tasks that arrive from now on
     attempt_max: int = 0  # on any usage record of it
     done: int = 0
     failed: int = 0
     cancelled: int = 0
-    interrupted: int = 0  # killed because their client left: cancelled, unless it comes back
+    interrupted: int = 0  # killed because their client left: cancelled, unless it returns
     total: int | None = None
     strikes: dict[int, Strikes] = field(default_factory=dict)
     costs_nanos: dict[str, int] = field(default_factory=dict)  # by currency
-    prices_nanos: dict[str, int] = field(default_factory=dict)  # the last of each currency
+    prices_nanos: dict[str, int] = field(default_factory=dict)  # the last one of each currency
     wall_ns: int = 0
     cpu_ns: int = 0
-    outran_s: float = 0.0  # the longest run of a task of it that was stopped for its money
-    repeat_ns: int = 0  # of it, of what ran again for nothing
-    credits: Credits = field(default_factory=Credits)  # what wasted runs have paid
+    outran_s: float = 0.0  # the longest run of a task of it that was stopped for its cost
+    repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
+    credits: Credits = field(default_factory=Credits)  # amounts that wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
-    is_struck: bool = False  # a task of it was given up for the workers that were lost under it
-    is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
-    unmet: str = ""  # why not all of it can be done within its limits
-    given_up: str = ""  # the failure that what has not begun of it ends with
-    leaving: str = ""  # the state it will end in, once nothing is in flight
+    is_struck: bool = False  # one of its tasks was given up because of the workers lost with it
+    is_spent: bool = False  # its cost limit is reached: unstarted tasks were recalled
+    unmet: str = ""  # why it can't be completed within its limits
+    given_up: str = ""  # the failure with which its tasks that have not begun end
+    leaving: str = ""  # the state in which it will end, once nothing is in flight
     reason: str = ""
-    may_repeat: bool = False  # its client came back without some of its results
-    # Pools that may take its tasks, and how many each; None: all, as many as they like.
+    may_repeat: bool = False  # its client returned without some of its results
+    # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
-    unfit: set[str] = field(default_factory=set)  # workers that can't make what it is to run in
+    unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
-    leaf: Node | None = None  # of the tree of shares, where slots are shared out
-    terms: object = None  # as gateway.queueing knows them
+    leaf: Node | None = None  # its leaf in the tree of shares, where slots are shared out
+    terms: object = None  # owned by gateway.queueing
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
-    whose: Whose = field(init=False)  # as its spec says, like the next: they are asked for often
+    whose: Whose = field(init=False)  # cached from the spec, like `work`: both are read often
     work: Work = field(init=False)
 
     def __post_init__(self) -> None:
@@ -273,11 +275,11 @@ class Job:
         self.whose = self.work.whose
 
     def note(self, utc_s: float, text: str) -> None:
-        """Keep what befell it, for whoever asks why it is not done yet."""
+        """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
-        """Queue a run; retried and returned work goes ahead of new work."""
+        """Queue a run; retried and returned tasks go ahead of new ones."""
         if not run.arguments:
             return
         if ahead:
@@ -288,19 +290,19 @@ class Job:
         self.hold_bytes(run.size)
 
     def hold_bytes(self, size: int) -> None:
-        """Account for arguments that came or, negative, are let go of."""
+        """Account for bytes of arguments that were added or, negative, released."""
         size = max(size, -self.held_bytes)
         self.held_bytes += size
         self.account.held_bytes += size
 
     def move_to(self, account: Account) -> None:
-        """Have somebody else answer for its bytes."""
+        """Move the bytes that it holds to another account."""
         self.account.held_bytes -= self.held_bytes
         self.account = account
         account.held_bytes += self.held_bytes
 
     def take(self, tasks_max: int, bytes_max: int) -> Run:
-        """Take up to so many tasks (at least one) off the head of the queue."""
+        """Take at most `tasks_max` tasks, and at least one, off the head of the queue."""
         run = self.queue[0]
         tasks = min(1 if run.alone else tasks_max, len(run.arguments))
         while tasks > 1 and run.size > bytes_max < sum(map(len, run.arguments[:tasks])):
@@ -309,21 +311,21 @@ class Job:
         if tasks == len(run.arguments):
             return self.queue.popleft()
         taken = run.cut(run.first, run.first + tasks)
-        # Cutting the head off a long list copies the rest; a job's runs are bundles as they
+        # Cutting the head off a long list copies the rest. A job's runs are bundles as they
         # arrived, so the rest is short.
         self.queue[0] = run.cut(run.first + tasks, run.stop)
         self.queue[0].size = run.size - taken.size
         return taken
 
     def withdraw(self, wanted: RangeSet | None = None) -> list[Range]:
-        """Take tasks out of the queue, all when none are named; return which they were."""
+        """Take these tasks out of the queue, or all tasks by default; return their ranges."""
         runs = self.extract(EVERY_TASK if wanted is None else wanted)
         return [(run.first, run.stop) for run in runs]
 
     def extract(self, wanted: RangeSet) -> list[Run]:
         """Take tasks out of the queue, with their arguments.
 
-        In one pass, however many ranges are wanted: whoever asks may name a hundred thousand.
+        One pass serves any number of ranges: a request may name a hundred thousand.
         """
         taken: list[Run] = []
         kept: deque[Run] = deque()
@@ -345,7 +347,7 @@ class Job:
         return taken
 
     def assigned(self, wanted: RangeSet) -> Iterator[tuple[Assignment, list[Range]]]:
-        """The assignments that hold unreported tasks of some ranges, and which, by range."""
+        """Yield the assignments with unreported tasks in some ranges, and the ranges of these."""
         for assignment in list(self.assignments.values()):
             left = list(assignment.left)
             for first, stop in wanted.within(left[0][0], left[-1][1]) if left else ():
@@ -355,23 +357,23 @@ class Job:
 
     @property
     def limited_nanos(self) -> int:
-        """What it has cost in the currency of its cost limit."""
+        """Its cost so far in the currency of its cost limit."""
         return self.costs_nanos.get(self.spec.currency or "", 0)
 
     @property
     def has_money(self) -> bool:
-        """Whether it has cost less than it may."""
+        """Whether it has cost less than its cost limit."""
         limit = self.spec.max_cost_nanos
         return limit is None or self.limited_nanos < limit
 
     @property
     def committed_nanos(self) -> int:
-        """That, and what is with workers now, by the estimate."""
+        """`limited_nanos` plus the estimated cost of the tasks that are at workers."""
         return self.limited_nanos + round(self.load_nanos)
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether its cost limit allows no further task now, with what is out."""
+        """Whether its cost limit allows no further task, given those in flight."""
         limit = self.spec.max_cost_nanos
         return limit is not None and self.committed_nanos >= limit
 
@@ -383,16 +385,16 @@ class Job:
         return frozenset(pool for pool, tasks in self.places.items() if tasks >= 1)
 
     def may_repeat_free(self, wall_ns: int) -> bool:
-        """Whether tasks that were charged may run so long once more for nothing.
+        """Whether charged tasks may run for this long once more for free.
 
-        Nobody compares what they are sent to do with what they did, so what runs free is bounded
-        by what was paid.
+        The new task is not compared with the task that was charged, so free runs are bounded by the
+        paid time.
         """
         paid_ns = self.wall_ns - self.repeat_ns
         return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
 
     def charge(self, record: UsageRecord) -> None:
-        """Add what a report used; of what ended with its worker nothing but its attempt."""
+        """Add the usage of a report; of a task lost with its worker, only the attempt."""
         self.attempt_max = max(self.attempt_max, record.attempt)
         if record.state == "lost":
             return
@@ -406,11 +408,11 @@ class Job:
         self.cpu_ns += record.cpu_ns
 
     def reopen(self, first: int, stop: int) -> None:
-        """Let tasks of [first, stop) that ended run again: their results never arrived.
+        """Queue ended tasks of [first, stop) again because their results never arrived.
 
-        Those that were charged are not charged again. Every usage record of a task has an attempt
-        of its own. What is being stopped at a worker is still there: it is not queued a second
-        time, but tried again once it has been stopped.
+        Charged tasks are not charged again. Every usage record of a task has an attempt of its own.
+        A task that a worker is stopping is still there: it is not queued twice but retried once it
+        has stopped.
         """
         held = RangeSet()
         for assignment, parts in self.assigned(RangeSet([(first, stop)])):
@@ -422,7 +424,7 @@ class Job:
             failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
             self.failed -= failed
             self.cancelled -= cancelled
-            # Less what ended elsewhere, and was never counted here.
+            # Excluding tasks that ended elsewhere and were never counted here.
             self.done = max(0, self.done - (high - low - failed - cancelled))
             for tasks in (self.ended, self.failures, self.cancels):
                 tasks.remove(low, high)
@@ -431,13 +433,13 @@ class Job:
             self.attempt = self.attempt_max + 1
 
     def begin_attempt(self) -> None:
-        """What is sent again from now on has an attempt above all that ran, or may still be run."""
+        """Give tasks that arrive from now on an attempt above all that ran or may still run."""
         runs = [run.attempt for run in self.queue]
         runs += [each.run.attempt for each in self.assignments.values()]
         self.attempt = max([self.attempt_max, *runs]) + 1
 
     def take_up(self, history: JobRecovered) -> None:
-        """Begin with what is known of its time before."""
+        """Restore the charges of the job's earlier run."""
         self.charged = RangeSet(history.charged)
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
@@ -447,7 +449,7 @@ class Job:
         self.attempt = history.attempt_max + 1
 
     def history(self) -> JobRecovered:
-        """What was charged, for the day when its client comes back."""
+        """Return the charges of the job, for a client that returns later."""
         return JobRecovered(
             job=self.id,
             spec=None,
@@ -468,7 +470,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left to do, and nothing more will come."""
+        """Whether no task is left and none will arrive."""
         if self.in_flight:
             return False
         if self.leaving:

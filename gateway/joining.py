@@ -1,16 +1,16 @@
-"""How two gateways become acquainted over an invitation: the messages, and both sides, pure.
+"""The protocol by which two gateways meet over an invitation: messages and both sides. Pure.
 
 The joiner fetches the leaf that is shown at the invitation's address, compares it, pins it, and
-then says over TLS:
+then sends over TLS:
 
     joiner  ── Application {invitation, card, nonce} ──►  inviter
             ◄─ Presentation {card, nonce} ──────────────
             ── Proof {mac} ────────────────────────────►   over both cards and both nonces
             ◄─ Acceptance {mac, level} ─────────────────   or Rejection {code, reason}, at any time
 
-Each then holds the other's card, known to be whole and to be the one that the holder of the
-secret showed. Each is pending with the other until an operator approves its fingerprint, or the
-invitation was made to approve by itself.
+Each side then holds the other's card, proved to be whole and to come from the holder of the secret.
+Each is pending with the other until an operator approves its fingerprint, unless the invitation
+approves automatically.
 """
 
 import hmac
@@ -32,12 +32,12 @@ from gateway.trust import BookError, TrustBook
 FRAME_BYTES_MAX: Final = 16 << 10
 _REASON_CHARS_MAX: Final = 400
 
-# --- the messages --------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Joiner → inviter: the invitation's id, my card, a nonce."""
+    """Joiner → inviter: the invitation's id, the joiner's card, a nonce."""
 
     invitation: str
     card: bytes
@@ -46,7 +46,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """Inviter → joiner: my card, a nonce."""
+    """Inviter → joiner: the inviter's card, a nonce."""
 
     card: bytes
     nonce: bytes
@@ -54,14 +54,14 @@ class Presentation:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Joiner → inviter: HMAC-SHA-256 by the secret, over cards and nonces."""
+    """Joiner → inviter: HMAC-SHA-256 with the secret, over cards and nonces."""
 
     mac: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Inviter → joiner: likewise, and how far you are here ("pending" or "approved")."""
+    """Inviter → joiner: the same HMAC, and the joiner's level ("pending" or "approved")."""
 
     mac: bytes
     level: str
@@ -69,7 +69,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Inviter → joiner: no, and why; `code` is a Refusal."""
+    """Inviter → joiner: a refusal with its reason; `code` is a Refusal."""
 
     code: str
     reason: str
@@ -109,7 +109,7 @@ def _decode(frame: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Transcript:
-    """What both sides have said: the same at both, or somebody is in between."""
+    """The exchanged data, identical on both sides unless a third party is in between."""
 
     invitation: str
     joiner_card: bytes
@@ -130,15 +130,15 @@ class _Transcript:
         return hmac.digest(secret, said, "sha256")
 
 
-# --- the inviter's side --------------------------------------------------------------------------
+# --- inviter's side ------------------------------------------------------------------------------
 
 
 class Reception:
-    """The inviter's side of one pipe. After `Acceptance` save the book and the invitations first.
+    """The inviter's side of one pipe. Save book and invitations before sending `Acceptance`.
 
     Args:
-        book: ours; who is accepted is admitted to it.
-        invitations: ours.
+        book: our trust book; an accepted site is admitted to it.
+        invitations: our invitations.
         nonce: NONCE_BYTES fresh random bytes.
     """
 
@@ -151,12 +151,12 @@ class Reception:
         self.admitted: str | None = None
 
     def receive(self, frame: bytes, now_s: float) -> bytes:
-        """Take a frame, and return the answer to it.
+        """Process a frame and return the answer.
 
         Raises:
-            ProtocolError: it is out of turn or none of ours. Send `reject` of it, and hang up.
-            Untrusted: likewise: UNKNOWN_INVITATION, EXPIRED, USED, WRONG_SECRET, or what
-                TrustBook.admit says.
+            ProtocolError: the frame is out of turn or unknown. Send `reject` of it, and hang up.
+            Untrusted: as above: UNKNOWN_INVITATION, EXPIRED, USED, WRONG_SECRET, or a refusal of
+                TrustBook.admit.
         """
         message = _decode(frame)
         match message:
@@ -189,21 +189,21 @@ class Reception:
 
 
 def reject(error: ProtocolError) -> bytes:
-    """What to tell a joiner before hanging up."""
+    """Return the frame to send to a joiner before hanging up."""
     code, reason = "protocol", str(error)
     if isinstance(error, Untrusted):
         code, reason = error.refusal.value, error.details
     return _encode(Rejection(code, clean(reason)[:_REASON_CHARS_MAX]))
 
 
-# --- the joiner's side ---------------------------------------------------------------------------
+# --- joiner's side -------------------------------------------------------------------------------
 
 
 def enter(book: TrustBook, invitation: Invitation, key: SiteKey, now_s: float) -> TrustBook:
-    """Our book, with a card for the invitation's federation.
+    """Return our book, with a card for the invitation's federation.
 
-    A site that has nobody but itself, or that has left, moves there with an empty book; BookError
-    when it is with others elsewhere.
+    A site that knows no other members, or that has left, moves to that federation with an empty
+    book; BookError if it is with others in another federation.
     """
     if book.federation == invitation.federation and not book.has_left:
         return book
@@ -219,7 +219,7 @@ def enter(book: TrustBook, invitation: Invitation, key: SiteKey, now_s: float) -
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The inviter took us: its card, to be admitted to our book, and how far we are with it."""
+    """The inviter accepted us: its card, for our book, and our level with it."""
 
     card: Signed[SiteCard]
     level: Level
@@ -229,8 +229,8 @@ class Applicant:
     """The joiner's side of one pipe.
 
     Args:
-        invitation: as it was read.
-        card: ours, of the invitation's federation.
+        invitation: the invitation as read.
+        card: our card for the invitation's federation.
         nonce: NONCE_BYTES fresh random bytes.
     """
 
@@ -250,15 +250,16 @@ class Applicant:
             )
 
     def apply(self) -> bytes:
-        """The first frame."""
+        """Return the first frame."""
         return _encode(Application(self._invitation.id, self._own.raw, self._nonce))
 
     def receive(self, frame: bytes) -> bytes | Joined:
-        """Take a frame: answer with bytes, or be in.
+        """Process a frame; return the answer, or the result once we are accepted.
 
         Raises:
-            ProtocolError: it is out of turn or none of ours.
-            Untrusted: the inviter said no (its code is ours), or is not who the invitation names.
+            ProtocolError: the frame is out of turn or unknown.
+            Untrusted: the inviter refused (with its code), or is not the one that the invitation
+                names.
         """
         message = _decode(frame)
         match message:

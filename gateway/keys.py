@@ -1,16 +1,16 @@
-"""A site's keys on disk: for their owner alone, and never half written.
+"""A site's keys on disk: readable by their owner only, and written atomically.
 
     identity/
     ├── current.pem   signing key, TLS key and leaf that the site uses
-    ├── next.pem      those that it will use, while they rotate
-    ├── switched      since when they are used
-    ├── retired/      those that it used before, for members that know no others yet
+    ├── next.pem      the next ones, during a rotation
+    ├── switched      the time since when the next ones are used
+    ├── retired/      earlier ones, for members that know no newer ones yet
     ├── boot          how often the site has started
-    ├── leaf.pem      what nng is told to show; made from the above
-    └── pins.pem, pins/   what nng is told to believe; made from the trust book
+    ├── leaf.pem      the leaf that nng shows; made from the above
+    └── pins.pem, pins/   the leaves that nng trusts; made from the trust book
 
-A generation of keys is one file, so that taking the next for the current is one rename: there is
-no moment at which a crash leaves half of each.
+A generation of keys is one file, so promoting the next one is one rename: no crash can leave half
+of each.
 """
 
 import contextlib
@@ -41,14 +41,15 @@ from federation.statements import SiteCard, next_serial
 from federation.transport import TlsSettings
 from gateway.certificates import OwnLeaf, make_leaf, to_pem
 
-# How long a card that names the next keys must have been out before they are used, at the least:
-# all approved members must have acknowledged it as well.
+# The minimum time that a card with the next keys must have been published before they are used. All
+# approved members must have acknowledged it as well.
 SPREAD_S: Final = 3600.0
-# How long those are waited for. One that was away for longer is met with the keys that it knows.
+# How long to wait for these acknowledgements. A member that was away for longer is met with the
+# keys that it knows.
 AWAIT_S: Final = 7 * 86400.0
-# Retired keys that are kept for that. A card chain is as long (standing.LINEAGE_MAX).
+# Retired keys kept for such members. A card chain is as long (standing.LINEAGE_MAX).
 RETIRED_MAX: Final = 8
-# How long the old keys stay on the card after that: what was signed with them is still under way
+# How long the old keys stay on the card after that: messages signed with them are still in flight
 # (EnvelopeLimits.age_max_s), and pipes made with the old leaf end.
 OVERLAP_S: Final = 1200.0
 
@@ -57,7 +58,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL
 
 
 class KeyFileError(GridError):
-    """A key file that can't be used; the text says which, why, and what to do."""
+    """A key file that can't be used; the text says which file, the reason, and the remedy."""
 
 
 class FolderInUse(KeyFileError):
@@ -68,9 +69,9 @@ class FolderInUse(KeyFileError):
 
 
 def make_private(folder: Path) -> None:
-    """Have a folder; whatever is made of it and on the way to it is for its owner alone.
+    """Make a folder, if missing; all folders that are created are accessible by their owner only.
 
-    `Path.mkdir` gives those on the way what the umask leaves.
+    `Path.mkdir` would create the parents with the umask's mode.
     """
     if not folder.is_dir():
         make_private(folder.parent)
@@ -78,7 +79,7 @@ def make_private(folder: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file for its owner alone: the old one or the new one is there, whatever happens."""
+    """Write a file for its owner alone; the replacement is atomic."""
     make_private(path.parent)
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -92,10 +93,10 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
-    """Read a file that nobody but its owner may read.
+    """Read a file that only its owner may read.
 
     Raises:
-        KeyFileError: it is not there, can be read or changed by others, or is too large.
+        KeyFileError: the file is missing, accessible to others, or too large.
     """
     try:
         with open(path, "rb", opener=_open_at_once) as file:
@@ -118,7 +119,7 @@ def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # A named pipe in the place of the file would keep us waiting for ever.
+    # Opening a named pipe in place of the file would otherwise block forever.
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -132,7 +133,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep every other process from changing this folder while ours may: gateway or command line.
+    """Lock this folder against changes by other processes, be they gateways or commands.
 
     Raises:
         FolderInUse: another process holds it.
@@ -152,8 +153,8 @@ def hold(folder: Path) -> Iterator[None]:
 def next_boot(folder: Path, now_s: float, seen: int = 0) -> int:
     """Count this start of the site: higher than any before, on disk before it is returned.
 
-    It is never lower than the epoch second, so that a disk that was set back does not repeat an
-    old boot; nor than one above `seen`, the highest that the other sites say they saw of us.
+    The result is at least the epoch second, so that a disk restored from a backup does not repeat
+    an old boot. It is at least one above `seen`, the highest boot that other sites report for us.
     """
     path = folder / "boot"
     last = 0
@@ -172,7 +173,7 @@ def next_boot(folder: Path, now_s: float, seen: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The keys that a site uses together: one to sign, a leaf for TLS."""
+    """The keys that a site uses together: a signing key and a TLS leaf."""
 
     seed: bytes = field(repr=False)
     leaf: OwnLeaf
@@ -184,7 +185,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """A site's keys: those it has, those that will follow while it rotates them, and old ones.
+    """A site's keys: the current ones, the next ones during a rotation, and retired ones.
 
     `retired` are kept for members that have not acknowledged any newer ones; the newest first.
     """
@@ -195,22 +196,22 @@ class KeyRing:
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """In the order in which a card names them."""
+        """The generations in the order in which a card names them."""
         return (self.current,) if self.next is None else (self.current, self.next)
 
     def active(self, rotation: "Rotation") -> Generation:
-        """What to sign with and to show in TLS now."""
+        """Return the generation to sign with and to show in TLS now."""
         return self.next if rotation is not Rotation.SPREADING and self.next else self.current
 
     def for_member(self, rotation: "Rotation", known: Collection[bytes]) -> tuple[Generation, ...]:
-        """What to dial a member with, one after the other.
+        """Return the generations to dial a member with, in order.
 
         Args:
-            rotation: how far ours is.
-            known: our signing keys that it has acknowledged; none if it has not said.
+            rotation: the state of our rotation.
+            known: our signing keys that the member has acknowledged; empty if it has not said.
 
         Returns:
-            What we use, if it knows that; else that and what it may know.
+            The active generation, if the member knows it; otherwise also those that it may know.
         """
         active = self.active(rotation)
         if active.key.public in known:
@@ -223,9 +224,9 @@ class KeyRing:
     def card(
         self, federation: str, site: str, addresses: Sequence[str], contact: str, now_s: float
     ) -> SiteCard:
-        """A card that names these keys: to be signed for a new site, or given to TrustBook.renew.
+        """Return a card that names these keys: to sign for a new site, or for TrustBook.renew.
 
-        It is always signed by the current key, also while the next one signs everything else.
+        It is always signed with the current key, even while the next one signs everything else.
         """
         return SiteCard(
             federation=federation,
@@ -241,24 +242,24 @@ class KeyRing:
 
 
 class Rotation(StrEnum):
-    """How far a site's rotation is."""
+    """The state of a site's key rotation."""
 
     NONE = "none"
     SPREADING = "spreading"  # the card names the next keys; the current ones are used
-    SWITCHED = "switched"  # the next keys are used; both are named, and believed
-    DUE = "due"  # take the next for the current, and issue a card without the old
+    SWITCHED = "switched"  # the next keys are used; both are named and trusted
+    DUE = "due"  # promote the next keys, and issue a card without the old ones
 
 
 def rotation(
     card: SiteCard, switched_s: float | None, now_s: float, overlap_s: float = OVERLAP_S
 ) -> Rotation:
-    """How far our rotation is.
+    """Return the state of our rotation.
 
     Args:
-        card: our newest one.
-        switched_s: since when the next keys are used, UTC; None as long as they are not.
+        card: our newest card.
+        switched_s: since when the next keys are used, UTC; None while they are not.
         now_s: UTC.
-        overlap_s: how long both are believed from then on.
+        overlap_s: how long both are trusted from then on.
     """
     if len(card.keys) == 1:
         return Rotation.NONE
@@ -268,7 +269,7 @@ def rotation(
 
 
 def make_generation(site: str, hosts: Sequence[str], now_s: float) -> Generation:
-    """Fresh keys, from the system's randomness."""
+    """Make fresh keys from the system's randomness."""
     return Generation(secrets.token_bytes(32), make_leaf(site, hosts, now_s))
 
 
@@ -287,24 +288,24 @@ def load_keys(folder: Path) -> KeyRing:
     return KeyRing(
         current,
         _from_pem(following) if following.exists() else None,
-        tuple(each for each in retired if each != current),  # after a crash it may be both
+        tuple(each for each in retired if each != current),  # after a crash a key may be both
     )
 
 
 def _retired(folder: Path) -> list[Path]:
-    """The files of retired keys, the oldest first."""
+    """Return the files of retired keys, the oldest first."""
     return sorted((folder / "retired").glob("*.pem"))
 
 
 def add_next(folder: Path, generation: Generation) -> None:
-    """Begin to rotate: store the next keys. Issue a card that names them, then."""
+    """Start a rotation: store the next keys. Then issue a card that names them."""
     if (folder / "next.pem").exists():
         raise KeyFileError(f"{folder} holds next keys already: the rotation is under way")
     write_private(folder / "next.pem", _to_pem(generation))
 
 
 def switched_s(folder: Path) -> float | None:
-    """Since when the next keys are used, UTC; None if they are not, or there are none."""
+    """Return since when the next keys are used, UTC; None if they are unused or missing."""
     path = folder / "switched"
     if not path.exists() or not (folder / "next.pem").exists():
         return None
@@ -323,8 +324,8 @@ def promote_next(folder: Path, *, retire: bool = True) -> None:
     """End a rotation: the next keys become the current ones.
 
     Args:
-        folder: of the keys.
-        retire: keep the old ones for members that know no others; else all old ones are gone.
+        folder: the folder of the keys.
+        retire: keep the old keys for members that know no others; otherwise delete all old keys.
     """
     if retire:
         _retire(folder)
@@ -349,30 +350,30 @@ def _retire(folder: Path) -> None:
 
 
 def drop_retired(folder: Path) -> None:
-    """Every member that matters knows newer keys, or the old ones are compromised."""
+    """Delete the retired keys: all relevant members know newer ones, or these are compromised."""
     for path in (*_retired(folder), *folder.glob("leaf-*.pem")):
         path.unlink()
 
 
 def write_leaf(folder: Path, generation: Generation) -> Path:
-    """Write certificate and key where nng can read them."""
+    """Write certificate and key to a file that nng can read."""
     path = folder / "leaf.pem"
     _write_changed(path, generation.leaf.pem)
     return path
 
 
 def write_old_leaf(folder: Path, generation: Generation) -> Path:
-    """Likewise, for a generation that is not the one we use; `drop_retired` removes it."""
+    """Write the leaf of a generation that is not the active one; `drop_retired` removes it."""
     path = folder / f"leaf-{generation.key.public.hex()[:16]}.pem"
     _write_changed(path, generation.leaf.pem)
     return path
 
 
 def write_pins(folder: Path, pins: Mapping[str, Sequence[bytes]]) -> Path:
-    """Write the leaves that we believe: one file for a listener, and one a site to dial it with.
+    """Write the trusted leaves: one file for a listener, and one for each site to dial.
 
-    Returns the listener's. A dialler that believed all of them would take any pinned site that
-    puts another's name into its own leaf for that other.
+    Returns the listener's file. A dialler that trusted all leaves would mistake one pinned site for
+    another whose name that site puts into its own leaf.
     """
     place = folder / "pins"
     make_private(place)
@@ -392,7 +393,7 @@ def _write_changed(path: Path, content: bytes) -> None:
 
 
 def dialler_tls(folder: Path, site: str, leaf: Path | None = None) -> TlsSettings:
-    """How to dial a site: show our leaf, believe its pinned ones only, ask for its name."""
+    """Return TLS settings to dial a site: show our leaf, trust only its pins, ask for its name."""
     shown = leaf or folder / "leaf.pem"
     return TlsSettings(str(shown), str(folder / "pins" / f"{site}.pem"), site)
 

@@ -1,4 +1,4 @@
-"""Knobs of a configuration: a number within bounds, one of some words, or an error with the key."""
+"""Configuration values: checked numbers, words and durations; an error names the key."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 _LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-MEMORY_BYTES_MIN: Final = 64 << 20  # of a slot: Python and our slot alone take half of that
+MEMORY_BYTES_MIN: Final = 64 << 20  # per slot: Python and our slot process alone take half of that
 T = TypeVar("T")
 
 
@@ -15,11 +15,11 @@ class ConfigError(Exception):
 
 
 class KnobError(Exception):
-    """A key that can't be used. The text names it and says what it must be."""
+    """An invalid value of a key. The text names the key and the valid values."""
 
 
 def guarded(key: str, read: Callable[[], T]) -> T:
-    """What a reader returns; what it objects to, with the key."""
+    """Call a reader and return its result; an error gets the key as a prefix."""
     try:
         return read()
     except (KnobError, ValueError) as error:
@@ -27,7 +27,7 @@ def guarded(key: str, read: Callable[[], T]) -> T:
 
 
 def check_known(table: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a key that there is not."""
+    """Refuse an unknown key."""
     names = set(known)
     for key in table:
         if key not in names:
@@ -35,14 +35,14 @@ def check_known(table: Iterable[str], known: Iterable[str]) -> None:
 
 
 def show(bound: float) -> str:
-    """A bound as a configuration could have it: 0.05, or 1_000_000."""
+    """Format a bound as a configuration could contain it: 0.05, or 1_000_000."""
     if abs(bound) < 1_000_000:
         return f"{bound:g}"
     return f"{bound:_.0f}"
 
 
 def number(key: str, value: Any, low: float, high: float) -> int | float:
-    """A number from `low` to `high`."""
+    """Return a number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise KnobError(f"{key} must be a number")
     if not low <= value <= high:
@@ -51,7 +51,7 @@ def number(key: str, value: Any, low: float, high: float) -> int | float:
 
 
 def read_length(text: str) -> float:
-    """A length of time, "90s", "30m", "24h" or "7d", in seconds. Raises ValueError."""
+    """Parse a length of time, "90s", "30m", "24h" or "7d", to seconds. Raises ValueError."""
     match = _LENGTH.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d")
@@ -59,7 +59,7 @@ def read_length(text: str) -> float:
 
 
 def length_s(key: str, value: Any, low: str, high: str) -> float:
-    """A length of time from `low` to `high`, in seconds."""
+    """Return a length of time from `low` to `high`, in seconds."""
     if not isinstance(value, str):
         raise KnobError(f'{key} must be a length of time, as in "30s" or "7d"')
     try:
@@ -72,7 +72,7 @@ def length_s(key: str, value: Any, low: str, high: str) -> float:
 
 
 def count(key: str, value: Any, low: float = 1, high: float = 10**6) -> int:
-    """A whole number from `low` to `high`."""
+    """Return a whole number from `low` to `high`."""
     given = number(key, value, low, high)
     if given != int(given):
         raise KnobError(f"{key} is {value}: it must be a whole number")
@@ -80,14 +80,14 @@ def count(key: str, value: Any, low: float = 1, high: float = 10**6) -> int:
 
 
 def flag(key: str, value: Any) -> bool:
-    """Yes or no."""
+    """Return true or false."""
     if not isinstance(value, bool):
         raise KnobError(f"{key} must be true or false")
     return value
 
 
 def choice(key: str, value: Any, known: Collection[str]) -> str:
-    """One of these words."""
+    """Return one of the known words."""
     if not isinstance(value, str) or value not in known:
         raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
     return value

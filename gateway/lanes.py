@@ -1,7 +1,7 @@
-"""Who is heard next, of guests that have sent more than one turn can take. Pure.
+"""Fair turns among guests that have sent more than one turn can take. Pure.
 
-Each guest has a lane, in the order in which its frames came; lanes take turns. So one guest that
-sends 50,000 jobs at once delays another by no more than its part of a turn.
+Each guest has a lane with its frames in order of arrival; lanes take turns. A guest that sends
+50,000 jobs at once therefore delays another guest by no more than its share of a turn.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Lanes(Generic[T]):
-    """Items that wait, by guest. An iterator of items is begun when its turn comes."""
+    """Waiting items, by guest. An iterator of items is started when its turn comes."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], deque[Iterator[T]]] = {}
@@ -21,33 +21,34 @@ class Lanes(Generic[T]):
         return len(self._lanes)
 
     def has(self, pipe: int, guest: int | None) -> bool:
-        """Whether anything waits that came by a pipe, or from its guest."""
+        """Whether any item from a pipe, or from its guest, waits."""
         return self._key(pipe, guest) in self._lanes
 
     def add(self, pipe: int, guest: int | None, items: Iterator[T], *, ahead: bool = False) -> None:
-        """Let items wait for their turn.
+        """Queue items for their turn.
 
         Args:
-            pipe: by which they came.
-            guest: whose it is; None: not known yet.
-            items: what waits.
-            ahead: before what waits in the same lane already.
+            pipe: the pipe by which they arrived.
+            guest: the guest that sent them; None: not known yet.
+            items: the items to queue.
+            ahead: put them before the items that wait in the same lane.
         """
         lane = self._lanes.setdefault(self._key(pipe, guest), deque())
         (lane.appendleft if ahead else lane.append)(items)
 
     def _key(self, pipe: int, guest: int | None) -> tuple[str, int]:
-        """A pipe has a lane until its guest is known, and what came by then has been taken."""
+        """Return a lane's key: the pipe's until its guest is known and earlier items are taken."""
         key = ("pipe", pipe)
         return key if guest is None or key in self._lanes else ("guest", guest)
 
     def take(self, most: int, most_each: int, weight: Callable[[T], int]) -> Iterator[T]:
-        """Items that come next, lane by lane.
+        """Yield the next items, lane by lane.
 
         Args:
-            most: how much to take in all, by weight; the last item may exceed it.
-            most_each: the same of one lane, before the next has its turn.
-            weight: of an item, 1 or more; asked when it has been dealt with.
+            most: the total weight to take; the last item may exceed it.
+            most_each: the weight to take from one lane before the next lane's turn.
+            weight: returns the weight of an item, 1 or more; called once the item has been
+                processed.
         """
         while self._lanes and most > 0:
             key = next(iter(self._lanes))
@@ -63,7 +64,7 @@ class Lanes(Generic[T]):
                         break
                 else:
                     lane.remove(items)
-                    most -= 1  # also of frames that say nothing
+                    most -= 1  # also for frames without any item
             del self._lanes[key]
             if lane:
                 self._lanes[key] = lane  # behind the others

@@ -1,9 +1,9 @@
-"""Buyers that let contracts lapse while their tasks run: that is paid by nobody. Pure.
+"""Back-off for buyers that let contracts lapse while tasks run, so that nobody pays them. Pure.
 
-What ran under a contract that lapses, or that its buyer abandons, can't be delivered any more, and
-is charged nowhere. A buyer could have its tasks keep what they found and walk off just before they
-end. One lapse may be bad luck, and all contracts of a buyer that is cut off lapse at once; who lets
-it happen again within an hour gets no new contract for a while, longer each time.
+Work under a contract that lapses, or that its buyer abandons, can't be delivered any more and is
+not charged. A buyer could have its tasks store their results elsewhere and abandon the contract
+just before they end. One lapse may be bad luck, and all contracts of a disconnected buyer lapse at
+once. A buyer with another lapse within an hour gets no new contract for a while, longer each time.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from typing import Final
 from federation.words import count
 from gateway.dealing import DealRules
 
-FORGIVEN_S: Final = 3600.0  # without another
+FORGIVEN_S: Final = 3600.0  # without another lapse
 
 
 @dataclass(slots=True)
 class _Lapsed:
-    """Times are monotonic; `times` counts what happened within a lease as one."""
+    """Times are monotonic; `times` counts all lapses within one lease as one."""
 
     times: int = 0
     contracts: int = 0
@@ -27,14 +27,14 @@ class _Lapsed:
 
 
 class Lapses:
-    """The buyers that did so lately."""
+    """The recent lapses of each buyer."""
 
     def __init__(self, rules: DealRules) -> None:
         self._rules = rules
         self._of: dict[str, _Lapsed] = {}
 
     def note(self, buyer: str, wasted_s: float, now_s: float) -> None:
-        """A contract lapsed under which tasks had run for so many slot-seconds."""
+        """Note a lapse of a contract whose tasks had run for `wasted_s` slot-seconds."""
         if wasted_s <= 0:
             return
         found = self._of.get(buyer)
@@ -54,7 +54,7 @@ class Lapses:
         return found is not None and now_s < found.until_s
 
     def told(self, now_s: float) -> list[str]:
-        """What each buyer has let lapse lately, for the operator."""
+        """Describe the recent lapses of each buyer, for the operator."""
         return [
             _words(buyer, each, now_s)
             for buyer, each in sorted(self._of.items())

@@ -1,7 +1,8 @@
-"""Answers bills for contracts that are over: what was posted in the books is paid, nothing else.
+"""Answers bills for contracts that are over: only deliveries posted in the books are paid.
 
-Such a contract may have any number of deliveries, and its seller bill it row by row: the books are
-read aside, of one contract after the other, and all bills of it that wait by then are answered.
+Such a contract may have any number of deliveries, and its seller may bill it row by row. The books
+are read in the background, one contract at a time, and each read answers all bills of the contract
+that wait by then.
 """
 
 from collections import Counter
@@ -16,24 +17,24 @@ from gateway.ledger.records import settled
 from gateway.ledger.store import Store
 from gateway.recalling import Recall
 
-WAITING_MAX: Final = 50  # bills of one site; what is too much is billed again
+WAITING_MAX: Final = 50  # bills of one site; further bills are dropped and sent again
 
 _Row = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Books:
-    """The currency of a contract, and what is posted under it: the state of each row of a bill."""
+    """The currency of a contract, and its posted rows: the state of each row of a bill."""
 
     currency: str
     posted: dict[_Row, str]
 
 
 class LateBills:
-    """Those that wait, and what answers them.
+    """The waiting bills, and the queue that answers them.
 
     Args:
-        perform: carries out what an answer comes to, and sends it.
+        perform: carries out the effects of an answer, and sends it.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class LateBills:
         self._is_reading = False
 
     def take(self, answer: AnswerBill) -> None:
-        """Answer a bill when its turn comes."""
+        """Queue a bill to be answered."""
         if self._count[answer.site] < WAITING_MAX:
             self._count[answer.site] += 1
             self._waiting.setdefault((answer.site, answer.bill.contract), []).append(answer)
@@ -73,14 +74,14 @@ class LateBills:
         self._is_reading = False
         answers = self._waiting.pop((site, contract))
         self._count[site] -= len(answers)
-        if isinstance(found, _Books):  # else they are billed again
+        if isinstance(found, _Books):  # otherwise the seller bills again
             for each in answers:
                 self._perform(_effects(each, found))
         self._read_next()
 
 
 def _effects(answer: AnswerBill, books: _Books) -> list[Effect]:
-    """What answers a bill; what is paid by it is noted in `books`."""
+    """Return the effects that answer a bill; mark the rows that it pays in `books`."""
     contract = answer.bill.contract
     verdicts, effects = [], list[Effect]()
     for row in answer.bill.deliveries:
