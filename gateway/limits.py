@@ -1,7 +1,7 @@
-"""Deadline and cost limit of a job together: judged when it is submitted, and watched after that.
+"""A job's deadline and cost limit together: judged at submission and watched afterwards. Pure.
 
-Pure. `policies.offers` judges; here it is said to whom, and how often: a job is refused before any
-of it has run, or its owner is told later that not all of it can be done, and what could be.
+`policies.offers` judges; this module decides when to report it. A job is refused before any of it
+has run, or its owner is told later that it can't be completed within its limits, with offers.
 """
 
 from collections.abc import Callable, Container
@@ -16,22 +16,22 @@ from gateway.jobs import Job
 from policies.decisions import Decision
 from policies.offers import Unmet, falls_short
 
-# A plan must be short for so long before it counts: load and adverts are never quite up to date.
+# A plan counts as short only after this time: load and adverts are never quite up to date.
 UNMET_S: Final = 5.0
-# So long may a slot take until it runs its first task of a function.
+# The time that a slot may take to start its first task of a function.
 START_S: Final = 10.0
-# A task that was stopped for its money is expected to take so many times what it had run: so each
-# further contract is granted more, or its job is found to be too dear.
+# A task stopped for its cost is expected to take this many times its run so far. Each further
+# contract is then granted more, or its job is found to be too expensive.
 OUTRAN_FACTOR: Final = 2.0
 
-# Judge a job's limits by its plan that was short.
+# Judges a job's limits by its plan that was short.
 Judge = Callable[[Job, Decision], Unmet | None]
 
 
 def are_bound(spec: JobSpec) -> bool:
-    """Whether a job's limits are to be kept by all of it: both, or one if it says so itself.
+    """Whether all tasks of a job must meet its limits: both are set, or one and `whole`.
 
-    What another site's job may take is for that site to watch.
+    The limits of another site's job are watched by that site.
     """
     deadline_s, limit = spec.wishes.deadline_s, spec.max_cost_nanos
     if spec.path or (deadline_s is None and limit is None):
@@ -40,10 +40,11 @@ def are_bound(spec: JobSpec) -> bool:
 
 
 def awaits_judgement(job: Job) -> bool:
-    """Whether a job is not to begin before it is known how many tasks it has, and so whether it can
-    keep its limits: a detached one that is still being submitted, by somebody who has not said.
+    """Whether a job must wait until its task count, and so the verdict on its limits, is known.
 
-    Unless the gateway itself keeps it from being submitted: then only its running helps.
+    This is so for a detached job that is still being submitted and does not state its number of
+    tasks. It is not so while the gateway itself blocks the submission: then only running tasks
+    helps.
     """
     spec = job.spec
     if not spec.detached or job.total is not None or spec.tasks is not None:
@@ -52,12 +53,11 @@ def awaits_judgement(job: Job) -> bool:
 
 
 def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
-    """How long a task of a job takes, where that goes before what was measured of its function;
-    None, where that counts.
+    """Return a task duration that overrides the measured one of the function; None if none does.
 
-    Of one of which nothing has ended it is what its client says, and no less than what its first
-    tasks have run by now: those that take long should not be expected soon until the first is done.
-    A task that was stopped for its money takes longer than it ran until then.
+    While no task has ended, it is the client's estimate, and at least the time that its first tasks
+    have run so far: otherwise long tasks would be expected too early until the first has ended. A
+    task that was stopped for its cost takes longer than it had run.
     """
     told_s = _told_s(job, measured_s, utc_s)
     known_s = measured_s if told_s is None else told_s
@@ -66,14 +66,14 @@ def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
 
 
 def _told_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
-    """The same by what its client says, and how long its first tasks have run."""
+    """Return the same from the client's estimate and the time that the first tasks have run."""
     hint_s = job.spec.task_s
     if job.ended:
         return hint_s if measured_s is None else None
     known_s = measured_s if hint_s is None else hint_s
     if known_s is None:
         return None
-    # At other sites they may wait for a slot.
+    # At other sites tasks may wait for a slot.
     given_s = next(
         (each.given_s for each in job.assignments.values() if not each.worker.job), utc_s
     )
@@ -82,9 +82,10 @@ def _told_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
 
 
 def committed_nanos(job: Job, task_s: float | None) -> int:
-    """What a job has cost in the currency of its limit, and what is with workers will.
+    """Return a job's cost in the currency of its limit, plus that expected of its tasks at workers.
 
-    For one that is held to its limits, by what is known by now of how long they take; `task_s`.
+    For a job bound by its limits, each task is expected to take `task_s`, the duration known by
+    now.
     """
     if task_s is None or not are_bound(job.spec):
         return job.committed_nanos
@@ -103,11 +104,11 @@ class _Trouble:
 
 
 class LimitWatch:
-    """Watches the jobs whose limits all of them are to keep.
+    """Watches the jobs whose limits must be met by all tasks.
 
     Args:
-        judge: by what is known of all pools.
-        outcome: where what follows is put.
+        judge: judges by the state of all pools.
+        outcome: receives the resulting events.
     """
 
     def __init__(self, judge: Judge, outcome: Outcome) -> None:
@@ -116,7 +117,7 @@ class LimitWatch:
         self._troubles: dict[str, _Trouble] = {}
 
     def planned(self, job: Job, decision: Decision, now_s: float) -> None:
-        """A job was planned: say what can't be done any more, and what can again."""
+        """Check a job's new plan: report if it can't be completed any more, or can be again."""
         trouble = self._troubles.get(job.id)
         if not are_bound(job.spec) or not falls_short(decision):
             if trouble is not None:
@@ -139,5 +140,5 @@ class LimitWatch:
         self._outcome.happened(events.LimitsUnmet(job.id, text, failure))
 
     def tidy(self, jobs: Container[str]) -> None:
-        """Forget what is no job any more."""
+        """Forget jobs that no longer exist."""
         self._troubles = {job: each for job, each in self._troubles.items() if job in jobs}

@@ -1,18 +1,18 @@
-"""The sessions by which this site dials others: one a site, on demand, each way by itself.
+"""The sessions by which this site dials others: one per site, on demand, in each direction.
 
     post ──► queue ──► session ──► the other site's lobby
-             LinkUp · LinkSaid · LinkDown ◄── what came of it, in order, in the site's thread
+             LinkUp · LinkSaid · LinkDown ◄── results, in order, in the site's thread
 
-What a user of this may rely on: from a LinkDown (or the beginning) to the next LinkDown, what is
-posted to a site arrives there in order (of its lane), once, and so does what it says to us. At a
-LinkDown all that was on the way or waiting may be lost: who needs it said says it again. A LinkUp
-that `resumed` went on after a lost pipe, and nothing was lost.
+The guarantee: between two LinkDowns (or the beginning and the first), messages posted to a site
+arrive there in order (within their lane) and exactly once, and so do its messages to us. At a
+LinkDown all messages in flight or queued may be lost; the sender must send them again if needed. A
+LinkUp that `resumed` continues after a lost pipe, and nothing was lost.
 
-A link is dialled when something is posted, or for as long as `keep` names its site. It ends, with
-a LinkDown, when the site is out of reach for `give_up_s`, refuses us, breaks the protocol, says
-goodbye, has begun a new life, or is no longer to be dialled; when too much waits for it; and when
-nothing has been said for `idle_s` and nobody keeps it. A site that is kept is dialled again, for
-ever; one that breaks the protocol, each time after twice as long (gateway.penalties).
+A link is dialled when a message is posted, or for as long as `keep` names its site. It ends with a
+LinkDown when the site is out of reach for `give_up_s`, refuses us, breaks the protocol, says
+goodbye, has begun a new life, or may no longer be dialled; when its queue is too large; and when it
+was idle for `idle_s` and is not kept. A kept site is dialled again without end; one that breaks the
+protocol is dialled with exponential back-off (gateway.penalties).
 """
 
 import contextlib
@@ -36,7 +36,7 @@ TICK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """A session with a site is open. Unless it `resumed`, nothing said before is known there."""
+    """A session with a site is open. Unless it `resumed`, the site has no earlier messages."""
 
     site: str
     resumed: bool
@@ -44,7 +44,7 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkSaid:
-    """A site said something on the session by which we dialled it."""
+    """A message from a site on the session by which we dialled it."""
 
     site: str
     message: Any
@@ -52,16 +52,16 @@ class LinkSaid:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The session with a site is over, or could not be had; what waited for it is dropped."""
+    """The session with a site ended or failed to open; queued messages are dropped."""
 
     site: str
     reason: str
-    is_idle: bool = False  # we closed it, for nobody needed it: nothing was lost
+    is_idle: bool = False  # closed by us for lack of use: nothing was lost
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSilent:
-    """Nobody has answered for `give_up_s`; said again each time, for who wants to know why."""
+    """A site has not answered for `give_up_s`; repeated each time, for diagnosis."""
 
     site: str
 
@@ -71,7 +71,7 @@ LinkNews = LinkUp | LinkSaid | LinkDown | LinkSilent
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """See gateway.federation_config, whose knobs they are."""
+    """Limits that gateway.federation_config reads as knobs."""
 
     queue_bytes: int = 64 << 20
     give_up_s: float = 30.0
@@ -80,23 +80,23 @@ class LinkLimits:
 
 
 class Directory(Protocol):
-    """How sites are dialled; gateway.peers has one by the trust book, tests have others."""
+    """How sites are dialled; gateway.peers implements it by the trust book, and tests otherwise."""
 
     def may_dial(self, site: str) -> bool:
-        """Whether we would talk to that site at all."""
+        """Whether that site may be dialled at all."""
 
     def hello(self) -> Hello:
-        """Who we are."""
+        """Return the hello that identifies us."""
 
     def credentials(self, site: str) -> Credentials:
-        """How we prove it to that site, and it to us."""
+        """Return the credentials by which we and that site authenticate each other."""
 
     def dial(self, site: str, attempt: int, on_change: Callable[[], None]) -> Link:
-        """A new link to one of its addresses, another one at each attempt; GridError."""
+        """Open a link to one of the site's addresses, another at each attempt; GridError."""
 
 
 class _Ended(Exception):
-    """A line is over, and nobody keeps it."""
+    """A line is over and its site is not kept."""
 
 
 class Links:
@@ -105,9 +105,9 @@ class Links:
     Args:
         directory: how sites are dialled.
         limits: see LinkLimits.
-        tell: takes news, in the site's thread; it may call `post`, and `flush` after that.
-        heard_all: called when all the news of what has arrived together was told.
-        random_bytes: chance.
+        tell: receives news, in the site's thread; it may call `post`, and `flush` after that.
+        heard_all: called after all the news of data that arrived together.
+        random_bytes: the source of randomness.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class Links:
         self.kept: frozenset[str] = frozenset()
         self.penalties: Final = Penalties()
         self._lines: dict[str, _Line] = {}
-        self._dirty: dict[str, None] = {}  # in order, as all that a seed must decide
+        self._dirty: dict[str, None] = {}  # ordered, so that a seed decides everything
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold links for ever."""
+        """Maintain links forever."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for line in self._lines.values():
@@ -140,18 +140,18 @@ class Links:
                 await trio.sleep(TICK_S)
                 self._tick(trio.current_time())
 
-    # --- what the site asks for ----------------------------------------------------------------
+    # --- requests of the site ------------------------------------------------------------------
 
     def post(self, site: str, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message for a site, and dial it if need be; `flush` sends it.
+        """Queue a message for a site, and dial it if necessary; `flush` sends it.
 
-        Urgent ones (leases, settlements) overtake what waits of the others.
+        Urgent messages (leases, settlements) overtake the others that wait.
         """
         self._line(site).add(MESSAGES.encode(message), urgent=urgent)
         self._dirty[site] = None
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now of what was posted since the last time."""
+        """Send as much as possible of the messages posted since the last flush."""
         dirty, self._dirty = self._dirty, {}
         for site in dirty:
             line = self._lines.get(site)
@@ -160,25 +160,25 @@ class Links:
                 line.flush()
 
     def keep(self, sites: Collection[str]) -> None:
-        """Stay connected to these; others are closed when idle."""
+        """Stay connected to these sites; other links are closed when idle."""
         self.kept = frozenset(sites)
         for site in sorted(self.kept):
             self._line(site)
 
     def drop(self, site: str, reason: str) -> None:
-        """End the link to a site now, and for good, unless something is posted to it anew."""
+        """End the link to a site now; only a new message to the site opens another."""
         self.kept -= {site}
         line = self._lines.get(site)
         if line is not None:
             line.end(reason)
 
     def punish(self, site: str, reason: str) -> None:
-        """End the link to a site that broke the protocol; it is not dialled again for a while."""
+        """End the link to a site that broke the protocol, and start its back-off."""
         wait_s = self.penalties.note(site, reason, trio.current_time())
         self.drop(site, f"{reason}; it is not dialled again for {wait_s:g} s")
 
     def hurry(self, site: str) -> None:
-        """Dial a site anew now, unless it is connected: where or how to dial it has changed."""
+        """Redial a site now unless it is connected: where or how to dial it has changed."""
         line = self._lines.get(site)
         if line is not None:
             line.conversation.hurry()
@@ -194,14 +194,14 @@ class Links:
         return sorted(site for site, line in self._lines.items() if line.is_up)
 
     async def goodbye(self, reason: str) -> None:
-        """Tell the sites with a session that it ends here, and wait for that, not for long."""
+        """Announce to all open sessions that they end, and wait briefly for delivery."""
         async with trio.open_nursery() as nursery:
             for line in self._lines.values():
                 if line.is_up:
                     line.add(MESSAGES.encode(Bye(reason)), urgent=False)
                     nursery.start_soon(line.conversation.settle)
 
-    # --- the lines -----------------------------------------------------------------------------
+    # --- lines ---------------------------------------------------------------------------------
 
     def _line(self, site: str) -> "_Line":
         line = self._lines.get(site)
@@ -224,12 +224,12 @@ class Links:
             await trio.sleep(min(TICK_S, until_s - now_s))
 
     def forget(self, line: "_Line") -> None:
-        """A line is over: what is posted to its site from now on needs a new one."""
+        """Remove a line that is over: the next message to its site needs a new one."""
         if self._lines.get(line.site) is line:
             del self._lines[line.site]
 
     def wind_up(self, line: "_Line") -> None:
-        """Let a line that is over say its last word."""
+        """Remove a line that is over, after it has sent its last message."""
         self.forget(line)
         if self._nursery is not None:
             self._nursery.start_soon(self._wind_up, line)
@@ -249,12 +249,12 @@ class _Line:
     def __init__(self, links: Links, site: str) -> None:
         self._links = links
         self.site = site
-        self._lanes: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # urgent ones, others
+        self._lanes: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # urgent, others
         self._queued_bytes = 0
         self._attempts = 0
         self.is_up = False
         self.is_over = False
-        self._told = ""  # why it is down, as it was told last
+        self._told = ""  # the reason for being down that was reported last
         self.used_s = self._trouble_s = trio.current_time()
         self.scope = trio.CancelScope()
         directory = links.directory
@@ -268,7 +268,7 @@ class _Line:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is to be dialled again and again."""
+        """Whether the site is dialled again and again."""
         return self.site in self._links.kept
 
     def add(self, message: bytes, *, urgent: bool) -> None:
@@ -277,15 +277,15 @@ class _Line:
         self._queued_bytes += len(message)
 
     def flush(self) -> None:
-        """Send what the session takes."""
+        """Send as much as the session accepts."""
         session = self.conversation.session
         if session is not None and self.is_up:
-            for message in self._take(0):  # these overtake what the session has not sent
+            for message in self._take(0):  # these overtake the session's unsent messages
                 session.post(message, urgent=True)
         self.conversation.flush()
 
     def tick(self, now_s: float) -> None:
-        """Heartbeats, and whether it has been too long, or too much."""
+        """Send heartbeats; end the line when it is idle, overfull or no longer allowed."""
         self.conversation.tick()
         session = self.conversation.session
         backlog = self._queued_bytes + (session.backlog_bytes if session else 0)
@@ -303,7 +303,7 @@ class _Line:
         return is_quiet and not self.is_kept and now_s - self.used_s > self._links.limits.idle_s
 
     def end(self, reason: str, *, is_idle: bool = False) -> None:
-        """It is over, whoever keeps it."""
+        """End the line, even if its site is kept."""
         if self.is_over:
             return
         self.is_over = True
@@ -314,7 +314,7 @@ class _Line:
         self._down(reason, is_idle=is_idle)
 
     def _fail(self, reason: str) -> None:
-        """It can't be had; unless it is kept, it is over."""
+        """Handle a failure to connect: unless the site is kept, the line is over."""
         if self.is_kept and self._links.directory.may_dial(self.site):
             self._down(reason)
             return
@@ -337,10 +337,10 @@ class _Line:
         self._queued_bytes -= sum(map(len, messages))
         return messages
 
-    # --- what the conversation asks ------------------------------------------------------------
+    # --- calls from the conversation -----------------------------------------------------------
 
     def dial(self, on_change: Callable[[], None]) -> Link:
-        """A new link, to the site's next address."""
+        """Open a link to the site's next address."""
         if self.is_over:
             raise _Ended
         if not self._links.directory.may_dial(self.site):
@@ -353,18 +353,18 @@ class _Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no messages wait."""
         return not any(self._lanes)
 
     def fill(self, dialogue: Dialogue) -> None:
-        """Post what waits."""
+        """Post all waiting messages."""
         for message in self._take(0):
             dialogue.post_encoded(message, urgent=True)
         for message in self._take(1):
             dialogue.post_encoded(message)
 
     def hear(self, messages: list[Any]) -> None:
-        """Make news of messages."""
+        """Convert messages to news."""
         if self.is_over or not messages:
             return
         self.used_s = trio.current_time()
@@ -396,7 +396,7 @@ class _Line:
         self._links.tell(LinkUp(self.site, resumed))
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
-        """The site said no: for good, unless it may be over in a moment, or we keep trying."""
+        """Handle a refusal: it is final unless it is transient or the site is kept."""
         passing = isinstance(error, SessionRefused) and error.code in PASSING_REFUSALS
         if passing and trio.current_time() - self._trouble_s < self._links.limits.give_up_s:
             return
@@ -405,13 +405,13 @@ class _Line:
             self._fail(str(error))
             return
         wait_s = self._links.penalties.note(self.site, str(error), trio.current_time())
-        self._links.forget(self)  # who keeps it, or posts to it, gets a new line
+        self._links.forget(self)  # a kept site, or a new message, gets a new line
         self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
         self._links.keep(self._links.kept)
         raise _Ended
 
     def put_off(self, for_s: float) -> None:
-        """It may not be dialled yet: what is posted to it waits, as for one out of reach."""
+        """Note that the site may not be dialled yet: messages wait as if it were out of reach."""
         lonely_s = trio.current_time() - self._trouble_s
         if not self.is_empty and lonely_s > self._links.limits.give_up_s:
             self._trouble_s = trio.current_time()
@@ -419,7 +419,7 @@ class _Line:
             self._fail(f"it is not dialled for {for_s:.0f} s more: {reason}")
 
     def unanswered(self, for_s: float) -> None:
-        """No pipe: give up in time. A session that was open lapses by itself."""
+        """Give up in time without a pipe. A session that was open lapses by itself."""
         lonely_s = trio.current_time() - self._trouble_s
         if not self.is_up and lonely_s > self._links.limits.give_up_s:
             self._trouble_s = trio.current_time()

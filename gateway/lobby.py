@@ -1,8 +1,8 @@
-"""Who is at the door and who is inside: pipes become guests, guests outlive their pipes.
+"""The sessions behind a port: pipes become guests, and guests outlive their pipes.
 
-The lobby greets each new pipe (federation.handshake), keeps a numbered session for each guest
-who has come in, takes their frames apart into messages, and sends what is posted to them, one
-unacknowledged frame a pipe. It decides nothing about jobs.
+The lobby greets each new pipe (federation.handshake), keeps a numbered session for each admitted
+guest, decodes the guests' frames into messages, and sends the messages posted to them, with one
+unacknowledged frame per pipe. It makes no decision about jobs.
 """
 
 import itertools
@@ -31,30 +31,31 @@ from federation.wire import UnknownMessage
 from gateway.half_open import GREETING_MAX_S, HalfOpen
 from gateway.pace import HostPaces, Pace
 
-LAST_WORD_S: Final = 1.0  # a pipe that was refused stays open so long, or nng drops the reason
+LAST_WORD_S: Final = 1.0  # a refused pipe stays open this long, or nng drops the reason
 NONCE_BYTES: Final = 16
-# A bare acknowledgement takes up the one frame that may be under way to a guest. So it is sent
-# only to who has been quiet for so long: for anybody else there will soon be one to ride on.
+# A bare acknowledgement uses up the one frame that may be in flight to a guest. It is therefore
+# sent only to a guest that was quiet for this long: for others a frame that can carry it follows
+# soon.
 QUIET_S: Final = 0.02
-# Thousands of guests are not looked at in each tick, but all of them within this time, or a part of
-# a heartbeat if that is shorter; and so many in a tick at least.
+# A tick does not check all of thousands of guests, but all are checked within this time, or a
+# fraction of a heartbeat if that is shorter; each tick checks at least LOOKED_AT_MIN.
 ROUND_S: Final = 0.5
 ROUNDS_A_BEAT: Final = 4
 LOOKED_AT_MIN: Final = 64
-# Acknowledgements that one tick looks after.
+# The acknowledgements that one tick handles at most.
 OWED_LOOKS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class HouseRules:
-    """What the lobby tells and demands of whoever comes in.
+    """The lobby's parameters and limits for its guests.
 
-    `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
-    it has stopped its tasks itself; those are placed elsewhere a little later, by the formula of
-    leases between sites (contracts.grantor_until_s). federation.hearing says when a
-    hung peer is noticed. A guest that sends more frames than `frames_per_s` is answered, and so
-    can go on, only as fast as that: no frame is lost. `handshakes_per_s` holds for each host by
-    itself. Rates of 0 are no limit.
+    `grace_s` is how long a session outlives its pipe. For a worker it is the lease, after which it
+    has stopped its tasks itself; these are placed elsewhere a little later, by the formula of
+    leases between sites (contracts.grantor_until_s). federation.hearing defines when a hung peer is
+    noticed. A guest that sends more frames than `frames_per_s` is answered, and so can continue,
+    only at that rate: no frame is lost. `handshakes_per_s` applies to each host separately. A rate
+    of 0 is no limit.
     """
 
     site: str = "local"
@@ -72,8 +73,8 @@ class HouseRules:
     losses_max: int = 5
     store_wait_s: float = 30.0
     guests_max: int = 4096
-    questions_max: int = 256  # of one guest that are not answered yet
-    strangers_max: int = 512  # pipes that have not come in yet, …
+    questions_max: int = 256  # unanswered ones of one guest
+    strangers_max: int = 512  # pipes that have not been admitted yet, …
     host_strangers_max: int = 256  # … and of one host: see gateway.half_open
     handshakes_per_s: float = 0.0  # of one host
     frames_per_s: float = 0.0  # of one guest
@@ -81,11 +82,11 @@ class HouseRules:
 
 @dataclass(slots=True)
 class Guest:
-    """Somebody with a session: a client, a worker, or the gateway of another site.
+    """A peer with a session: a client, a worker, or the gateway of another site.
 
-    What it says of itself is proved as its role asks for: a gateway's `name` is the site that it
-    has proved to be. `is_local` is whether it came by a socket of this host as our own user,
-    and not from a slot (gateway.callers).
+    Its statements about itself are proved as its role requires: a gateway's `name` is the site that
+    it has proved to be. `is_local` is whether it connected by a socket of this host as our own
+    user, and not from a slot (gateway.callers).
     """
 
     handle: int
@@ -112,7 +113,7 @@ class CameIn:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A session ended: said goodbye, was expelled, or did not come back in time."""
+    """A session ended: by a goodbye, by expulsion, or because the grace ran out."""
 
     guest: Guest
     reason: str
@@ -129,7 +130,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """A pipe was not let in; role and name are what it said of itself, if it came to that."""
+    """A pipe was not admitted; role and name are its own claims, if it made any."""
 
     role: str
     name: str
@@ -144,14 +145,14 @@ class Lobby:
     """The sessions behind one port. `now_s` is any monotonic clock.
 
     Args:
-        port: where they come in.
-        rules: what is told and demanded.
-        random_bytes: chance.
-        credentials: who may come in; who knows the rules' secret, when there are none.
-        handles: where the guests' numbers come from, for lobbies that share them.
-        at_home: who may come in by a socket of this host as our own user; as elsewhere, if None.
-        nearby: who may by such a socket as somebody else, or from a slot; as elsewhere, if None.
-        in_the_clear: who may by plain tcp from another host; as elsewhere, if None.
+        port: the port that accepts pipes.
+        rules: see HouseRules.
+        random_bytes: the source of randomness.
+        credentials: authenticate guests; by the secret of the rules, if None.
+        handles: the source of guest numbers, for lobbies that share one.
+        at_home: credentials for sockets of this host as our own user; `credentials`, if None.
+        nearby: credentials for such sockets of other users or slots; `credentials`, if None.
+        in_the_clear: credentials for plain tcp from other hosts; `credentials`, if None.
     """
 
     def __init__(
@@ -175,24 +176,24 @@ class Lobby:
         self._handles = handles or itertools.count(1)
         self._handshakes = HostPaces(rules.handshakes_per_s)
         self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
-        self.others: list[str] = []  # gateways that our clients could go to
+        self.others: list[str] = []  # gateways that our clients could use instead
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
-        self._strangers: dict[int, Greeting] = {}  # those that are half-open, by pipe
-        self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
+        self._strangers: dict[int, Greeting] = {}  # half-open ones, by pipe
+        self._closing: dict[int, float] = {}  # refused pipes, and the times when they are closed
         self._dirty: dict[int, Guest] = {}
-        self._owed: dict[int, Guest] = {}  # whose frames are not acknowledged, first come first
-        self._round: deque[int] = deque()  # guests that `tick` has not looked at in this round
+        self._owed: dict[int, Guest] = {}  # guests with unacknowledged frames, in order
+        self._round: deque[int] = deque()  # guests that `tick` has not checked in this round
         self._ticked_s = self._ticked_before_s = -math.inf
 
-    # --- what arrives --------------------------------------------------------------------------
+    # --- incoming ------------------------------------------------------------------------------
 
     def receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
-        """Take a frame from a pipe. A peer that breaks the protocol loses its pipe or session."""
+        """Process a frame from a pipe. A protocol error costs the peer its pipe or session."""
         guest = self._by_pipe.get(pipe)
         if pipe in self._closing:
-            return  # it has been told to go
+            return  # it has been refused already
         try:
             if guest is None:
                 yield from self._greet(pipe, frame, now_s)
@@ -207,11 +208,11 @@ class Lobby:
             yield from self.send_away(pipe, str(error), now_s)
 
     def note_heard(self, pipe: int, now_s: float) -> Guest | None:
-        """A frame has come from a pipe, and is received later; return its guest, if it has one.
+        """Note that a frame arrived that is processed later; return the pipe's guest, if any.
 
-        The guest counts as heard from now on, however long the frame waits. It has been there only
-        until the tick before the last: if this process was stopped, the frame may have come at any
-        time since then, and the last tick may have been the first thing after the stop.
+        The guest counts as heard from now on, however long the frame waits. Its presence is proved
+        only up to the tick before the last: if this process was stopped, the frame may have arrived
+        at any time since then, and the last tick may have been the first event after the stop.
         """
         guest = self.guest_on(pipe)
         if guest is not None:
@@ -219,11 +220,11 @@ class Lobby:
         return guest
 
     def guest_on(self, pipe: int) -> Guest | None:
-        """The guest that a pipe is of; None: it is not in yet, or the pipe is no longer its."""
+        """Return the guest of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
         return self._by_pipe.get(pipe)
 
     def is_leaving(self, pipe: int) -> bool:
-        """Whether a pipe was told to go: nothing that comes by it is heard any more."""
+        """Whether a pipe was refused: its frames are ignored from then on."""
         return pipe in self._closing
 
     def send_away(self, pipe: int, reason: str, now_s: float) -> Iterator[News]:
@@ -235,10 +236,10 @@ class Lobby:
             yield self._turn_away(pipe, SessionRefused(reason, "protocol"), now_s)
 
     def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
-        """These pipes were made: they have GREETING_MAX_S to come in."""
+        """Start the handshakes of new pipes, which have GREETING_MAX_S to complete them."""
         for pipe in pipes:
             if pipe in self._by_pipe or pipe in self._strangers or pipe in self._closing:
-                continue  # a frame of it was here first
+                continue  # one of its frames arrived first
             try:
                 yield from self._expect(pipe, now_s)
             except SessionRefused as refusal:
@@ -268,7 +269,7 @@ class Lobby:
             yield from self._expect(pipe, now_s)
         greeting = self._strangers.get(pipe)
         if greeting is None:
-            return  # it was closed, or gave way, while others had their turn
+            return  # it was closed meanwhile, possibly in favour of another pipe
         self._half_open.heard(pipe)
         answer = greeting.receive(frame)
         if isinstance(answer, bytes):
@@ -287,7 +288,7 @@ class Lobby:
         resumed = (
             guest is not None
             and _identity(guest) == _identity(hello)
-            and guest.is_local == is_local  # what the owner began no task goes on with
+            and guest.is_local == is_local  # a slot's task can't resume its user's session
         )
         if guest is None or not resumed:
             if len(self.guests) >= self.rules.guests_max:
@@ -304,7 +305,7 @@ class Lobby:
         if not resumed:
             yield CameIn(guest)
             if guest.handle not in self.guests:
-                return  # the site would not have it, and has told it why
+                return  # the site refused it, and has told it the reason
         rules = self.rules
         welcome = Welcome(
             session=guest.session_id,
@@ -319,8 +320,9 @@ class Lobby:
             message_bytes_max=rules.message_bytes_max,
             others=self.others,
         )
-        # The welcome has no acknowledgement of its own; the guest's next frame is one, and
-        # until then the session's window keeps us to one more frame: two in all, as nng holds.
+        # The welcome has no acknowledgement of its own. The guest's next frame acknowledges it, and
+        # until then the session's window limits us to one more frame: two in all, as many as nng
+        # holds.
         self._port.send(pipe, HANDSHAKE.encode(welcome))
         self._dirty[guest.handle] = guest
 
@@ -362,23 +364,23 @@ class Lobby:
                 return
             yield Said(guest, message)
             if guest.handle not in self.guests:
-                return  # expelled for what it said
+                return  # expelled because of the message
 
     def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> TurnedAway:
         greeting = self._forget_stranger(pipe)
         if len(self._closing) < self.rules.strangers_max:
             self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
             self._closing[pipe] = now_s + LAST_WORD_S
-        else:  # they come faster than they can be told
+        else:  # they arrive faster than they can be refused politely
             self._port.drop(pipe)
         claim = greeting.claim if greeting else None
         role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
         return TurnedAway(role, name, refusal.code, str(refusal))
 
-    # --- who comes and goes --------------------------------------------------------------------
+    # --- sessions ------------------------------------------------------------------------------
 
     def pipes_gone(self, pipes: list[int], now_s: float) -> None:
-        """These pipes were closed; their guests may come back within the grace."""
+        """Note that pipes were closed; their guests may resume within the grace."""
         for pipe in pipes:
             self._forget_stranger(pipe)
             self._closing.pop(pipe, None)
@@ -388,7 +390,7 @@ class Lobby:
                 guest.hearing.restarted(now_s)
 
     def tick(self, now_s: float) -> Iterator[News]:
-        """Drop pipes that are silent, end sessions that did not come back, send heartbeats."""
+        """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
         rules = self.rules
         for pipe in self._half_open.older_than(GREETING_MAX_S, now_s):
             late = SessionRefused("the handshake took too long", "late")
@@ -399,7 +401,8 @@ class Lobby:
                 self._port.drop(pipe)
         for guest in self._next_of_round(now_s):
             hearing, beat_s = guest.hearing, rules.heartbeat_s
-            # The holder of a lease counts shorter: its work is done elsewhere from now on.
+            # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
+            # on.
             if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
             elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
@@ -409,7 +412,7 @@ class Lobby:
         self._acknowledge_quiet(now_s)
 
     def _next_of_round(self, now_s: float) -> Iterator[Guest]:
-        """The guests to be looked at now: all within a round, whatever time passes between two."""
+        """Yield the guests to check now: all within a round, however far apart the ticks are."""
         if not self._round:
             self._round.extend(self.guests)
         round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
@@ -423,7 +426,7 @@ class Lobby:
                 yield guest
 
     def _acknowledge_quiet(self, now_s: float) -> None:
-        """Acknowledge what those have sent who say nothing more."""
+        """Acknowledge the frames of guests that have become quiet."""
         for handle in [*itertools.islice(self._owed, OWED_LOOKS_MAX)]:
             guest = self._owed.pop(handle)
             if guest.session.owes and now_s - guest.hearing.heard_s >= QUIET_S:
@@ -434,7 +437,7 @@ class Lobby:
     def expel(
         self, guest: Guest, reason: str, now_s: float, code: str = "expelled"
     ) -> Iterator[News]:
-        """End a session now; its other side is told if its pipe takes one more frame."""
+        """End a session now; the peer is told if its pipe takes one more frame."""
         if guest.handle not in self.guests:
             return
         pipe = guest.pipe
@@ -445,7 +448,7 @@ class Lobby:
         yield from self._leave(guest, reason)
 
     def expel_older(self, guest: Guest, now_s: float) -> Iterator[News]:
-        """End the sessions that another guest of the same name has: it has begun a new one."""
+        """End other sessions of the same name: the guest has begun a new one."""
         for other in list(self.guests.values()):
             if other.name == guest.name and other is not guest:
                 yield from self.expel(other, "it has begun a new session", now_s)
@@ -465,7 +468,7 @@ class Lobby:
         self._port.drop(guest.pipe)
         guest.pipe = None
 
-    # --- what goes out -------------------------------------------------------------------------
+    # --- outgoing ------------------------------------------------------------------------------
 
     def post(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
         """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
@@ -473,21 +476,21 @@ class Lobby:
         self._dirty[guest.handle] = guest
 
     def hold(self, guest: Guest) -> None:
-        """Acknowledge nothing more of a guest, which will then send no more than its window."""
+        """Stop acknowledging a guest's frames, so that it sends no more than its window."""
         guest.session.is_held = True
 
     def release(self, guest: Guest) -> None:
-        """Acknowledge what a guest has sent meanwhile, and go on."""
+        """Resume acknowledging, and acknowledge the frames sent meanwhile."""
         guest.session.is_held = False
         if guest.handle in self.guests:
             self._dirty[guest.handle] = self._owed[guest.handle] = guest
 
     def set_others(self, addresses: list[str]) -> None:
-        """Name the gateways that clients could go to should this one be lost; best first.
+        """Set the gateways that clients could use if this one is lost; best first.
 
-        Whoever comes in learns them by its Welcome, the clients that are in by a message, when
-        they have changed; `flush` sends it. Raises AddressError, and changes nothing, when they
-        are too many or one is no address.
+        New guests learn them from the Welcome, connected clients by a message when they have
+        changed; `flush` sends it. Raises AddressError, and changes nothing, if there are too many
+        or one is invalid.
         """
         others = check_others(addresses)
         if others == self.others:
@@ -498,11 +501,11 @@ class Lobby:
                 self.post(guest, Gateways(others))
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now to everybody who was posted to or heard since the last flush."""
+        """Send as much as possible to guests with new messages or frames since the last flush."""
         dirty, self._dirty = self._dirty, {}
         for guest in dirty.values():
-            # A bare acknowledgement goes out before the guest's window is full; sooner there is
-            # usually an answer for it to ride on.
+            # A bare acknowledgement is sent before the guest's window is full; earlier than that,
+            # an answer usually carries it.
             due = guest.session.owes * 2 >= DIALLER_WINDOW
             self._flush(guest, now_s, acknowledge=due)
 
@@ -510,24 +513,24 @@ class Lobby:
         if guest.pipe is None:
             return
         if not guest.pace.allows(now_s):
-            self._dirty[guest.handle] = guest  # it hears of us when it has slowed down
+            self._dirty[guest.handle] = guest  # it is answered once it is within its rate again
             return
         frame = guest.session.next_frame(acknowledge=acknowledge)
         if frame is None:
             return
         guest.sent_s = now_s
         if not self._port.send(guest.pipe, frame):
-            # The pipe is going away, or is stuck: the session sends it again on the next one.
+            # The pipe is closing or stuck: the session sends the frame again on the next one.
             self._forget_pipe(guest)
             guest.hearing.restarted(now_s)
 
     def goodbye(self, reason: str, now_s: float) -> None:
-        """Tell everybody that the gateway stops."""
+        """Tell all guests that the gateway stops."""
         for guest in self.guests.values():
             self.post(guest, Bye(reason))
         self.flush(now_s)
 
 
 def _identity(who: Guest | Hello) -> tuple[object, ...]:
-    """What must be the same of who resumes a session."""
+    """Return the values that must be equal for a guest to resume a session."""
     return who.role, who.name, who.user, who.about.get("token"), who.about.get(ABOUT)

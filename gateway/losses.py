@@ -1,23 +1,24 @@
-"""What a lost worker had: what is tried again, and where; what is given up; what is owed. Pure.
+"""The tasks of lost workers: what is retried and where, given up, charged or owed. Pure.
 
-What had not begun there goes back to the queue, and nothing is counted. What had begun is counted
-and listed, by task: it goes to another worker that can take it, and after `losses_max` of its
-workers were lost it is given up. Which tasks had begun the worker has said (Begun); of one that
-does not say so, every task that it held may have.
+Tasks that had not begun return to the queue without a count. A task that had begun is counted: it
+goes to another worker that can take it, and is given up after `losses_max` of its workers were
+lost. A worker reports which tasks have begun (Begun); if it does not, any task that it held may
+have begun.
 
-Nobody can see who ended a worker. So the run of each task that had begun there is charged at once,
-as `wasted`, and paid once: the next runs of the task are free for as long (gateway.credits), and a
-later run that is lost is charged only for what it took longer. Whoever keeps a result and ends the
-worker has paid for it; whoever worked beside him pays as much as without the loss.
+The cause of a worker's end can't be observed. So the run of each task that had begun there is
+charged at once, as `wasted`, and paid once: the next runs of the task are free for as long
+(gateway.credits), and a later lost run is charged only for the time that it took longer. A payer
+that keeps a result and ends the worker has paid for it; a payer whose tasks ran beside it pays as
+much as without the loss.
 
-What a task does again and again to its workers is paid in full each time. A loss is taken for the
-doing of a payer, which is a user of ours or another site, when only his tasks had begun there; or
-when of several he alone was taken to have done so before, or else he alone was among several at an
+A payer whose tasks end their workers repeatedly pays each run in full. A loss is attributed to a
+payer, which is a user of ours or another site, if only its tasks had begun there; or, among
+several, if it alone had a loss attributed to it before, or else it alone was among several at an
 earlier loss, within SEEN_S.
 
-Of work sold one delivery comes back for a task. There such time is owed until the next run, and
-delivered with it as far as that run is shorter; the rest is `lost`. What is stopped by its buyer
-before it runs again is delivered as `cancelled`, with all that it owes.
+For sold work one delivery is made for a task. Such time is owed until the next run and delivered
+with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops before it
+runs again is delivered as `cancelled`, with all that it owes.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,9 +35,9 @@ from gateway.ledger.records import UsageRecord
 from gateway.withdrawals import Withdrawals
 
 LISTED_MAX: Final = 10  # losses that an error lists
-SHUN_S: Final = 300.0  # how long a task waits for another worker than those that it was lost at
+SHUN_S: Final = 300.0  # how long a task, per loss, avoids the places where it was lost
 REASON_CHARS_MAX: Final = 200
-SEEN_S: Final = 3_600.0  # how long a payer's losses count against him
+SEEN_S: Final = 3_600.0  # how long a payer's losses count against it
 PAYERS_MAX: Final = 10_000
 
 
@@ -51,18 +52,18 @@ class _Gone:
     event: WorkerGone
     heard_s: float
     now_s: float
-    suspect: _Payer | None  # whose doing it is taken for
+    suspect: _Payer | None  # the payer to which the loss is attributed
 
 
 class Losses:
-    """Takes back what lost workers had.
+    """Takes back the tasks of lost workers.
 
     Args:
         charging, endings, withdrawals: see there.
-        release: (assignment, first, stop): these tasks are not the worker's any more.
-        book: writes usage records, and counts them to whoever pays.
-        fail: takes a report of tasks that were released, in the place of their worker.
-        losses_max: how many of its workers may be lost under a task that had begun there.
+        release: (assignment, first, stop): takes these tasks off the worker.
+        book: writes usage records, and counts them for the payer.
+        fail: takes a report of released tasks, in place of their worker.
+        losses_max: how many workers may be lost under a task that had begun there.
     """
 
     def __init__(
@@ -83,12 +84,12 @@ class Losses:
         self._book = book
         self._fail = fail
         self._losses_max = losses_max
-        # By payer: when he was last at a loss with others, and last taken to have caused one.
+        # By payer: its last loss among several payers, and the last loss attributed to it.
         self._seen_s: dict[_Payer, float] = {}
         self._found_s: dict[_Payer, float] = {}
 
     def take_back(self, worker: Worker, event: WorkerGone, now_s: float) -> None:
-        """A worker is gone: decide about all that it had."""
+        """Decide about all tasks of a worker that is gone."""
         held = list(worker.assignments.values())
         heard_s = now_s - max(0.0, event.silent_s)
         gone = _Gone(worker, event, heard_s, now_s, self._suspect(held, now_s))
@@ -99,7 +100,7 @@ class Losses:
             back = self._withdrawals.came_back(assignment, left)
             returned = RangeSet(back)
             for task in [each for each in begun if each not in returned]:
-                self._note(assignment, task, begun[task], gone)  # its owner wants it no more
+                self._note(assignment, task, begun[task], gone)  # its owner has withdrawn the task
             for first, stop in reversed(back):
                 at = stop
                 for task in sorted((each for each in begun if first <= each < stop), reverse=True):
@@ -109,7 +110,7 @@ class Losses:
                 self._put_back(assignment, first, at, gone)
 
     def _put_back(self, assignment: Assignment, first: int, stop: int, gone: _Gone) -> None:
-        """Queue again what had not begun, as far as anybody knows."""
+        """Queue tasks again that had not begun, as far as is known."""
         if first >= stop:
             return
         job, run, worker = assignment.job, assignment.run.cut(first, stop), gone.worker
@@ -119,7 +120,7 @@ class Losses:
         run.attempt += 1
         if worker.tells_begun:
             run.is_wary = True
-        elif not worker.job:  # a contract ends for many reasons: its seller counts what it loses
+        elif not worker.job:  # a contract ends for many reasons: its seller counts its own losses
             run.losses += 1
             run.is_wary = True
             if run.losses >= self._losses_max:
@@ -130,7 +131,7 @@ class Losses:
         self._endings.requeue(job, run)
 
     def _survive(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> None:
-        """Queue a task again that had begun, until it was lost too often."""
+        """Queue a task again that had begun, unless it was lost too often."""
         job, strikes = assignment.job, self._note(assignment, task, at_s, gone)
         own = sum(each.doing == "own" for each in strikes.losses)
         most = 1 if own and job.is_struck else self._losses_max
@@ -160,8 +161,8 @@ class Losses:
         doing: Doing = "own" if gone.suspect == _payer(job) else "others"
         if gone.suspect is None:
             doing = "shared"
-        # What it has paid for runs before is known by its records, after a restart as well, and how
-        # those ended by its strikes: they were others' doing only where all of these say so.
+        # The task's records, which survive a restart, show its earlier payments. Its strikes show
+        # how those runs ended: the losses were others' doing only if all of them say so.
         in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
         loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
@@ -177,7 +178,7 @@ class Losses:
         return strikes
 
     def _suspect(self, held: list[Assignment], now_s: float) -> _Payer | None:
-        """Whose doing the loss of a worker is taken for that had these; maybe nobody's."""
+        """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
         payers = {_payer(each.job) for each in held if each.begun}
         if len(payers) == 1:
             return payers.pop()
@@ -190,7 +191,7 @@ class Losses:
             _note(self._seen_s, payer, now_s)
         return None
 
-    # --- work sold: what is owed -----------------------------------------------------------------
+    # --- sold work: owed time --------------------------------------------------------------------
 
     def _owe(
         self,
@@ -202,7 +203,7 @@ class Losses:
         *,
         in_full: bool,
     ) -> None:
-        """A run was lost: its task owes it, beside what it owes already or as a part of that."""
+        """Add a lost run to the time that its task owes, beside earlier time or as part of it."""
         before_ns = strikes.owed_ns
         absorbed_ns = 0 if in_full else min(before_ns, ran_ns)
         self._give_up(job, strikes, absorbed_ns, now_s)
@@ -210,9 +211,10 @@ class Losses:
         strikes.lost_under = under
 
     def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
-        """A report with the slot time that its task owes for runs that were lost.
+        """Return a report with the slot time that its task owes for lost runs added.
 
-        That is what it has not run again: all of it counts as the time of this one run.
+        Added is the time that the task has not run again: all of it counts as the time of this one
+        run.
         """
         job = assignment.job
         strikes = job.strikes.get(report.first) if len(report.values) == 1 else None
@@ -225,9 +227,9 @@ class Losses:
         return replace(report, wall_ns=report.wall_ns + more_ns)
 
     def end_owing(self, job: Job, ranges: Iterable[Range]) -> list[Range]:
-        """End those of these tasks that owe something, which their buyer had stopped.
+        """End those of these tasks that owe time and that their buyer stopped.
 
-        They are delivered with what they owe. Returns the others.
+        They are delivered with the time that they owe. Returns the others.
         """
         rest = RangeSet(ranges)
         for task, strikes in list(job.strikes.items()):
@@ -239,12 +241,12 @@ class Losses:
         return list(rest)
 
     def settle(self, job: Job, now_s: float) -> None:
-        """A job is over: nobody takes a bill any more for what was sold and is still owed."""
+        """Book all owed time of a job that is over as lost: no bill for it is accepted any more."""
         for strikes in job.strikes.values():
             self._give_up(job, strikes, strikes.owed_ns, now_s)
 
     def _give_up(self, job: Job, strikes: Strikes, lost_ns: int, now_s: float) -> None:
-        """Nothing is owed any more: so much of it is booked as lost."""
+        """Clear the time that a task owes, and book `lost_ns` as lost."""
         under, strikes.owed_ns = strikes.lost_under, 0
         if under is not None and lost_ns:
             report = _report(under, under.run.first, lost_ns)
@@ -253,23 +255,23 @@ class Losses:
 
 
 def _ran_ns(job: Job, passed_s: float) -> int:
-    """The time of a run that ended with its worker, which was last heard so long after it began.
+    """Return the time of a run that was last heard of `passed_s` after it began.
 
-    It is no more than the time limit of the job's tasks: an agent stops them then, and whether this
-    one did nobody can tell.
+    It is at most the time limit of the job's tasks: an agent stops them then, and whether this one
+    did is unknown.
     """
     limit_s = job.spec.timeout_s
     return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
 
 
 def _payer(job: Job) -> _Payer:
-    """Who pays for a job. Another site may call its users what it likes, guests among them."""
+    """Return the payer of a job. Another site's user names, guests included, are its own choice."""
     origin = job.spec.origin
     return (origin, "") if origin else ("", job.spec.user)
 
 
 def _note(at_s: dict[_Payer, float], payer: _Payer, now_s: float) -> None:
-    """Note a moment of a payer, and forget the oldest of too many."""
+    """Note a payer's moment, and forget the oldest above the limit."""
     at_s.pop(payer, None)
     at_s[payer] = now_s
     while len(at_s) > PAYERS_MAX:
@@ -284,7 +286,7 @@ def _report(
 
 
 def _explain(losses: list[Loss]) -> str:
-    """Why a task is given up: its losses, the latest of them one by one."""
+    """Explain why a task is given up: its losses, the latest of them one by one."""
     listed = "; ".join(map(str, losses[-LISTED_MAX:]))
     more = f"{len(losses) - LISTED_MAX} before; " if len(losses) > LISTED_MAX else ""
     times = "once" if len(losses) == 1 else f"{len(losses)} times"

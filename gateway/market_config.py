@@ -1,4 +1,4 @@
-"""The tables [contracts], [placement], [[show]]: how a site deals, what it likes and shows."""
+"""Reads the tables [contracts], [placement] and [[show]]."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -21,9 +21,9 @@ _COUNTS: Final = {
 
 
 def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
-    """Read [contracts]. `grace_s` is the workers', which the lease must exceed twice over.
+    """Read [contracts]. The lease must exceed twice the workers' `grace_s`.
 
-    Without a lease of its own a site takes three times the grace.
+    The default lease is three times the grace.
     """
     known = {field.name for field in fields(DealRules)} - {"grace_s"}
     values: dict[str, Any] = {"lease_s": 3 * grace_s, "grace_s": grace_s}

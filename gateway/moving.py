@@ -1,9 +1,9 @@
-"""Which jobs are at other sites by an estimate of how long their tasks take that was wrong. Pure.
+"""Finds jobs placed at other sites by a wrong estimate of their task duration. Pure.
 
-A job goes where it is best by what is known when it is planned. When the first tasks were short, or
-long, by chance, the rest of it may be with a seller, not begun, at a place that is not the best any
-more. So each job with contracts is looked at again once its measured duration has moved; what has
-not begun at places that the new plan leaves out is taken back, and planned with all that waits.
+A job is placed by the estimate at planning time. If its first tasks were short, or long, by chance,
+unstarted tasks may be with a seller that is not the best place any more. So each job with contracts
+is checked again once its measured duration has changed. Unstarted tasks at places that the new plan
+leaves out are recalled, and planned with all waiting tasks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,16 +12,16 @@ from typing import Final
 from gateway.jobs import Job
 
 LOOK_S: Final = 1.0
-JOBS_MAX: Final = 10  # of which places are compared in one look; the others have their turn next
+JOBS_MAX: Final = 10  # jobs whose places are compared in one look; others follow in the next
 MOVED: Final = 1.25  # a duration that changed by this factor may change which place is best
 
 
 class Moving:
-    """Remembers by which duration the work of a job was given to other sites.
+    """Remembers the duration by which each job's tasks were placed at other sites.
 
     Args:
         jobs: all that have not ended, by name.
-        task_s: how long a task of a function takes, as measured; None: unknown.
+        task_s: returns the measured duration of a function's tasks; None: unknown.
     """
 
     def __init__(self, jobs: Mapping[str, Job], task_s: Callable[[bytes], float | None]) -> None:
@@ -34,7 +34,7 @@ class Moving:
         """Yield jobs whose places may not be the best any more, each once for a change.
 
         Args:
-            away: the names of those that have contracts.
+            away: the names of the jobs with contracts.
             now_s: monotonic.
         """
         if now_s - self._looked_s < LOOK_S:
@@ -57,5 +57,5 @@ class Moving:
 
 
 def left_out(job: Job, places: Iterable[str]) -> frozenset[str]:
-    """The pools that have tasks of a job, and are not among its best places any more."""
+    """Return the pools that have tasks of a job and are no longer among its best places."""
     return frozenset(each.worker.offer.pool for each in job.assignments.values()) - set(places)

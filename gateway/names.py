@@ -1,13 +1,13 @@
-"""The names that buyers give to what they buy of us: contracts, and reservations. Pure.
+"""The names that buyers give to contracts and reservations that we sell. Pure.
 
-Deliveries are booked by the name of their contract, and the bill of a reservation as a delivery by
-the name of that. So nothing is sold under a name that something else was sold under before: what
-is booked second would be lost, as the books have each delivery once.
+Deliveries are booked by the name of their contract, and the bill of a reservation is booked as a
+delivery by the reservation's name. A name must therefore not be used twice: the second sale would
+be lost, because the books hold each delivery once.
 
 A buyer takes all its names from one sequence (gateway.sale.number_of). Contracts arrive in the
-order of their names; so it is enough to know the last, of contracts and of reservations. A
-reservation is asked for again until that is answered, maybe after contracts with later names:
-whether its own was used is looked up in the books (gateway.reserving).
+order of their names, so the last name of contracts and of reservations is enough. A reservation is
+requested again until it is answered, possibly after contracts with later names: the books show
+whether its name was used (gateway.reserving).
 """
 
 from collections.abc import Container, Iterable
@@ -23,7 +23,7 @@ class Names:
     """The last names of each buyer.
 
     Args:
-        sold: the contracts that there are now, by buyer and name; read.
+        sold: the current contracts, by buyer and name; only read.
     """
 
     def __init__(self, sold: Container[tuple[str, str]] = ()) -> None:
@@ -32,7 +32,7 @@ class Names:
         self._reservations: dict[str, tuple[int, int]] = {}
 
     def begin(self, buyer: str, contract: str) -> None:
-        """Take the name of a contract that is asked for; ProtocolError when it is none, or used."""
+        """Claim the name of a requested contract; ProtocolError if it is invalid or used."""
         number = number_of(buyer, contract)
         if number <= self._contracts.get(buyer, NONE_YET):
             raise ProtocolError(f"contract {contract}: a name that was used before")
@@ -43,28 +43,28 @@ class Names:
         return number_of(buyer, contract) <= self._reservations.get(buyer, NONE_YET)
 
     def is_sold(self, buyer: str, name: str) -> bool:
-        """Whether a contract of that buyer has this name now."""
+        """Whether a current contract of that buyer has this name."""
         return (buyer, name) in self._sold
 
     def reserve(self, buyer: str, reservation: str) -> None:
-        """Take the name of a reservation: no contract that is asked for later comes before it."""
+        """Claim the name of a reservation: later contracts need later names."""
         _raise(self._reservations, buyer, number_of(buyer, reservation))
 
     def used(self, buyer: str, contract: str) -> None:
-        """Take the name of a contract of a former life: no new one comes before it."""
+        """Claim the name of a contract from before a restart: new ones need later names."""
         _raise(self._contracts, buyer, number_of(buyer, contract))
 
     def recover(
         self, contracts: Iterable[tuple[str, str]], reservations: Iterable[tuple[str, str]]
     ) -> None:
-        """Take names of a former life, as (buyer, name): the last contracts, all reservations."""
+        """Claim names of before a restart, as (buyer, name): last contracts, all reservations."""
         left = set(contracts)
         for buyer, name in reservations:
             left.discard((buyer, name))  # its bill is booked as a contract
             try:
                 self.reserve(buyer, name)
             except ProtocolError:
-                continue  # of before there was a rule for names: no contract can be named so
+                continue  # from before there was a rule for names: no contract can be named so
         for buyer, name in left:
             self.used(buyer, name)
 

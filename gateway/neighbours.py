@@ -1,6 +1,6 @@
-"""What a site asks of the network to other sites: so little that a simulation can give it.
+"""The interface of the network to other sites, small enough for a simulation to implement.
 
-gateway.peers has it over nng, simulations.world.peers in memory.
+gateway.peers implements it over nng, simulations.world.peers in memory.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,25 +15,25 @@ from gateway.reception import Seat
 
 
 class Outgoing(Protocol):
-    """The sessions by which we dialled others; gateway.links says what may be relied on."""
+    """The sessions that we dialled; gateway.links states their guarantees."""
 
     @property
     def up(self) -> Collection[str]:
         """The sites with an open session, also while its pipe is lost."""
 
     def post(self, site: str, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message for a site, and dial it if need be."""
+        """Queue a message for a site, and dial it if necessary."""
 
     def punish(self, site: str, reason: str) -> None:
         """End the link to a site that broke the protocol; it is not dialled again for a while."""
 
 
 class Roll(Protocol):
-    """Who we are, and whom we have approved."""
+    """Our own identity, and the sites that we have approved."""
 
     @property
     def site(self) -> str:
-        """Ours."""
+        """The id of our site."""
 
     @property
     def boot(self) -> int:
@@ -45,22 +45,22 @@ class Roll(Protocol):
 
     @property
     def sealer(self) -> Sealer:
-        """Signs what we say for good."""
+        """Signs our lasting statements."""
 
     @property
     def verifier(self) -> Verifier:
-        """Checks what others have signed."""
+        """Checks statements that others have signed."""
 
 
 class Reachable(Protocol):
-    """Whom we can dial."""
+    """The sites that we can dial."""
 
     def may_dial(self, site: str) -> bool:
-        """Whether we would, and know where."""
+        """Whether a site may be dialled and has a known address."""
 
 
 class Neighbours(Protocol):
-    """The network side of a site's life among others; open by the time that anybody asks."""
+    """The network side of a site's federation; open before its first use."""
 
     @property
     def links(self) -> Outgoing:
@@ -68,31 +68,31 @@ class Neighbours(Protocol):
 
     @property
     def registry(self) -> Roll:
-        """Who is who."""
+        """The known sites."""
 
     @property
     def directory(self) -> Reachable:
-        """Who can be dialled."""
+        """The sites that can be dialled."""
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled, and tell people why."""
+        """End a session that another site dialled, and tell people the reason."""
 
     def keep(self, sites: Iterable[str]) -> None:
-        """Stay connected to these, as long as they may be dialled."""
+        """Stay connected to these sites while they may be dialled."""
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now, both ways."""
+        """Send as much as possible, in both directions."""
 
 
 class Society(Neighbours, Protocol):
-    """All that a running site is among others."""
+    """The full interface of a running site to its federation."""
 
     @property
     def addresses(self) -> list[str]:
-        """Where other gateways come in."""
+        """The addresses at which other gateways connect."""
 
     @property
     def older_books(self) -> OlderBooks:
@@ -100,10 +100,10 @@ class Society(Neighbours, Protocol):
 
     @property
     def seat(self) -> Seat:
-        """Its place there."""
+        """The seat of this site; see gateway.reception."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Talk to others until cancelled; started once `seat` and the rest can be asked for."""
+        """Talk to other sites until cancelled; started once `seat` and the rest are available."""
 
     async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
         """Carry out an order about keys and trust; GridError when it can't be done."""

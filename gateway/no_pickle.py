@@ -1,10 +1,10 @@
-"""A gateway can't unpickle: whoever tries, in this process, fails and is heard.
+"""Forbids unpickling in gateway processes: an attempt raises and is logged.
 
-A pickle runs code of whoever made it. Import rules keep `pickle` out of the gateway's own modules;
-this keeps it out of the process, whatever library might reach for it: the interpreter announces
-every class or function that an unpickler looks up (the audit event `pickle.find_class`), and from
-`forbid_unpickling` on the answer is no. There is no way back, which is the point. Child processes
-are not concerned: slots, which live from unpickling, are some.
+A pickle runs its author's code. Import rules keep `pickle` out of the gateway's own modules; this
+module keeps it out of the process, including libraries. The interpreter announces every class or
+function that an unpickler looks up (the audit event `pickle.find_class`), and after
+`forbid_unpickling` each lookup is refused. By design this can't be undone. Child processes are not
+affected: slots, which depend on unpickling, are child processes.
 """
 
 import sys
@@ -15,11 +15,11 @@ _is_forbidden = False
 
 
 class UnpicklingForbidden(RuntimeError):
-    """Something in this process tried to unpickle."""
+    """Code in this process tried to unpickle."""
 
 
 def forbid_unpickling(say: Callable[[str], None]) -> None:
-    """Make every unpickling in this process fail, once `say` has been told of it. For good."""
+    """Make every unpickling in this process fail, for good, after calling `say` with a text."""
     global _is_forbidden
     if _is_forbidden:
         return

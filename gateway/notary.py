@@ -1,4 +1,4 @@
-"""Grants with signatures: what gateway.errands asks for, by the keys of our registry."""
+"""Signed grants for gateway.errands, made with the keys of our registry."""
 
 from collections import OrderedDict
 from hashlib import sha256
@@ -11,16 +11,16 @@ from federation.identity import Refusal, SiteKey, Trust, Untrusted
 from federation.strict import INTEGER_MAX
 from gateway.errands import Allowance, Errand, NotGranted
 
-NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, for there is no limit
-SHOWN_MAX: Final = 100_000  # grants that are remembered as shown; the oldest are forgotten first
+NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, as there is no limit
+SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgotten first
 
 
 class Keeper(Protocol):
-    """What is asked of our own site; gateway.registry has it."""
+    """The queries on our own site that signing needs; gateway.registry implements them."""
 
     @property
     def book(self) -> Trust:
-        """Whom we believe."""
+        """The sites that we trust."""
 
     @property
     def signing_key(self) -> SiteKey:
@@ -61,7 +61,7 @@ class SigningNotary:
             raise _not_granted(error) from None
 
     def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
-        """See Notary. What was shown before is refused, until it has expired or we restart."""
+        """See Notary. A grant shown before is refused, until it has expired or we restart."""
         try:
             found = grants.check(raw, buyer, self._keeper.book, utc_s)
         except ProtocolError as error:
@@ -81,7 +81,7 @@ class SigningNotary:
 
 
 def _bounds(errand: Errand, wide: Bounds | None = None) -> Bounds:
-    """An errand as a block has it; no wider than `wide` in what both sides merely pass on."""
+    """Return an errand's bounds for a block; passed-on limits are no wider than `wide`."""
     most = INTEGER_MAX if errand.max_cost_nanos is None else errand.max_cost_nanos
     regions, sites, expires_s = errand.regions, errand.sites, errand.expires_s
     if wide is not None:

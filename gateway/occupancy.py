@@ -1,16 +1,15 @@
-"""Who has how many slots of each pool that has windows or claims, and may have more. Pure.
+"""The slots that each party has, and may still get, in pools with windows or claims. Pure.
 
-Counted as tasks come and go at workers: a task that was given out has a slot, whether it has begun
-or not, so that those who may have few never have more. Whoever is bounded is given no task ahead;
-who is not pays nothing for it, and pools without rules are not looked at.
+Slots are counted as tasks come and go at workers. An assigned task has a slot, whether it has begun
+or not, so that a bounded party never exceeds its bound. A bounded party's tasks are not queued
+ahead. Unbounded parties cause no cost, and pools without rules are skipped.
 
 A party's work is bounded where it may have less than the whole pool, where slots are kept for
-others, and where it must make room for a window soon: then nothing of it is begun that would not be
-done by then.
+others, and where it must make room for a window soon: then only tasks that end before it begin.
 
-What is reserved is a claim of its own: the tasks are in it that were given out by its tariff. Its
-party's work has it first, and other slots after that, as everybody's. In the gap before a window
-or a reservation what would be done by then is begun, and nothing else (backfilling).
+A reservation is a claim of its own; it holds the tasks that were assigned by its tariff. Its
+party's work takes its slots first, and after that other slots like any work. In the gap before a
+window or a reservation only tasks that end before it are started (backfilling).
 """
 
 from collections import Counter
@@ -32,10 +31,10 @@ from policies.placement import Refusal
 from policies.reservations import NAMED
 from policies.windows import Closing, Rules, Span, closing_at, closings
 
-# Of whom it is remembered what they may have: other sites choose the names of their users.
+# The parties whose claims are cached, at most: other sites choose the names of their users.
 WHOSE_MAX: Final = 10_000
 K = TypeVar("K", bound=Hashable)
-_Kind = tuple[int, ...]  # which claim of each of those that there are, those of now first
+_Kind = tuple[int, ...]  # the index of the claim in each set of claims, current ones first
 
 
 @dataclass(slots=True)
@@ -43,12 +42,12 @@ class Pool:
     """A pool with rules.
 
     Attributes:
-        total: slots that take work, or would once they were started.
-        tasks: that are with workers, by worker and claim.
+        total: slots that take work, or would once started.
+        tasks: tasks at workers, by worker and claim.
         used: slots, by claim.
-        shown: what adverts said last of its windows; gateway.showing keeps it here.
-        examples: somebody of each kind that was seen: all whose work belongs to the same claims,
-            in each window that is known of. There are few kinds, however many there are of them.
+        shown: the latest adverts of its windows, kept for gateway.showing.
+        examples: one party of each kind seen: all parties of a kind belong to the same claims in
+            each known window. There are few kinds, however many parties there are.
     """
 
     rules: Rules
@@ -58,25 +57,25 @@ class Pool:
     levels: list[Level] = field(default_factory=list)
     shown: dict[Any, tuple[Any, tuple[Shown, ...]]] = field(default_factory=dict)
     examples: dict[_Kind, Whose] = field(default_factory=dict)
-    _claims: list[Claims] = field(init=False)  # that there are, those that hold now first
+    _claims: list[Claims] = field(init=False)  # all sets of claims, current ones first
     _kinds: dict[Whose, _Kind] = field(default_factory=dict)
-    # By kind, and in which reservation; 0: in none.
+    # By kind and reservation; 0: none.
     _closings: dict[tuple[_Kind, int], tuple[Closing, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._claims = list({id(span.claims): span.claims for span in self.rules.spans}.values())
 
     def claim(self, whose: Whose) -> int:
-        """Which claim somebody's work belongs to."""
+        """Return the claim that a party's work belongs to."""
         return self._kind(whose)[0]
 
     @property
     def seats(self) -> tuple[Seats, ...]:
-        """What is reserved now."""
+        """The current reservations."""
         return self.rules.now.claims.reserved
 
     def reserved(self, job: Job) -> list[int]:
-        """The claims that are reserved for a job's work, in the order in which it has them."""
+        """Return the claims that are reserved for a job's work, in order of use."""
         if not self.seats:
             return []
         first, price = self.rules.now.claims.first_reserved, job.spec.price
@@ -87,26 +86,26 @@ class Pool:
         ]
 
     def claims_for(self, job: Job) -> list[int]:
-        """The claims that a job's tasks may be in: first those that are reserved for it.
+        """Return the claims that a job's tasks may be in: first those that are reserved for it.
 
-        What was sold what is reserved has nothing else.
+        A job that was sold reserved slots may use no others.
         """
         reserved = self.reserved(job)
         return reserved if is_reserved(job.spec) else [*reserved, self.claim(job.whose)]
 
     def claim_of(self, assignment: Assignment) -> int:
-        """Which claim the tasks of an assignment are in."""
+        """Return the claim that the tasks of an assignment are in."""
         for at, each in enumerate(self.seats, self.rules.now.claims.first_reserved):
             if each.name == assignment.tariff.version:
                 return at
         return self.claim(assignment.job.whose)
 
     def closing(self, whose: Whose, claim: int) -> Closing | None:
-        """When somebody's work that is in a claim may have less."""
+        """Return when a party's work in a claim may next have less; None if that is unknown."""
         return next(iter(self.ahead(whose, claim)), None)
 
     def ahead(self, whose: Whose, claim: int) -> tuple[Closing, ...]:
-        """When somebody's work that is in a claim may have less, and less again, as is known."""
+        """Return all known times when a party's work in a claim may have less."""
         first = self.rules.now.claims.first_reserved
         key = self._kind(whose), max(0, claim - first + 1)
         if key in self._closings:
@@ -128,7 +127,7 @@ class Pool:
         return found
 
     def _end_of(self, seats: Seats, whose: Whose) -> tuple[Closing, ...]:
-        """When what runs as reserved has to make room: others have it next, or it may not be."""
+        """Return when work in a reservation must make room at its end, if it must."""
         after = next((each for each in self.rules.spans if each.from_s >= seats.until_s), None)
         if after is None:
             return ()
@@ -139,13 +138,13 @@ class Pool:
         return (closing_at(after, slots, whose, self.total),)
 
     def more(self, claim: int) -> int:
-        """How many more slots a claim's work may have now."""
+        """Return how many more slots a claim's work may have now."""
         return claiming.more(self.levels, self.used, self.total, claim)
 
     def is_free_for(self, claim: int) -> bool:
-        """Whether a claim's work may have everything, and nothing is kept for others.
+        """Whether a claim's work may have all slots, with none kept for others.
 
-        Never of what is reserved: beyond that its work has another price.
+        Always False for a reservation: beyond it, its work has another price.
         """
         if claim >= self.rules.now.claims.first_reserved:
             return False
@@ -154,7 +153,7 @@ class Pool:
         )
 
     def size(self, total: int) -> None:
-        """There are so many slots from now on."""
+        """Set the number of slots."""
         if total != self.total or not self.levels:
             self.total, self.levels = total, self.rules.now.claims.levels(total)
             self._closings.clear()
@@ -164,21 +163,21 @@ class Occupancy:
     """The pools of a site that have rules.
 
     Args:
-        workers: all that there are.
+        workers: all workers.
     """
 
     def __init__(self, workers: Mapping[int, Worker]) -> None:
         self._workers = workers
         self.pools: dict[str, Pool] = {}
-        self.growth: dict[str, Growth] = {}  # of pools that are grown for work
+        self.growth: dict[str, Growth] = {}  # of pools that scale with work
 
     @property
     def rules(self) -> Mapping[str, Rules]:
-        """What holds for which pool."""
+        """The rules by pool."""
         return {name: pool.rules for name, pool in self.pools.items()}
 
     def turn(self, rules: Mapping[str, Rules | None]) -> None:
-        """From now on these rules hold for these pools; for others what held before."""
+        """Replace the rules of these pools; other pools keep theirs."""
         for name, each in rules.items():
             if each is None:
                 self.pools.pop(name, None)
@@ -190,12 +189,12 @@ class Occupancy:
             pool.size(self.slots_in_all(name))
 
     def resize(self) -> None:
-        """Workers may have come or gone, or stopped taking work."""
+        """Update the sizes after workers have joined, left, or stopped taking work."""
         for name, pool in self.pools.items():
             pool.size(self.slots_in_all(name))
 
     def note(self, assignment: Assignment, tasks: int) -> None:
-        """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
+        """Count tasks that an assignment adds to a worker or, below zero, removes."""
         worker = assignment.worker
         pool = self.pools.get(worker.offer.pool)
         if pool is not None and not worker.job:
@@ -205,12 +204,13 @@ class Occupancy:
         claim = pool.claim_of(assignment)
         count_slots(pool.tasks, pool.used, assignment.worker, claim, tasks)
 
-    # --- how much more -------------------------------------------------------------------------
+    # --- available slots -----------------------------------------------------------------------
 
     def bound(self, job: Job, worker: Worker, task_s: float | None, utc_s: float) -> int | None:
-        """How many more tasks of a job a worker may have by the rules of its pool; None: any.
+        """Return how many more tasks of a job its pool's rules let a worker have; None: any.
 
-        While it may have reserved slots, as many as those: the rest has another price.
+        While reserved slots are available, at most as many as those: other slots have another
+        price.
         """
         pool = self.pools.get(worker.offer.pool)
         if pool is None or worker.job:
@@ -222,12 +222,12 @@ class Occupancy:
             if slots:
                 return max(0, min(slots, left))
         if is_reserved(job.spec):
-            return 0  # it was sold what is reserved, and nothing else
+            return 0  # it was sold reserved slots, and no others
         slots = self._slots_for(pool, job.spec, claim, task_s, utc_s)
         return None if slots is None else max(0, min(slots, left))
 
     def seats(self, name: str, job: Job, task_s: float | None, utc_s: float) -> Seats | None:
-        """The reservation whose slots a job's next tasks in a pool are in; None: in none."""
+        """Return the reservation that a job's next tasks in a pool are in; None: none."""
         pool = self.pools.get(name)
         if pool is None or not pool.seats:
             return None
@@ -240,7 +240,7 @@ class Occupancy:
     def _slots_for(
         self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: float
     ) -> int | None:
-        """How many more slots tasks of this length may have; None: as many as are free."""
+        """Return how many more slots tasks of this length may have; None: as many as are free."""
         left = self._left_ahead(pool, spec, claim, task_s, utc_s)
         if left == inf and pool.is_free_for(claim):
             return None
@@ -255,22 +255,22 @@ class Occupancy:
         utc_s: float,
         freed: int = 0,
     ) -> float:
-        """What is left for tasks of this length when there is less, beside all that runs now.
+        """Return how many slots are left for tasks of this length beyond the next reductions.
 
-        `freed`: of what runs others give so much back. Inf: none of them will be in the way.
+        `freed` is the number of slots that others would release. Inf: no reduction is in the way.
         """
         left = inf
         for closes in pool.ahead(spec.whose, claim):
             if _may_begin(closes, spec, task_s, utc_s):
-                continue  # in time for this one; of others, more may be left for less long
+                continue  # the task ends in time for this one; later ones may leave more
             others = sum(pool.used[each] for each in range(pool.rules.now.claims.first_reserved))
             left = min(left, closes.slots - pool.used[claim], closes.room - others + freed)
         return left
 
     def slots_for(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> float:
-        """The slots of a pool that a job may have in all, now; inf without rules.
+        """Return the total of a pool's slots that a job may have now; inf without rules.
 
-        Of one that was sold what is reserved: those, and no others.
+        A job that was sold reserved slots may have those and no others.
         """
         pool = self.pools.get(name)
         if is_reserved(job):
@@ -283,16 +283,16 @@ class Occupancy:
         return inf if more is None else more + pool.used[claim]
 
     def reserved_for(self, name: str, whose: Whose) -> list[Seats]:
-        """What is reserved of a pool for somebody's work now."""
+        """Return the current reservations of a pool for a party's work."""
         pool = self.pools.get(name)
         return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
 
     def may_begin(
         self, name: str, job: Job, task_s: float | None, utc_s: float, slots: int
     ) -> bool:
-        """Whether any of a job's tasks would begin if others made room for so many of them.
+        """Whether tasks of a job would begin if others made room for `slots` of them.
 
-        Not if they are too long for what comes, in a pool with rules.
+        In a pool with rules they don't if they are too long for a coming reduction.
         """
         pool = self.pools[name]
         freed = max(0, slots - max(0, pool.total - sum(pool.used.values())))
@@ -302,7 +302,7 @@ class Occupancy:
         )
 
     def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
-        """Why a pool begins nothing more of a job, for as long as one can see; or None."""
+        """Return why a pool starts no more of a job for the foreseeable future; None if it does."""
         if is_reserved(job):
             return self._given_up(name, job.price_name)
         pool = self.pools.get(name)
@@ -317,14 +317,14 @@ class Occupancy:
         return _closes(closes)
 
     def _given_up(self, name: str, reserved: str) -> Refusal | None:
-        """Whether what was quoted for a reservation may run no more, as that is over."""
+        """Return a refusal if the reservation that a quote was for has ended."""
         pool = self.pools.get(name)
         if pool is not None and any(each.name == reserved for each in pool.seats):
             return None
         return Refusal(Reason.WINDOW_CLOSED, "has ended {}", (reserved,))
 
     def slots_free(self, name: str, whose: Whose) -> int:
-        """The slots of a pool with rules that somebody's work may take in addition."""
+        """Return the slots of a pool with rules that a party's work may take in addition."""
         pool = self.pools[name]
         first = pool.rules.now.claims.first_reserved
         seats = (at for at, each in enumerate(pool.seats, first) if each.who.includes(whose))
@@ -333,7 +333,7 @@ class Occupancy:
     def refusal(
         self, job: Job, worker: Worker, task_s: float | None, utc_s: float
     ) -> Refusal | None:
-        """Why a pool's rules give a job nothing of a worker now, or None."""
+        """Return why a pool's rules give a job no slot of a worker now; None if they do."""
         if self.bound(job, worker, task_s, utc_s) != 0:
             return None
         pool = self.pools[worker.offer.pool]
@@ -348,35 +348,35 @@ class Occupancy:
         figures = (_who(pool, claim), _held_until(pool.rules.now), used, most)
         return Refusal(Reason.OVER_CLAIM, words, figures)
 
-    # --- the pools -----------------------------------------------------------------------------
+    # --- pools ---------------------------------------------------------------------------------
 
     def _workers_of(self, name: str) -> Iterable[Worker]:
         return (each for each in self._workers.values() if each.offer.pool == name and not each.job)
 
     def slots_in_all(self, name: str) -> int:
-        """The slots of a pool that take work, or would once they were started.
+        """Return the slots of a pool that take work, or would once started.
 
-        Of what could be there everybody has his share, or a small pool would never grow.
+        Shares are of the slots that could be started, or a small pool would never grow.
         """
         growth = self.growth.get(name)
         return self.slots(name) + (growth.slots if growth is not None else 0)
 
     def slots(self, name: str) -> int:
-        """The slots of a pool that take work, whether it has rules or not."""
+        """Return the slots of a pool that take work, whether it has rules or not."""
         return sum(each.slots for each in self._workers_of(name) if not each.draining)
 
 
 def count_slots(
     tasks: Counter[tuple[int, K]], slots: Counter[K], worker: Worker, key: K, more: int
 ) -> None:
-    """Count tasks that came to a worker, or, below zero, left it, and the slots that they have.
+    """Count tasks that came to a worker or, below zero, left it, and the slots that they have.
 
     Args:
-        tasks: by worker and what they count for; changed.
-        slots: by what they count for: at a worker no more than it has; changed.
-        worker: where they are.
-        key: what they count for.
-        more: tasks.
+        tasks: by worker and key; changed.
+        slots: by key: at a worker at most its own number; changed.
+        worker: the worker that has the tasks.
+        key: the claim or other unit that the tasks count for.
+        more: the number of tasks.
     """
     place = worker.handle, key
     before = min(tasks[place], worker.slots)
@@ -389,15 +389,15 @@ def count_slots(
 
 
 def is_reserved(job: JobSpec) -> bool:
-    """Whether a job was sold slots that are reserved."""
+    """Whether a job was sold reserved slots."""
     return job.price_name.startswith(NAMED)
 
 
 def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: float) -> bool:
-    """Whether a task may begin now: it is done when it must be, or may be stopped.
+    """Whether a task may begin now: it ends in time, or may be stopped.
 
-    Of unknown length it may as long as nobody is told to make room; so may one that is paid less
-    because it may have to, where it would be stopped.
+    A task of unknown length may begin until the notice to make room. So may a preemptible task,
+    which costs less, where it would be stopped.
     """
     if task_s is not None and utc_s + task_s <= closes.ends_s:
         return True

@@ -1,11 +1,11 @@
-"""What we would sell: from another site's question to a quote, or to the reason why not. Pure.
+"""Selling: turns another site's request for a quote into a quote or a refusal. Pure.
 
-A question is looked at from the cheap to the dear: is it well put, may it be asked at all, does
-its user's grant allow it, which of our pools would be done first, and whether somebody else might
-do what none of ours does. The answer promises nothing and sets nothing aside; gateway.sales
-records it, and asks here once more before slots are held.
+Checks run in order of cost: is the request well-formed, is it acceptable, does its user's grant
+allow it, which of our pools would finish first, and could another site do what ours can't. The
+answer promises nothing and holds nothing; gateway.sales records it, and checks again here before
+slots are held.
 
-Only the notary remembers: a grant that it has seen counts for nobody else.
+Only the notary keeps state: it accepts each grant once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,13 +34,13 @@ from policies.reservations import NAMED
 from policies.tariffs import Tariff
 
 UNMEASURED_S: Final = 1.0  # see Offering._slots_paid
-# Contracts whose slots their buyer has, or was just offered.
+# Contracts whose slots are used by the buyer, or were just offered to it.
 TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What is offered, and as what the broker would have it: `spec`, at `price`."""
+    """A quote, with the job's `spec` as the broker would open it, at `price`."""
 
     quote: deals.Quote
     spec: JobSpec
@@ -48,17 +48,17 @@ class Offered:
 
 
 class Offering:
-    """What we would do for others, and at what price.
+    """The quotes that we give to other sites.
 
     Args:
-        site: who we are.
-        broker: read.
+        site: our site.
+        broker: the broker; only read.
         rules: the knobs.
-        permits: who may buy what.
-        notary: reads grants.
-        sales: what is sold, by buyer and name; read.
-        decide: where we would place it ourselves: Exchange.decide.
-        suits: whether a pool of ours lies where a job's user lets it run.
+        permits: the sites and rules that we sell by.
+        notary: checks grants.
+        sales: the contracts sold, by buyer and name; only read.
+        decide: places a job as our own: Exchange.decide.
+        suits: whether one of our pools is at a location where the job's user lets it run.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Offering:
         self._suits = suits
 
     def answer(self, buyer: str, ask: deals.AskQuote, utc_s: float) -> Offered | deals.Decline:
-        """What we say to a question; ProtocolError when it breaks the rules."""
+        """Answer a request for a quote; ProtocolError when it breaks the rules."""
         try:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
@@ -108,25 +108,25 @@ class Offering:
         return self._offered(ask, spec, *found)
 
     def can_hold(self, sale: Sale, utc_s: float) -> bool:
-        """Whether what was quoted is still there; what a relay quoted is another site's."""
+        """Whether the quoted slots are still there; a relay's quoted slots are another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
         task_s = self._broker.durations.of(sale.spec.function)
         slots = self._warm_slots(sale.spec, sale.pool, task_s, utc_s)
-        if sale.slots > slots:  # some were quoted that are started for it
+        if sale.slots > slots:  # the quote included slots that are yet to be started
             slots += self._cold_slots(sale.spec, sale.pool, slots, utc_s)
         return not self._broker.draining and sale.slots <= slots
 
     def held_slots(self, pool: str) -> int:
-        """Slots of a pool that are set aside for contracts that are not committed yet."""
+        """Return the slots of a pool that are held for uncommitted contracts."""
         held = (each for each in self._sales.values() if each.phase is Phase.HELD)
         return sum(each.slots for each in held if each.pool == pool)
 
     def promised(self, pool: str) -> int:
-        """Slots of a pool that are yet to be started, and that contracts have been promised.
+        """Return the slots of a pool that contracts were promised and that are yet to be started.
 
-        What is there goes to them first. To a contract as many are promised as it has tasks for; as
-        many as it was sold while its first tasks are on their way.
+        Existing slots go to these contracts first. A contract is promised as many slots as it has
+        tasks, and as many as it was sold while its first tasks are in flight.
         """
         if pool not in self._broker.growth:
             return 0
@@ -136,13 +136,13 @@ class Offering:
                 job = self._broker.jobs.get(each.job)
                 tasks = job.waiting + job.in_flight if job is not None else 0
                 slots += each.slots if each.is_awaited else min(each.slots, tasks)
-        # Of thousands of workers those of the pool are counted only where something was sold.
+        # Workers are counted only for pools with sales: there may be thousands.
         return max(0, slots - self._broker.occupancy.slots(pool)) if slots else 0
 
-    # --- why not -------------------------------------------------------------------------------
+    # --- refusals ------------------------------------------------------------------------------
 
     def _check_asked(self, buyer: str, ask: deals.AskQuote) -> deals.Decline | None:
-        """Why we don't so much as look at a question now, if we don't."""
+        """Refuse a request that is not considered at all now."""
         broker = self._broker
         if buyer not in ask.path or ask.path[-1] != buyer:
             raise ProtocolError("a path that does not end with its buyer")
@@ -161,11 +161,11 @@ class Offering:
     def _check_entitled(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec
     ) -> deals.Decline | None:
-        """Why our entitlements give it nothing, whenever; what they say is our own affair."""
+        """Refuse a job that our entitlements give no slots; the details are internal."""
         objection = self._broker.entitling.objection(spec, self._broker.elsewhere.may_run)
         if objection is None:
             return None
-        whole = objection[0] == Reason.NOT_ENTITLED  # else it has as much as it may for now
+        whole = objection[0] == Reason.NOT_ENTITLED  # otherwise it has its maximum for now
         reason = f"the entitlements of {self._site} give {buyer} {'none' if whole else 'no more'}"
         code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
         return deals.Decline(ask.contract, code, f"{reason} of it")
@@ -173,7 +173,7 @@ class Offering:
     def _check_money(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline | None:
-        """Why the buyer's credit, or a budget, has no room for it at the price of any pool."""
+        """Refuse a job whose cost the buyer's credit, or a budget, can't cover in any pool."""
         if not self._broker.purses:
             return None
         found: tuple[str, str] | None = None
@@ -184,10 +184,10 @@ class Offering:
         return None if found is None else deals.Decline(ask.contract, *found)
 
     def _slots_paid(self, ask: deals.AskQuote, spec: JobSpec, price: Tariff) -> int:
-        """How many slots its grant pays to run a task each: at least one, at most one a task.
+        """Return how many slots its grant pays to run a task each: from one to one per task.
 
-        A task of which we have measured none is taken to run for UNMEASURED_S at least, whatever
-        its buyer says: else much would run for a small grant until it is stopped
+        A task of unmeasured duration is taken to run for at least UNMEASURED_S, whatever its buyer
+        states: otherwise a small grant would start too much work, until it is stopped
         (gateway.stopping).
         """
         tasks = max(1, ask.tasks)
@@ -200,7 +200,7 @@ class Offering:
     def _nothing(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline:
-        """Why there is nothing to offer: our rules, or that there is no slot."""
+        """Decline for lack of an offer: because of our rules, or because there is no slot."""
         pools = self._pools_for(ask, spec, utc_s)
         barred = [pool for pool, price in pools if self._may_not(ask, spec, pool, price, utc_s)]
         if not barred:
@@ -215,7 +215,7 @@ class Offering:
     def _may_not(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: float
     ) -> bool:
-        """Whether a pool could run it, and only our rules are against it."""
+        """Whether a pool could run the job and only our rules forbid it."""
         if not self._suits(spec, pool) or self._permitted(ask, spec, pool, 1, price):
             return False
         return any(self._room(ask, replace(spec, price=price), pool, utc_s))
@@ -228,12 +228,12 @@ class Offering:
             for price in prices
         )
 
-    # --- what there is -------------------------------------------------------------------------
+    # --- offers --------------------------------------------------------------------------------
 
     def _pools_for(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[str, Tariff]]:
-        """Our pools that were asked for, if it can pay what they charge it for this job."""
+        """Yield the requested pools whose charge for this job the buyer can pay."""
         for pool, tariff in self._priced(ask, spec, utc_s):
             if self._broker.spending.objection(spec, ask.path[-1], tariff) is None:
                 yield pool, tariff
@@ -241,7 +241,7 @@ class Offering:
     def _priced(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[str, Tariff]]:
-        """Our pools that were asked for, with what they charge this buyer for this job."""
+        """Yield the requested pools, with their tariffs for this buyer and job."""
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
                 yield pool, self._broker.charging.tariff_for(pool, spec, ask.path[-1], utc_s)
@@ -251,9 +251,9 @@ class Offering:
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[tuple[bool, float, int], deals.Quote, Tariff]]:
-        """What each of our pools would do, by when it would be done and its price.
+        """Yield each pool's quote, sorted by finish time and price, with its tariff.
 
-        What is reserved for the buyer goes before all else: it pays for that in any case.
+        Pools reserved for the buyer come first: it pays for them in any case.
         """
         task_s = self._task_s(ask, spec) or 0.0
         waiting_s = waiting(self._broker)[1]
@@ -272,7 +272,7 @@ class Offering:
             load_s = self._at_work_s(pool, utc_s) + waiting_s
             begin_s, late_s = load_s / warm if warm else inf, 0.0
             if ask.tasks <= warm and ask.tasks <= self._idle(sold, pool):
-                begin_s = 0.0  # as adverts say: what others have is in nobody's way
+                begin_s = 0.0  # as in adverts: tasks on other slots are not in the way
             elif cold:
                 start_s = self._broker.growth[pool].start_s
                 begin_s = min(begin_s, start_s + load_s / total)
@@ -295,7 +295,7 @@ class Offering:
     def _permitted(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
     ) -> int:
-        """As many of so many slots as the buyer may have beside what it has already; about."""
+        """Return how many of `slots` slots the buyer may have beside its own; approximate."""
         buyer = ask.path[-1]
         has = sum(
             each.slots
@@ -309,31 +309,31 @@ class Offering:
         return slots
 
     def _task_s(self, ask: deals.AskQuote, spec: JobSpec) -> float | None:
-        """How long one of its tasks takes, as its buyer or we know."""
+        """Return the duration of a task, as the buyer states or we have measured."""
         return ask.task_s or self._broker.durations.of(spec.function)
 
     def _room(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: float) -> tuple[int, int]:
-        """The slots of a pool that could run a job: those there are, and that would be started."""
+        """Return the slots of a pool that could run a job: existing ones, and ones to start."""
         task_s = self._task_s(ask, spec)
         warm = self._warm_slots(spec, pool, task_s, utc_s)
         return warm, self._cold_for(spec, pool, utc_s, ask.tasks, task_s or 0.0, warm)
 
     def _warm_slots(self, spec: JobSpec, pool: str, task_s: float | None, utc_s: float) -> int:
-        """The slots of a pool that can run a job, and by its rules may, less what is set aside."""
+        """Return the slots of a pool that can and may run a job, less the held ones."""
         able = (each.slots for each in self._able(spec, pool))
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
         slots = int(min(sum(able), allowed, entitled))
-        # What is reserved is kept, whoever else has what is held; that may be yet to be started.
+        # Reserved slots are kept, whoever has the held ones; these may be yet to be started.
         return slots if is_reserved(spec) else max(0, slots - self.held_slots(pool))
 
     def _idle(self, spec: JobSpec, pool: str) -> int:
-        """Slots of a pool that can run a job and have nothing to do, less what is set aside."""
+        """Return the idle slots of a pool that can run a job, less the held ones."""
         idle = sum(max(0, each.slots - each.in_flight) for each in self._able(spec, pool))
         return idle - self.held_slots(pool)
 
     def _able(self, spec: JobSpec, pool: str) -> Iterator[Worker]:
-        """The workers of a pool that can run a job, and take work."""
+        """Yield the workers of a pool that can run a job, and take work."""
         for each in self._broker.workers.values():
             is_here = each.offer.pool == pool and not each.draining
             if is_here and judge(spec.need, each.offer) is None:
@@ -342,7 +342,7 @@ class Offering:
     def _cold_for(
         self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
     ) -> int:
-        """The slots of a pool that would be started for a buyer's work, beside those there are."""
+        """Return how many slots of a pool would be started for a job, beside `warm` ones."""
         growth = self._broker.growth.get(pool)
         offer = self._broker.offers.get(f"pool {pool}")
         if growth is None or offer is None or tasks <= warm:
@@ -354,23 +354,23 @@ class Offering:
         return growth._replace(slots=slots).beside(warm, tasks, task_s, objective)
 
     def _cold_slots(self, spec: JobSpec, pool: str, warm: int, utc_s: float) -> int:
-        """The slots of a pool that could be started for a job, beside so many that it may have."""
+        """Return how many slots of a pool could be started for a job, beside `warm` slots."""
         work, broker = spec.work, self._broker
         if not is_reserved(spec):
             return cold_slots(broker, pool, work, self.promised(pool), utc_s)
-        # Others were promised what they were beside it; and it has no more than was booked.
+        # Promises to others were made in addition to it, and it has no more than it booked.
         seats = broker.occupancy.slots_for(pool, spec, None, utc_s)
         return int(max(0, min(seats - warm, cold_slots(broker, pool, work, 0, utc_s))))
 
     def _at_work_s(self, pool: str, utc_s: float) -> float:
-        """Slot-seconds that a pool's workers have."""
+        """Return the remaining slot-seconds of the tasks at a pool's workers."""
         workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
         return sum(each.left_s(utc_s) for each in workers)
 
     def _relayed(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> tuple[deals.Quote, Tariff] | None:
-        """What it would cost somewhere else, that the buyer may not know of."""
+        """Quote what the job would cost at a site that the buyer may not know."""
         if ask.pool or not ask.hops_left:
             return None
         spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
@@ -380,7 +380,7 @@ class Offering:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
-        # With what its minimum and steps come to: it is planned by what such tasks cost there.
+        # Includes minimum and steps: the plan is based on the cost of such tasks there.
         price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
         slots = max(1, round(sum(lane.slots for lane in lanes)))
         slots = min(slots, self._slots_paid(ask, spec, price))
@@ -405,7 +405,7 @@ class Offering:
     def _offered(
         self, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, price: Tariff
     ) -> Offered:
-        """A quote, with the job as it would be opened here."""
+        """Return a quote, with the job as it would be opened here."""
         pool = quote.pool
         if pool == RELAY:
             pool, spec = "", _for_others(spec, self._site)
@@ -421,6 +421,6 @@ class Offering:
 
 
 def _for_others(spec: JobSpec, site: str) -> JobSpec:
-    """A job that is sold as another site's: what it costs and who may have it is theirs to say."""
+    """Return a job to be run elsewhere: cost and access are up to the seller."""
     forbidden = spec.wishes.forbidden_sites | {site}
     return replace(spec, wishes=replace(spec.wishes, forbidden_sites=forbidden))

@@ -1,4 +1,4 @@
-"""What those who keep the books with other sites work with."""
+"""The shared tools of the modules that keep the books with other sites."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,27 +12,27 @@ from gateway.ledger.rows import ContractRow
 from gateway.ledger.store import Store
 from gateway.older_books import OlderBooks
 
-AHEAD_MAX_MS: Final = 3_600_000  # that another's clock may be ahead of ours in what it books
+AHEAD_MAX_MS: Final = 3_600_000  # how far another site's clock may be ahead of ours in its bookings
 
 
 class Post(Protocol):
-    """What takes what we say to other sites."""
+    """Sends our messages to other sites."""
 
     def seal(self, site: str, message: Any) -> Sealed:
         """Sign a message for a site."""
 
     def carry(self, site: str, side: Side, message: Any) -> None:
-        """Queue a message for a site, which is our buyer or our seller in this."""
+        """Queue a message for a site that is our buyer or seller in this matter."""
 
     def reach(self, site: str, message: Any) -> None:
-        """Queue a message for a site, by whatever session there is; on a new one if none is."""
+        """Queue a message for a site, by any session; on a new one if there is none."""
 
     def flush(self) -> None:
-        """Send what was queued."""
+        """Send the queued messages."""
 
 
 class NoSuchEntry(GridError):
-    """Nothing of that kind is in the books; the text says what there is."""
+    """The books have no such entry; the text lists those that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,12 @@ class Office:
 
     Attributes:
         read: asks the store something that takes time: Site.read.
-        write: returns when records are on the disk, and all that was booked before: Site.harden.
-        is_live: whether a contract that we buy goes on, and so takes care of itself.
+        write: returns when records are on disk, with all earlier bookings: Site.harden.
+        is_live: whether a contract that we buy is active, and so takes care of itself.
         is_partner: whether a site is one that we talk to.
-        note_settled: nothing of a side and site is booked before a moment any more, in ms.
-        settled_ms: that moment.
+        note_settled: notes the moment before which nothing of a side and site is booked any more,
+            in ms.
+        settled_ms: returns that moment.
         say: tells people.
         older: the sites whose books show that ours are an older copy.
     """
@@ -69,16 +70,16 @@ class Office:
         return int(self.utc_s() * 1000)
 
     def tell(self, site: str, side: Side, message: Any) -> bytes:
-        """Say something signed; the envelope."""
+        """Send a signed message to a site, and return its envelope."""
         sealed = self.post.seal(site, message)
         self.post.carry(site, side, sealed)
         return sealed.envelope
 
     def reach(self, site: str, message: Any) -> None:
-        """Say something signed to a site, whether it is our buyer, our seller or both."""
+        """Send a signed message to a site, whether it is our buyer, our seller or both."""
         self.post.reach(site, self.post.seal(site, message))
 
     async def contract(self, side: str, contract: str, site: str = "") -> ContractRow | None:
-        """A contract of the books, if it is with this site."""
+        """Return a contract from the books, if it is with this site."""
         row: ContractRow | None = await self.read(self.store.contract, side, contract)
         return row if row is not None and site in ("", row.site) else None

@@ -1,8 +1,8 @@
-"""Whether our books are older than those of the sites we deal with, as after a restored copy. Pure.
+"""Detects that our books are older than our partners', as after a restored backup. Pure.
 
-A copy of yesterday's database lacks what was delivered since. Each partner has its half of it:
-a seller has deliveries with our verdict that we have not, for a verdict is on the buyer's disk
-before it is told; a buyer has deliveries that we have not, for a seller books before it delivers.
+A copy of yesterday's database lacks the deliveries made since. Each partner has its half of them. A
+seller has deliveries with our verdict that we lack, because a buyer stores a verdict before it
+sends it. A buyer has deliveries that we lack, because a seller books before it delivers.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ REMEDY: Final = (
 class OlderBooks:
     """The sites whose books show that ours are an older copy.
 
-    `behind` says of each, by name, what we lack. Nothing new is bought of these sites or sold to
-    them. It is the word of the other site alone, so it stops no dealings with anybody else.
+    `behind` describes, by site name, what we lack. Nothing new is bought from these sites or sold
+    to them. This rests on the other site's word alone, so dealings with others continue.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class OlderBooks:
     def judge(
         self, side: str, site: str, ours: Mapping[str, Sums], theirs: Mapping[str, Sums]
     ) -> bool:
-        """Compare the sums of one time; return whether the site is news: it was not known as such.
+        """Compare the sums of one time; return whether the site is newly found to be ahead.
 
         Args:
             side: "buy" where the site delivered to us, "sell" where we delivered to it.
             site: its name.
-            ours: what our books come to, by currency.
-            theirs: what its books come to.
+            ours: the sums of our books, by currency.
+            theirs: the sums of its books.
         """
         lacks = self.lacks(ours, theirs)
         if not lacks:
@@ -47,7 +47,7 @@ class OlderBooks:
         return not known
 
     def lacks(self, ours: Mapping[str, Sums], theirs: Mapping[str, Sums]) -> list[str]:
-        """What ours lack, for people, by currency; nothing when they are no older."""
+        """Describe what our books lack, by currency, for people; empty if they are no older."""
         return [
             text
             for currency, their in sorted(theirs.items())
@@ -55,17 +55,17 @@ class OlderBooks:
         ]
 
     def forget(self, site: str) -> None:
-        """Our books agree with the site's again, or an operator accepted that they don't."""
+        """Forget a site whose books agree again, or whose difference an operator accepted."""
         self.behind.pop(site, None)
 
     def why_not(self, site: str) -> str:
-        """Why nothing new is bought of a site or sold to it; empty when it may be."""
+        """Return why nothing new is bought from or sold to a site; empty if it may be."""
         lacks = self.behind.get(site)
         return f"{site} has newer books: {lacks}; {REMEDY.format(site)}" if lacks else ""
 
 
 def _lacking(ours: Sums, theirs: Sums, currency: str) -> str:
-    # What is pending here was delivered: its verdict may have been given since.
+    # Pending deliveries of ours were made: they may have got their verdicts since.
     missing = theirs.deliveries - ours.deliveries - ours.pending
     if missing <= 0:
         return ""

@@ -1,7 +1,7 @@
-"""What an operator orders about keys and trust: each verb of `gridfed` that changes the trust book.
+"""An operator's orders about keys and trust: each verb of `gridfed` that changes the trust book.
 
-The same code serves a command while no gateway runs and the gateway while it does: whoever holds
-the folder (gateway.registry). Details are plain data and checked here; an answer is plain data.
+The same code serves a command while no gateway runs and the gateway while it does: the process that
+holds the folder (gateway.registry). Details are plain data, checked here; an answer is plain data.
 """
 
 import json
@@ -28,18 +28,18 @@ TOKEN_VALID_S: Final = 12 * 3600.0
 VALID_MAX_S: Final = 366 * 86400.0
 RULES_MAX: Final = 256
 
-SECRETS: Final = frozenset({"invitation", "token"})  # who has them may come in
+SECRETS: Final = frozenset({"invitation", "token"})  # grant access
 SHOWN_CHARS_MAX: Final = 500
 
 Details = Mapping[str, Any]
 
 
 class BadOrder(GridError):
-    """An order that can't be carried out as it was given."""
+    """An order that can't be carried out as given."""
 
 
 async def perform(registry: Registry, verb: str, details: Details) -> Any:
-    """Carry out an order; what it decides is on disk when this returns.
+    """Carry out an order; its results are on disk when this returns.
 
     Raises:
         GridError: it can't be done; the text says why. Nothing has changed then.
@@ -48,7 +48,7 @@ async def perform(registry: Registry, verb: str, details: Details) -> Any:
 
 
 def shown(verb: str, details: Details) -> str:
-    """An order as the log has it, without what is secret; empty when it changes nothing."""
+    """Format an order for the log, without secrets; empty when it changes nothing."""
     if verb == "known" and not details.get("forget"):
         return ""
     told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
@@ -87,7 +87,7 @@ async def _invite(registry: Registry, details: Details) -> Any:
 
 
 async def _join(registry: Registry, details: Details) -> Any:
-    """Come in with an invitation: {invitation, approve} → the inviter, and how far we are."""
+    """Join with an invitation: {invitation, approve} → the inviter, and our level there."""
     joined = await join(
         registry, _text(details, "invitation"), approve=_flag(details, "approve") or False
     )
@@ -113,7 +113,7 @@ async def _approve(registry: Registry, details: Details) -> Any:
 
 
 async def _leave(registry: Registry, _details: Details) -> Any:
-    """Say farewell: {} → the sites that are told."""
+    """Leave the federation: {} → the sites that are told."""
     if registry.has_left:
         raise BadOrder("this site has left already")
     told = registry.approved
@@ -123,7 +123,7 @@ async def _leave(registry: Registry, _details: Details) -> Any:
 
 
 async def _expel(registry: Registry, details: Details) -> Any:
-    """Expel a site, or take that back: {site, reason, keep} → the site."""
+    """Expel a site, or revoke that: {site, reason, keep} → the site."""
     site = _site(details)
     reason = str(_line(details.get("reason", "")))
     book = registry.book
@@ -137,10 +137,10 @@ async def _expel(registry: Registry, details: Details) -> Any:
 
 
 async def _trust(registry: Registry, details: Details) -> Any:
-    """Say what a site may do: {site, may_send, never_run, …, pickles, users} → the site.
+    """Set the permissions of a site: {site, may_send, never_run, …, pickles, users} → the site.
 
-    `may_send`, `may_run`, `never_send` and `never_run` are lists of rules as the trust file has
-    them. Each takes the place of those of its kind; what is left out stays as it is.
+    `may_send`, `may_run`, `never_send` and `never_run` are lists of rules in the trust file's
+    format. Each replaces the rules of its kind; omitted kinds are unchanged.
     """
     site = ANY if details.get("site") == ANY else _site(details)
     book = registry.book
@@ -172,7 +172,7 @@ async def _trust(registry: Registry, details: Details) -> Any:
 
 
 def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
-    """Rules of which all is kept here; BadOrder names what nobody would look at."""
+    """Yield rules that are fully enforced here; BadOrder names a part that would be ignored."""
     for rule in _rules(rules, verb):
         if ANY not in rule.classes:
             raise BadOrder("classes= means nothing yet: jobs don't say how secret their data is")
@@ -226,7 +226,7 @@ async def _revoke(registry: Registry, details: Details) -> Any:
     """Revoke a token of ours: {token} → {id, user}; by its id alone, {id, user: ""}."""
     now_s = registry.clock()
     if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
-        until_s = now_s + VALID_MAX_S  # what it says itself is not known
+        until_s = now_s + VALID_MAX_S  # the token's own end is unknown
         said = registry.book.revoke(text, until_s, registry.signing_key, now_s)
         registry.save(("revocations", said.raw))
         return {"id": text, "user": ""}
@@ -239,7 +239,7 @@ async def _revoke(registry: Registry, details: Details) -> Any:
 
 
 async def _rotate(registry: Registry, details: Details) -> Any:
-    """Begin to rotate the keys: {compromised, force} → how far that is, and who lacks them."""
+    """Start a key rotation: {compromised, force} → its stage, and members that lack the keys."""
     compromised = _flag(details, "compromised") or False
     force = _flag(details, "force") or False
     hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
@@ -254,10 +254,10 @@ async def _rotate(registry: Registry, details: Details) -> Any:
 
 
 async def _known(registry: Registry, details: Details) -> Any:
-    """The trust book: {from, forget} → ourselves and every site that we know.
+    """List the trust book: {from, forget} → ourselves and every site that we know.
 
-    With `from` only the sites of which that member has told us, and nobody here decided anything;
-    with `forget` these are forgotten, and not taken from that member again.
+    With `from`, only the sites known from that member alone, without a decision here. With
+    `forget`, these are forgotten, and not accepted from that member again.
     """
     book = registry.book
     source, forget = details.get("from"), _flag(details, "forget") or False
@@ -300,7 +300,7 @@ VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
 
 
 def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
-    """A site as people are shown it."""
+    """Return a site in the form shown to people."""
     level, card = registry.level(site), member.card.content
     shared = registry.book.rules
     return {
@@ -323,7 +323,7 @@ def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
 
 
 def _line(value: object) -> object:
-    """A line that may be shown to people; BadOrder."""
+    """Return a line that may be shown to people; BadOrder."""
     try:
         return strict.line(REASON_CHARS_MAX)(value)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Carries out the broker's effects, in the order that they promise.
+"""Carries out the broker's effects in the promised order.
 
-What is told to clients waits, in order, for the records written before it to be stored; orders
-to workers wait for nothing. Stores commit in groups, so while one commit runs the next group
-gathers by itself.
+Messages to clients wait, in order, until the records written before them are stored. Orders to
+workers do not wait. Stores commit in groups: while one commit runs, the next group gathers by
+itself.
 """
 
 import threading
@@ -43,33 +43,34 @@ _Waiting = Tell | Say | AnswerBill
 
 @dataclass(slots=True)
 class _Batch:
-    """Records under way to the store, and what may be told once they are there."""
+    """Records that are being stored, and the messages that wait for them."""
 
     tells: list[_Waiting] = field(default_factory=list)
-    jobs: set[str] = field(default_factory=set)  # those with more results, or with their end
+    jobs: set[str] = field(default_factory=set)  # jobs with more results, or with their end
     stored: bool = False
 
 
 class Carrier(Protocol):
-    """What takes messages to other sites."""
+    """Sends messages to other sites."""
 
     def carry(self, site: str, side: Side, message: Any) -> None:
-        """Queue a message for a site, which is our buyer or our seller in this."""
+        """Queue a message for a site that is our buyer or seller in this matter."""
 
     def flush(self) -> None:
-        """Send what was queued."""
+        """Send the queued messages."""
 
 
 class Outbox:
     """Performs effects.
 
     Args:
-        on_stored: `on_stored(f)` must arrange for f() to be called from the site's own thread,
-            soon; it is called from the store's writer thread.
-        on_results: told, in the site's own thread, of jobs of which more results, or the end,
-            can be read from now on.
-        recall: how the store is asked for what takes a while.
-        remark: takes lines for whoever runs the site.
+        on_stored: `on_stored(f)` must arrange for f() to be called soon in the site's own thread;
+            it
+            is called from the store's writer thread.
+        on_results: called in the site's own thread with the jobs of which more results, or the end,
+            can now be read.
+        recall: runs slow queries of the store.
+        remark: receives lines for the operator.
     """
 
     def __init__(
@@ -90,15 +91,15 @@ class Outbox:
         self._remark = remark
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
-        self.carrier: Carrier | None = None  # a single site has nobody to say anything to
-        self.on_write: Callable[[Record], None] | None = None  # told of all that is written
-        # Of a job, for a worker that says this of itself: what its tasks may come in by, sealed.
+        self.carrier: Carrier | None = None  # None for a single site
+        self.on_write: Callable[[Record], None] | None = None  # called with each written record
+        # (description of a worker, job) → the sealed pass by which the job's tasks may connect.
         self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
         self._sites: dict[str, int] = {}
         self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
-        """Carry out effects; return the guests to be expelled, which is the site's to do."""
+        """Carry out effects; return the guests that the site must expel."""
         records: list[Record] = []
         tells: list[_Waiting] = []
         expels: list[Expel] = []
@@ -138,7 +139,7 @@ class Outbox:
         return expels
 
     def _with_function(self, record: Record) -> list[Record]:
-        """A record as it is stored: a detached job together with the function that it runs."""
+        """Return the records to store: a detached job together with the function that it runs."""
         if self.on_write is not None:
             self.on_write(record)
         if isinstance(record, JobOpened) and record.function is not None:
@@ -148,7 +149,7 @@ class Outbox:
         return [record]
 
     def _committed(self, batch: _Batch) -> None:
-        """The store has a batch; called from its thread, or from ours when it was quick."""
+        """Note that a batch is stored; called from the store's thread, or from ours if quick."""
         if threading.get_ident() == self._thread:
             self._stored(batch)
         else:
@@ -185,7 +186,7 @@ class Outbox:
             self.carrier.flush()
 
     def _send_function(self, send: SendFunction) -> None:
-        """Let a seller have a function that a contract needs."""
+        """Send a seller a function that a contract needs."""
         handle = self._handle_of(send.site)
         get = self._functions.want if send.again else self._functions.to_send
         body = get(handle, send.digest)
@@ -193,13 +194,13 @@ class Outbox:
             self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
 
     def _handle_of(self, site: str) -> int:
-        """What stands for a site among those that functions are sent to."""
+        """Return the number that stands for a site among the recipients of functions."""
         if site not in self._sites:
             self._sites[site] = -1 - len(self._sites)
         return self._sites[site]
 
     def forget_site(self, site: str) -> None:
-        """A site's session is new: it may have none of what it was sent."""
+        """Note that a site's session is new: it may have none of the functions sent before."""
         self._functions.forget_worker(self._handle_of(site))
 
     def _order(self, order: Order) -> None:

@@ -1,4 +1,4 @@
-"""What a worker's report means: what is delivered, what is tried again, what it costs. Pure."""
+"""Evaluates workers' reports: results to deliver, tasks to retry, and costs. Pure."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
-# A task that takes its slot down so often is poison.
+# A task that crashes its slot this often is poisonous.
 CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
 STOPPED: Final = frozenset({"cancelled", "preempted"})  # by us, and not charged as a task
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
-# By how much a worker's clock may run faster than ours, and how coarse either may be.
+# How much faster than ours a worker's clock may run, and the resolution of either clock.
 DRIFT_SHARE: Final = 0.001
 DRIFT_S: Final = 0.001
 CORES_MAX: Final = 1024  # that a task may keep busy
@@ -27,7 +27,7 @@ CORES_MAX: Final = 1024  # that a task may keep busy
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A task to be queued again, by itself when it took its slot down."""
+    """A task to queue again, by itself when it crashed its slot."""
 
     task: int
     alone: bool
@@ -35,7 +35,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A report, sorted: the results to deliver, and the tasks to try again."""
+    """A sorted report: the results to deliver, and the tasks to retry."""
 
     results: list[Results]
     again: list[Again]
@@ -61,12 +61,12 @@ def is_sound(report: Reported | Deliver) -> bool:
 def judge_report(
     job: Job, report: Reported, *, is_stopped: bool = False, has_others: bool = False
 ) -> Verdict:
-    """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
+    """Sort a report's tasks, leaving out tasks that have already ended (cancelled ones, say).
 
-    What was killed because the client had left (`is_stopped`) did not end: nobody cancelled it.
-    What could not be made to run in is another worker's matter, if there is one (`has_others`).
-    Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
-    that it says why it was given up.
+    A task that was killed because its client left (`is_stopped`) has not ended: it was not
+    cancelled. A task whose environment could not be prepared goes to another worker, if there is
+    one (`has_others`). Counts strikes against tasks that failed. The failure of a poisonous task is
+    rewritten to say why it was given up.
     """
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
@@ -104,14 +104,14 @@ def judge_report(
 
 
 def _strike(job: Job, task: int, kind: str) -> Again | None:
-    """Whether the task is tried again, counting this failure."""
+    """Return whether the task is retried, counting this failure."""
     if job.spec.price is not None:
-        return None  # the buyer decides, who may try elsewhere
+        return None  # the buyer decides, and may retry elsewhere
     strikes = job.strikes.setdefault(task, Strikes())
     if job.leaving == "cancelled":
-        pass  # it would wait for a turn that does not come
+        pass  # a retry would wait for a turn that does not come
     elif kind == "preempted":
-        return Again(task, alone=False)  # through no fault of its own: its tries are not used up
+        return Again(task, alone=False)  # not the task's fault: its retries are not used up
     elif kind == "budget" and job.has_money:
         return Again(task, alone=False)  # another contract may be granted more
     elif kind == "crash":
@@ -142,7 +142,7 @@ def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:
 
 
 def _prints(job: Job, report: Reported) -> list[list[object]]:
-    """What its tasks have printed; nothing where nobody asked for it, whatever a worker sends."""
+    """Return the output of the tasks; empty unless the job requests it, whatever a worker sends."""
     return report.prints if job.spec.prints else []
 
 
@@ -164,7 +164,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
 
 
 def charged_tasks(tasks: int, failures: Sequence[Sequence[Any]]) -> int:
-    """Of so many tasks that a delivery tells of, those with a minimum charge: not the stopped."""
+    """Return how many of a delivery's tasks have a minimum charge: all but the stopped ones."""
     stopped = [failure for failure in failures if failure[1] in STOPPED]
     return tasks - len(stopped)
 
@@ -173,14 +173,14 @@ def is_undelivered(job: Job, first: int, stop: int) -> bool:
     """Whether the results of work that another site sent can't be delivered any more.
 
     Its contract is over (the lease ran out, the buyer abandoned it or was expelled), or its buyer
-    has these tasks back: neither side charges anything for it.
+    has these tasks back: neither side charges for them.
     """
     is_over = job.leaving == "abandoned" or not job.ended.missing(first, stop)
     return job.spec.price is not None and is_over
 
 
 def is_nothing(report: Reported) -> bool:
-    """Whether all that it says is that tasks were stopped, which took no time."""
+    """Whether a report only says that tasks were stopped, which took no time."""
     stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
     return stopped == len(report.values) and not report.wall_ns
 
@@ -195,22 +195,23 @@ def usage_records(
     *,
     in_full: bool = False,
 ) -> list[UsageRecord]:
-    """What a report used and costs: one record, or several where some of it was charged before.
+    """Return the usage and cost of a report: one record, or several if a part was charged before.
 
-    Tasks that were charged before a restart, or before their client was lost, ran again through
-    no fault of their user: their share of the time is recorded as "repeat", at no cost, as long as
-    that is in proportion to what was paid (Job.may_repeat_free). Another site is paid for it all
-    the same: that is our site's overhead, in a record without a user. Of tasks whose runs were
-    wasted, what these have paid is taken off (gateway.credits).
+    Tasks that were charged before a restart, or before their client was lost, run again through no
+    fault of their user. Their share of the time is recorded as "repeat", at no cost, as long as it
+    is in proportion to the amount paid (Job.may_repeat_free). Another site is paid for it in any
+    case: that is our site's overhead, in a record without a user. The amounts paid for wasted runs
+    of a task are deducted (gateway.credits).
 
-    `emissions` is what is known of its pool now, for what another site did not say itself. `state`
-    is that of all of it, where the report does not tell; `in_full`: nothing is taken off.
+    `emissions` is the current data of its pool, for values that another site did not report.
+    `state` is the state of the whole report, if the report does not tell; with `in_full` nothing is
+    deducted.
     """
     worker, count = assignment.worker, len(report.values)
     wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
     pieces = _pieces(job, report, wall_ns, state)
     records = []
-    # What another site asks for our own user's tasks is booked to the nano-unit.
+    # Another site's price for our own user's tasks is booked to the nano-unit.
     asked_nanos = report.cost_nanos if job.spec.price is None else None
     left_nanos = asked_nanos or 0
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
@@ -230,7 +231,7 @@ def usage_records(
         if not in_full and report.cost_nanos is None:
             due_ns -= job.credits.of(low, high, part_ns)
             if part_ns and not due_ns:
-                charged = 0  # it was paid before, and with it the minimum
+                charged = 0  # paid before, including the minimum
         if asked_nanos is not None:
             share = (part_ns, total_ns) if total_ns else (high - low, len(report.values))
             cost_nanos = left_nanos if is_last else asked_nanos * share[0] // share[1]
@@ -277,18 +278,18 @@ def usage_records(
 
 
 def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Reported:
-    """A report with no more than can be: a worker's word counts as far as our own clock goes.
+    """Limit a report to plausible values: a worker's word counts within the limits of our clock.
 
-    No task has run for longer than since it was handed out, and no more of them at a time than
-    there are slots; a slot uses no more memory than its host has. What another site says is billed
-    as it was said, or not at all: gateway.purchase.check_time has looked at its times.
+    No task has run for longer than since it was assigned, and no more tasks at a time than there
+    are slots. A slot uses no more memory than its host has. Another site's values are billed as
+    reported or not at all: gateway.purchase.check_time checks its times.
     """
     worker = assignment.worker
     if worker.job:
         memory_bytes = min(report.peak_memory_bytes, MEMORY_BYTES_MAX)
         return replace(report, peak_memory_bytes=memory_bytes)
     passed_s = now_s - assignment.given_s
-    # Where the clock was set back there is no telling: what was expected counts.
+    # If the clock was set back, the expected duration counts.
     passed_s = passed_s if passed_s >= 0 else assignment.task_s
     at_once = min(len(report.values), worker.slots)
     limit_ns = round((passed_s * (1 + DRIFT_SHARE) + DRIFT_S) * 1e9) * at_once
@@ -301,14 +302,14 @@ def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Rep
 
 
 def _start_s(assignment: Assignment, wall_ns: int, now_s: float) -> float:
-    """When a run began by its time, but not before it was handed out."""
+    """Return when a run began by its duration, but not before it was assigned."""
     return max(now_s - wall_ns / 1e9, min(assignment.given_s, now_s))
 
 
 def _pieces(
     job: Job, report: Reported, wall_ns: int, state: UsageState | None
 ) -> list[tuple[Range, UsageState]]:
-    """The ranges of a report that are booked apart, each with its state; `state`: see above."""
+    """Return the separately booked ranges of a report, each with its state; `state`: see above."""
     count = len(report.values)
     first, stop = report.first, report.first + count
     if state == "lost":
@@ -329,7 +330,7 @@ def _pieces(
 
 
 def footprint_of(used: list[UsageRecord]) -> Footprint:
-    """What all the records of one report say that it emitted."""
+    """Return the emissions of all the records of one report."""
     if not used:
         return NOTHING_KNOWN
     return Footprint(
@@ -342,9 +343,9 @@ def footprint_of(used: list[UsageRecord]) -> Footprint:
 
 
 def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
-    """The tasks that these records charged, and that are free should they ever run once more.
+    """Yield the tasks that these records charged, which are free if they ever run again.
 
-    Not those that are tried again (ascending): each try of a task that fails has its price.
+    Excludes tasks that are retried (ascending): each try of a task that fails has its price.
     """
     skipped = [(task, task + 1) for task in again]
     for record in used:
@@ -353,15 +354,15 @@ def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
 
 
 def _charged(first: int, stop: int, stopped: list[int]) -> int:
-    """Of tasks [first, stop), those with a minimum charge: not the stopped."""
+    """Return how many of tasks [first, stop) have a minimum charge: all but the stopped."""
     return stop - first - sum(first <= at < stop for at in stopped)
 
 
 def _cost(assignment: Assignment, tasks: int, due_ns: int) -> int:
-    """What a part of a report costs whoever owns the job, by our own price.
+    """Return the cost of a part of a report to the job's owner, by our own price.
 
-    Work that was sold to us and passed on costs what we quoted, up to what its grant allows,
-    whatever the next site asks for it: the rest is our loss.
+    Work that was sold to us and passed on costs our quoted price, up to the limit of its grant,
+    whatever the next site charges for it: the difference is our loss.
     """
     costs = assignment.tariff.charge_nanos(tasks, due_ns)
     given = assignment.job.spec.given

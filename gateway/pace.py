@@ -1,4 +1,4 @@
-"""So many a second and no more: token buckets, pure."""
+"""Rate limits by token buckets. Pure."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,10 +9,10 @@ SOURCES_MAX: Final = 4_096
 
 
 class Pace:
-    """Counts what happens against a rate; a second's worth may come at once.
+    """Counts events against a rate; a second's worth may come at once.
 
     Args:
-        per_s: how many a second; 0 for as many as come.
+        per_s: the rate per second; 0 for no limit.
         now_s: any monotonic clock.
     """
 
@@ -24,19 +24,19 @@ class Pace:
         self._since_s = now_s
 
     def note(self, now_s: float) -> None:
-        """One has happened, whether it was allowed or not."""
+        """Count an event, whether it was allowed or not."""
         self._refill(now_s)
         self._left -= 1
 
     def allows(self, now_s: float) -> bool:
-        """Whether one more would be within the rate."""
+        """Whether one more event would be within the rate."""
         if not self._per_s:
             return True
         self._refill(now_s)
         return self._left >= 0
 
     def is_full(self, now_s: float) -> bool:
-        """Whether it is as if nothing had ever happened."""
+        """Whether the bucket is full, as if no event had ever happened."""
         self._refill(now_s)
         return self._left >= self._per_s
 
@@ -47,10 +47,10 @@ class Pace:
 
 
 class HostPaces:
-    """A pace for each host by itself, so that one that is too fast holds up no other.
+    """A pace for each host, so that a host above its rate does not delay others.
 
-    Hosts are told apart as by gateway.half_open.source_of. Of more than SOURCES_MAX that are at it
-    at a time, some are not held to it.
+    gateway.half_open.source_of tells hosts apart. With more than SOURCES_MAX active hosts at a
+    time, some are not limited.
     """
 
     def __init__(self, per_s: float) -> None:
@@ -58,7 +58,7 @@ class HostPaces:
         self._paces: dict[str, Pace] = {}
 
     def take(self, host: str, now_s: float) -> bool:
-        """Whether one more is within the rate of this host; it counts then."""
+        """Whether one more event is within the rate of this host; if so, count it."""
         if not self._per_s:
             return True
         source = source_of(host)
@@ -78,12 +78,12 @@ class HostPaces:
 
 
 class PacedLines:
-    """Lines for the operator, at a pace: what is beyond it is counted, and told in one line.
+    """Lines for the operator at a limited rate; further lines are counted and reported in one.
 
     Args:
-        say: takes a line.
-        about: what the lines are about, in the plural: "joins and leaves of workers".
-        per_s: as Pace has it.
+        say: receives a line.
+        about: the subject of the lines, in the plural: "joins and leaves of workers".
+        per_s: as for Pace.
         now_s: any monotonic clock.
     """
 
@@ -103,7 +103,7 @@ class PacedLines:
             self._left_out += 1
 
     def tick(self, now_s: float) -> None:
-        """Say how many lines were left out, once there is room for that."""
+        """Say how many lines were left out, once the rate allows it."""
         if self._left_out and self._pace.allows(now_s):
             self._say(f"{self._left_out:,} more {self._about}")
             self._left_out = 0

@@ -1,8 +1,8 @@
-"""Who comes in by a token: what it says of a client or worker, and for how long. Pure.
+"""Authentication of clients and workers by tokens: their users, scopes and lifetimes. Pure.
 
-A site that has keys takes its own tokens, and those of sites whose users it welcomes. What the
-token says goes before what the hello says: the user is the token's. Who comes by the shared secret
-has no pass, and may do all that clients and workers may, unless the site demands tokens.
+A site that has keys accepts its own tokens, and those of sites whose users it welcomes. A token
+takes precedence over the hello: the user is the token's. A guest with the shared secret has no
+pass, and may do all that clients and workers may, unless the site requires tokens.
 """
 
 import contextlib
@@ -33,40 +33,40 @@ from gateway.rights import Denied
 NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal
 NO_SCOPE: Final = "scope"
 EXPOSED: Final = "exposed"
-# Any of these makes a client: what it may say is looked at one by one.
+# Any of these scopes admits a client; its messages are checked one by one.
 _CLIENT: Final = (Scope.SUBMIT, Scope.CANCEL, Scope.REPORT, Scope.AUDIT, Scope.ADMIN)
 _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     PutFunction: (Scope.SUBMIT,),
     OpenJob: (Scope.SUBMIT,),
     Tasks: (Scope.SUBMIT,),
     CloseJob: (Scope.SUBMIT,),
-    # Who may submit may take back; whose job it is, is for the broker to look at.
+    # The submit scope also permits cancelling; the broker checks the job's owner.
     Cancel: (Scope.CANCEL, Scope.SUBMIT),
 }
-# Questions in the name of a project, and that which is meant where they name none.
+# Questions in the name of a project, with the project meant if they name none.
 _OF_A_PROJECT: Final = {"reserve": "", "explain": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a guest's token allows."""
+    """The permissions of a guest's token."""
 
     text: str
     token: UserToken
 
     @property
     def warrant(self) -> Warrant:
-        """What the jobs are opened by that its holder opens."""
+        """The warrant of the jobs that its holder opens."""
         return Warrant(self.token.issuer, self.token.id, self.token.expires_s)
 
     def complete(self, message: Any) -> Any:
-        """A message of its holder's, with what it leaves to us: nothing."""
+        """Return a message of its holder with defaults filled in: none."""
         return message
 
     def check(self, message: Any) -> None:
-        """Raise Denied when a client's message is beyond the token.
+        """Raise Denied when a client's message exceeds the token.
 
-        Which scopes a question takes is for the desk, by gateway.rights.
+        The desk checks the scopes of a question, by gateway.rights.
         """
         wanted = _SCOPES.get(type(message), ())
         if wanted and not any(self.token.allows(each) for each in wanted):
@@ -89,10 +89,10 @@ class Pass:
 
 
 class Passes:
-    """Reads tokens as our site believes them now.
+    """Checks tokens against our site's current trust book.
 
     Args:
-        trust: our trust book as it is now; it may be another one later.
+        trust: returns our current trust book, which may be replaced later.
         utc_s: the time of day.
     """
 
@@ -101,7 +101,7 @@ class Passes:
         self._utc_s = utc_s
 
     def read(self, text: str) -> Pass:
-        """Read a token and believe it; SessionRefused names the reason."""
+        """Read and verify a token; SessionRefused names the reason."""
         try:
             token = check_token(text, self._trust(), self._utc_s())
             check_user(token.user)
@@ -114,7 +114,7 @@ class Passes:
             raise SessionRefused(f"that is no token: {error}", Refusal.ALTERED) from None
 
     def welcomes(self, site: str) -> bool:
-        """Whether users of another site may come here."""
+        """Whether users of another site are admitted here."""
         return self._trust().welcomes(site)
 
     def is_revoked(self, issuer: str, token: str) -> bool:
@@ -122,7 +122,7 @@ class Passes:
         return token in self._trust().revoked_by(issuer)
 
     def find_end(self, found: Pass) -> SessionRefused | None:
-        """Why a token that was believed counts no more; quick, for it is asked again and again."""
+        """Return why an accepted token is no longer valid; fast, as it is called often."""
         trust, token = self._trust(), found.token
         if token.expires_s <= self._utc_s():
             return SessionRefused(f"token {token.id} expired", Refusal.EXPIRED)
@@ -134,17 +134,17 @@ class Passes:
         return None
 
     def user(self, found: Pass) -> str:
-        """What its holder is called here: a guest's name carries the site that vouches for him."""
+        """Return the holder's name here: a guest's name includes the site that vouches for it."""
         token = found.token
         is_own = token.issuer == self._trust().site
         return token.user if is_own else f"{token.user}@{token.issuer}"
 
 
 class TokenCredentials:
-    """Credentials of a site that takes tokens; see federation.handshake.Credentials.
+    """Credentials of a site that accepts tokens; see federation.handshake.Credentials.
 
-    A token is proof enough, for it came over TLS, or by a socket of this host: clients see to
-    that. Without one the shared secret counts, unless tokens are `required`.
+    A token is sufficient proof, because clients send it only over TLS or by a socket of this host.
+    Without a token the shared secret counts, unless tokens are `required`.
     """
 
     roles: Final = SharedSecret.roles
@@ -155,7 +155,7 @@ class TokenCredentials:
         self._required = required
 
     def hear(self, hello: Hello) -> Hello:
-        """Let in by token whom it names, in the roles that it covers."""
+        """Admit the user that a token names, in the roles that it covers."""
         text = hello.about.get("token")
         if text is None:
             if self._required:
@@ -175,25 +175,26 @@ class TokenCredentials:
         return replace(hello, user=self._passes.user(found))
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """That we know the secret: who comes by token need not know it, but may."""
+        """Prove that we know the secret; a guest with a token need not know it, but may."""
         return self._secret.prove(prover, hello, challenge)
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """Check the secret of who has no token."""
+        """Check the secret of a guest without a token."""
         if "token" not in hello.about:
             self._secret.check(prover, hello, challenge, proof)
 
 
 class InTheClear:
-    """Credentials for connections that anybody on the way can read: tokens are refused there.
+    """Credentials for connections that can be read on the way: tokens are refused there.
 
-    What was shown has been exposed, so `exposed` is told of each token that we would have believed.
+    A token sent there is exposed, so `exposed` is called with each token that would have been
+    accepted.
 
     Args:
-        others: what counts otherwise.
-        passes: ours.
-        exposed: takes the token, and the host from which it came.
-        origin: of the connection.
+        others: the credentials that apply otherwise.
+        passes: our passes.
+        exposed: receives the token, and the host that sent it.
+        origin: the origin of the connection.
     """
 
     roles: Final = SharedSecret.roles
@@ -211,13 +212,13 @@ class InTheClear:
         self._origin = origin
 
     def hear(self, hello: Hello) -> Hello:
-        """Refuse who shows a token."""
+        """Refuse a hello with a token."""
         text = hello.about.get("token")
         if text is None:
             return self._others.hear(hello)
         name = ""
         if type(text) is str:
-            with contextlib.suppress(SessionRefused):  # then it is worth nothing, here and there
+            with contextlib.suppress(SessionRefused):  # an invalid token is worthless anywhere
                 token = self._passes.read(text).token
                 self._exposed(token, self._origin.host)
                 name = f" {token.id}"
@@ -228,9 +229,9 @@ class InTheClear:
         )
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """As the others."""
+        """Delegate to the other credentials."""
         return self._others.prove(prover, hello, challenge)
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """As the others."""
+        """Delegate to the other credentials."""
         self._others.check(prover, hello, challenge, proof)

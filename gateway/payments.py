@@ -1,7 +1,7 @@
-"""What we and another site have booked of payments between us: told to each other, and compared.
+"""Payments between us and another site: exchange of both sites' lists, and their comparison.
 
-Nothing is posted by the word of the other alone: what it says is kept beside the books, the newest
-list of each site, and shown where ours differ. Who has not heard our newest list is told again.
+No payment is posted on the other site's word alone. Each site's newest list is kept beside the
+books and shown where ours differs. A site that has not acknowledged our newest list is told again.
 """
 
 from collections import Counter
@@ -19,30 +19,30 @@ from gateway.ledger.records import PaymentsTold
 from gateway.ledger.settlement import lines, matches
 from gateway.office import Office
 
-TOLD_MAX: Final = 5  # payments of which one message makes us speak
+TOLD_MAX: Final = 5  # payments of one message that are reported to people
 ENVELOPE_BYTES_MAX: Final = 1 << 19
-ANSWERS_MAX: Final = 10  # to one site between two looks: a short question has a long answer
+ANSWERS_MAX: Final = 10  # to one site between two checks: a short question has a long answer
 
 
 def check(message: Payments, envelope: bytes) -> None:
-    """Raise ProtocolError for what nobody may say of payments."""
+    """Raise ProtocolError for an invalid list of payments."""
     if len(envelope) > ENVELOPE_BYTES_MAX:
         raise ProtocolError("a list of payments that is too long")
     payments.check(message)
 
 
 class PaymentsDesk:
-    """One site's side of it."""
+    """One site's side of the exchange."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
-        self._answered: Counter[str] = Counter()  # sites, since we looked last
-        self._asked: dict[str, trio.Event] = {}  # what is set when a site has answered
-        # Sites of which people were told since we looked last, and what these had said by then.
+        self._answered: Counter[str] = Counter()  # by site, since the last check
+        self._asked: dict[str, trio.Event] = {}  # set when a site has answered
+        # Sites that people were told of since the last check, with the lists already reported.
         self._said: dict[str, PaymentsTold] = {}
 
     async def matches(self, site: str) -> list[Match]:
-        """What a site and we have booked, side by side."""
+        """Return the payments that a site and we have booked, side by side."""
         store = self._office.store
         found: list[Match] = await self._office.read(
             lambda: owed.paid_with(store, site, store.payments(site))
@@ -50,19 +50,19 @@ class PaymentsDesk:
         return found
 
     async def ask(self, site: str) -> trio.Event:
-        """Tell a site what we have, and ask what it has; the event is set when it has said so."""
+        """Send a site our list and ask for its own; the event is set when it has answered."""
         await self.tell(site, is_asking=True)
         return self._asked.setdefault(site, trio.Event())
 
     async def tell(self, site: str, *, is_asking: bool = False) -> None:
-        """Tell a site what we have booked with it."""
+        """Send a site the payments that we have booked with it."""
         if not self._office.is_partner(site):
             return
         heard = None if is_asking else await self._told_by(site)
         self._office.reach(site, await self._ours(site, heard))
 
     async def say_again(self) -> None:
-        """Tell those that have not heard the newest of ours, and people what they were not told."""
+        """Resend our list to sites that have not acknowledged it, and report missed news."""
         office = self._office
         answered, self._answered = self._answered, Counter()
         known = {each.site: each for each in await office.read(office.store.payments_told)}
@@ -76,15 +76,15 @@ class PaymentsDesk:
             theirs = known.get(site)
             ours = await self._ours(site, theirs)
             if theirs is None or theirs.heard != ours.digest:
-                # It may have said that it heard us, and that was lost: so it is asked, too.
+                # The site's acknowledgement may have been lost, so ask for its list as well.
                 office.reach(site, replace(ours, heard=b""))
             elif answered[site] > ANSWERS_MAX:
                 office.reach(site, ours)
 
     async def heard(self, site: str, message: Payments, envelope: bytes) -> None:
-        """Keep what a site has booked; tell it what we have, if that is news to it.
+        """Store a site's list, and send it ours if that is news to it.
 
-        Who asks too often is answered when we look.
+        A site that asks too often is answered at the next check.
         """
         office = self._office
         if not office.is_partner(site) or site not in await office.read(office.store.partners):
@@ -94,7 +94,7 @@ class PaymentsDesk:
             *(site, packed, message.since_ms, message.heard, envelope, office.utc_s())
         )
         is_news = before is None or (before.lines, before.since_ms) != (packed, message.since_ms)
-        # An empty `heard` asks, and says nothing of what was heard.
+        # An empty `heard` asks, and acknowledges nothing.
         if before is None or is_news or (message.heard and before.heard != message.heard):
             await office.write(now)
         if is_news:
@@ -108,9 +108,10 @@ class PaymentsDesk:
             asked.set()
 
     async def _say(self, site: str, before: PaymentsTold | None, now: PaymentsTold) -> None:
-        """Tell people of payments that are here otherwise, or not at all, and were not told of.
+        """Tell people of payments that differ or are missing here and were not reported yet.
 
-        Once between two looks, or a site could fill the log: the rest is told then.
+        At most once between two checks, or a site could fill the log: the rest follows at the next
+        check.
         """
         if site in self._said:
             return
@@ -132,7 +133,7 @@ class PaymentsDesk:
             )
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
-        """All that we have booked with a site, as it is told."""
+        """Return the message with all payments that we have booked with a site."""
         paid = await self._office.read(self._office.store.payments, site)
         return told(lines(paid), heard.digest if heard is not None else b"")
 
@@ -142,12 +143,12 @@ class PaymentsDesk:
 
 
 def _what(line: Line | None) -> Line | None:
-    """A payment whenever it was: another time alone is no news to people."""
+    """Return a payment without its time: a different time alone is no news to people."""
     return line and replace(line, at_ms=0)
 
 
 def told_of(found: Match) -> str:
-    """A payment that not both have, in words."""
+    """Describe a payment that is not the same in both books."""
     name = f"{found.line.reference!r}"
     if found.ours is None:
         return f"{name}: it {found.theirs}, and nothing is booked here"

@@ -1,14 +1,14 @@
-"""This site among others: its keys and its trust, the ports for gateways, the sessions with them.
+"""The site as a member of its federation: keys and trust, gateway ports, and sessions.
 
     Peers.run
-    ├── Sessions.run     what others dialled, and what we dial         (gateway.sessions)
-    ├── Entrance.run     who was invited                               (gateway.entrance)
+    ├── Sessions.run     sessions dialled by others and by us          (gateway.sessions)
+    ├── Entrance.run     invited sites                                 (gateway.entrance)
     ├── _read, _write    statements that others pass on: read in slices, written in batches
-    └── _tick            rotation of keys, a port to be opened anew
+    └── _tick            key rotation, reopening of ports
 
-What sites have signed for good (cards, expulsions, farewells, revocations) is exchanged when a
-session opens, and passed on when it is news; the rest of what gateways say to each other is for the
-site: `heard` for what comes in by our port, `link_news` for what comes back on our links.
+Lasting signed statements of sites (cards, expulsions, farewells, revocations) are exchanged when a
+session opens, and passed on when they are news. All other messages are for the site: `heard` for
+those that arrive at our port, `link_news` for those on our links.
 """
 
 import math
@@ -45,23 +45,23 @@ from gateway.registry import WORDS_MAX, Registry, Word, pack_words, unpack_words
 from gateway.sessions import TICK_S, PipeWatch, Sessions
 
 SLOW_TICKS: Final = 20
-FAREWELL_S: Final = 2.0  # sessions stay so long after our farewell, that it gets out
+FAREWELL_S: Final = 2.0  # how long sessions stay open after our farewell, for delivery
 UNREAD_MAX: Final = 2 * WORDS_MAX  # statements of one site that wait to be read
-SLICE_S: Final = 0.005  # of statements are read without a pause,
-SLICE_EVERY_S: Final = 0.02  # and then again
-WRITE_EVERY_S: Final = 1.0  # what others have signed is put on disk so often
-LINES_PER_S: Final = 10.0  # for the log, of what strangers can cause
+SLICE_S: Final = 0.005  # how long statements are read without a pause,
+SLICE_EVERY_S: Final = 0.02  # and how long the pause is
+WRITE_EVERY_S: Final = 1.0  # how often statements signed by others are written to disk
+LINES_PER_S: Final = 10.0  # for log lines that strangers can cause
 
 
 class Peers:
-    """What a site does as a member of a federation.
+    """A site as a member of a federation.
 
     Args:
-        config: of the site; it has a [federation].
-        handles: where the numbers of guests come from, shared with the clients' lobby.
-        heard: takes news of the sessions that others dialled, guests of role "gateway".
-        link_news: takes news of ours.
-        heard_all: called when all news of what has come in on our sessions together was told.
+        config: the site's configuration; it has a [federation].
+        handles: the source of guest numbers, shared with the clients' lobby.
+        heard: receives news of sessions that others dialled, guests of role "gateway".
+        link_news: receives news of our links.
+        heard_all: called after all news that arrived together on our sessions.
         say: tells people.
     """
 
@@ -83,16 +83,16 @@ class Peers:
         self._heard_all = heard_all
         self._say = say
         self.older_books = OlderBooks()
-        self._is_stale = False  # the ports show or believe what is not so any more
+        self._is_stale = False  # the ports show or trust outdated certificates
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
-        self._looked_at: set[str] = set()  # now
-        self._judged: dict[str, str] = {}  # what was said of that last
-        self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by whom
+        self._looked_at: set[str] = set()  # sites being probed
+        self._judged: dict[str, str] = {}  # the last line about each probed site
+        self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by sender
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Hold the folder of keys, open the ports, and talk to others until cancelled.
+        """Lock the folder of keys, open the ports, and talk to others until cancelled.
 
         Raises:
             GridError: folder, keys or trust book can't be used, or an address.
@@ -205,15 +205,15 @@ class Peers:
             self.trust_changed()
             task_status.started()
 
-    # --- what the site asks for ----------------------------------------------------------------
+    # --- requests of the site ------------------------------------------------------------------
 
     @property
     def addresses(self) -> list[str]:
-        """Where other gateways come in."""
+        """The addresses at which other gateways connect."""
         return self._port.addresses
 
     async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
-        """Carry out an order of our operator's, one at a time; GridError when it can't be done."""
+        """Carry out an operator's order, one at a time; GridError when it can't be done."""
         async with self._ordering:
             found = await orders.perform(self.registry, verb, details)
         line = orders.shown(verb, details)
@@ -234,7 +234,7 @@ class Peers:
 
     @property
     def seat(self) -> Seat:
-        """What the site is among others."""
+        """The site's seat in the federation."""
         registry = self.registry
         return Seat(
             registry.boot,
@@ -249,18 +249,18 @@ class Peers:
         self._sessions.answer(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled, and tell people why."""
+        """End a session that another site dialled, and tell people the reason."""
         self._say_often(f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now, both ways."""
+        """Send as much as possible, in both directions."""
         self._sessions.flush(now_s)
 
     def trust_changed(self) -> None:
-        """The trust book says something new: act on it, and tell the others what they may know.
+        """Act on changes of the trust book, and pass on the public ones to other sites.
 
-        To be called after whatever was done to the registry.
+        Call it after every change to the registry.
         """
         news = self.registry.take_news()
         if news:
@@ -277,7 +277,7 @@ class Peers:
         self.flush(now_s)
 
     def _part(self) -> None:
-        """End the sessions with sites that are not approved any more."""
+        """End the sessions with sites that are no longer approved."""
         registry = self.registry
         approved = set(registry.approved)
         for guest in list(self.lobby.guests.values()):
@@ -301,7 +301,7 @@ class Peers:
             self.links.post(site, message)
 
     def keep(self, sites: Iterable[str]) -> None:
-        """Stay connected to these, as long as they may be dialled."""
+        """Stay connected to these sites while they may be dialled."""
         self._wanted = tuple(sites)
         self.links.keep(self._neighbours())
 
@@ -327,7 +327,7 @@ class Peers:
         self._link_news(news)
 
     def _look_at(self, site: str) -> None:
-        """Find out which keys are at a site's addresses, one look at each site at a time."""
+        """Find out which keys a site's addresses show, with one probe of each site at a time."""
         if site not in self._looked_at and self.directory.may_dial(site):
             self._looked_at.add(site)
             self._nursery.start_soon(self._look, site)
@@ -351,18 +351,18 @@ class Peers:
         self._say_often(f"{guest.name} has come in")
 
     def _learn(self, source: str, said: Statements) -> None:
-        """Take what a site passes on: a little of it at once, in turn the rest (`_read`)."""
+        """Take the statements that a site passes on: some at once, others later (`_read`)."""
         words = unpack_words(said)
         waiting = self._unread.setdefault(source, deque())
         if len(waiting) + len(words) > UNREAD_MAX:
             self._say_often(f"{source} passes on more than is read: {len(words):,} are left out")
             return
         waiting += words
-        if len(waiting) == len(words):  # in order, so that what it signs by a new card is believed
+        if len(waiting) == len(words):  # in order: a new card precedes what it signs
             self._read_slice(source)
 
     def _read_slice(self, source: str) -> None:
-        """Read some of what a site has passed on, for SLICE_S or to the end."""
+        """Read some of a site's statements, for SLICE_S or to the end."""
         waiting = self._unread[source]
         until_s = time.monotonic() + SLICE_S
         refused: list[ProtocolError] = []
@@ -382,7 +382,7 @@ class Peers:
             self.trust_changed()
 
     async def _read(self) -> None:
-        """Read on, one site after the other, and leave time for everything else."""
+        """Read on, one site after another, and leave time for other work."""
         while True:
             await trio.sleep(SLICE_EVERY_S if self._unread else TICK_S)
             for source in list(self._unread):
@@ -390,7 +390,7 @@ class Peers:
                 await trio.sleep(SLICE_EVERY_S)
 
     async def _write(self) -> None:
-        """Put on disk what others have signed, many of them together, beside the loop."""
+        """Write statements signed by others to disk, in batches and outside the loop."""
         while True:
             await trio.sleep(WRITE_EVERY_S)
             write = self.registry.take_noted()
@@ -398,20 +398,20 @@ class Peers:
                 await trio.to_thread.run_sync(write)
 
     def _tell_expulsion(self, raw: bytes) -> None:
-        """What others think of a site is for our operator to judge, who must hear of it."""
+        """Report other sites' expulsions to our operator, who must judge them."""
         word = parse(Expulsion, raw).content
         site = "us" if word.site == self.registry.site else word.site
         verb = "expels" if word.stands else "takes back that it has expelled"
         self._say_often(f"{word.by} {verb} {site}: {word.reason or 'it gives no reason'}")
 
     def _say_often(self, line: str) -> None:
-        """Tell people of what others can cause as often as they like: not all of it."""
+        """Tell people of events that others can cause at will, within a rate limit."""
         now_s = trio.current_time()
         if self._lines.allows(now_s):
             self._lines.note(now_s)
             self._say(line)
 
-    # --- as time passes ------------------------------------------------------------------------
+    # --- periodic work -------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         ticks = 0
@@ -429,7 +429,7 @@ class Peers:
                 self._reopen()
 
     def _reopen(self) -> None:
-        """Listen anew, for new pins or a new leaf; sessions go on over new pipes."""
+        """Listen anew, for new pins or a new leaf; sessions continue over new pipes."""
         try:
             if self._listen:
                 self._port.reopen(self._tls)
@@ -449,7 +449,7 @@ def open_society(
     heard_all: Callable[[], None],
     say: Callable[[str], None],
 ) -> Peers | None:
-    """The other sites of a site that has keys; None for a single one. See Peers."""
+    """Return the federation side of a site that has keys; None for a single site. See Peers."""
     if config.federation is None:
         return None
     if not (config.trust_path / "current.pem").exists():

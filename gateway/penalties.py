@@ -1,11 +1,11 @@
-"""How long a site that breaks the protocol is not dialled: exponential back-off. Pure."""
+"""Exponential back-off from dialling a site that breaks the protocol. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
 
 FIRST_S: Final = 1.0
 MAX_S: Final = 300.0
-# A site that has kept to the protocol for so long since its last penalty begins anew.
+# The back-off of a site starts over when it has kept to the protocol for this long.
 FORGIVEN_S: Final = 3600.0
 
 
@@ -17,13 +17,13 @@ class _Penalty:
 
 
 class Penalties:
-    """The sites that broke the protocol lately. Times are monotonic."""
+    """The sites that broke the protocol recently. Times are monotonic."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Penalty] = {}
 
     def note(self, site: str, reason: str, now_s: float) -> float:
-        """A site broke the protocol; for how long it is not dialled, in seconds."""
+        """Note a breach of protocol; return the site's back-off in seconds."""
         found = self._of.setdefault(site, _Penalty())
         if now_s - found.until_s > FORGIVEN_S:
             found.times = 0
@@ -33,11 +33,11 @@ class Penalties:
         return wait_s
 
     def until_s(self, site: str) -> float:
-        """When a site may be dialled again."""
+        """Return when a site may be dialled again."""
         found = self._of.get(site)
         return found.until_s if found else 0.0
 
     def reason(self, site: str) -> str:
-        """What a site did last."""
+        """Return the reason of a site's last penalty."""
         found = self._of.get(site)
         return found.reason if found else ""

@@ -1,10 +1,11 @@
-"""What a site may do here: rules that permit or forbid, and one pure answer.
+"""A site's permissions here: rules that permit or forbid, and one pure decision.
 
-Nothing is allowed that no rule permits; what a rule forbids no other can permit; the order of
-rules never matters. Each rule that permits stands by itself: a request must fit into one of them
-whole, with its slots and its cost; permits are not added up.
+Nothing is allowed without a rule that permits it. A rule that forbids overrides all that permit,
+and the order of rules never matters. Each permitting rule stands alone: a request must fit into one
+of them whole, with its slots and its cost; permits are not added up.
 
-Two directions, decided apart: SEND, a peer sends work to us, and RUN, we send work to a peer.
+Two directions are decided separately: SEND, a peer sends work to us, and RUN, we send work to a
+peer.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from federation import strict
 from federation.identity import site_id
 
 ANY: Final = "*"
-# In a rule's `sites`: the very site that the rule is about.
+# In a rule's `sites`: the site that the rule is about.
 ITSELF: Final = "@self"
 NAMES_MAX: Final = 256
 _NAME_CHARS_MAX: Final = 200
@@ -24,27 +25,28 @@ _ALL: Final = dict.fromkeys(("pools", "projects", "classes"), frozenset({ANY}))
 
 
 class Verb(StrEnum):
-    """Which way the work goes."""
+    """The direction of the work."""
 
     SEND = "send"  # the site sends work to us
-    RUN = "run"  # the site runs work of ours
+    RUN = "run"  # the site runs our work
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, best made by `permit` or `forbid`. A set holds names, or ANY; what it does not
-    hold, the rule is not about.
+    """One rule, best made by `permit` or `forbid`.
+
+    A set holds names, or ANY; the rule does not apply to names outside the set.
 
     Args:
         permits: permit, or forbid.
-        verb: which way the work goes.
-        pools: of ours for SEND, of theirs for RUN.
-        projects: of the users whose work it is.
+        verb: the direction of the work.
+        pools: our pools for SEND, theirs for RUN.
+        projects: the projects of the users that own the work.
         classes: the data classes of the work ("public", "internal", …).
         sites: relaying. For SEND the sites whose work it may bring, for RUN those where it may let
             our work run; ITSELF stands for the neighbour.
         slots_max: the most slots at one time, of a rule that permits; None for no limit.
-        budget_nanos: the most that may be open at one time, held or not settled; None likewise.
+        budget_nanos: the most that may be unsettled or held at one time; None for no limit.
         currency: of the budget.
     """
 
@@ -65,7 +67,7 @@ class Rule:
             raise ValueError("a budget and its currency go together")
 
     def is_about(self, request: "Request") -> bool:
-        """Whether it speaks of this request at all, its limits aside."""
+        """Whether the rule applies to this request, its limits aside."""
         other = ITSELF if request.other == request.site else request.other
         return self.verb is request.verb and all(
             ANY in names or asked in names
@@ -83,16 +85,17 @@ class Request:
     """One question.
 
     Args:
-        verb: which way the work goes.
-        site: the neighbour that sends it, or that would run it.
-        pool: of ours for SEND, of theirs for RUN.
-        project: of the user.
-        data_class: of the work.
-        other: whose work it is (SEND), or where it would run in the end (RUN); the neighbour
+        verb: the direction of the work.
+        site: the neighbour that sends the work, or that would run it.
+        pool: our pool for SEND, theirs for RUN.
+        project: the user's project.
+        data_class: the data class of the work.
+        other: the site that owns the work (SEND), or where it would finally run (RUN); the
+            neighbour
             itself unless it relays.
-        slots: that it would have in all, this work included.
-        open_nanos: what would be open between us in all, this work included.
-        currency: of that.
+        slots: the total of slots that it would have, this work included.
+        open_nanos: the total unsettled balance between us, this work included.
+        currency: of `open_nanos`.
     """
 
     verb: Verb
@@ -107,7 +110,7 @@ class Request:
 
 
 class Why(StrEnum):
-    """The reason of an answer. The value is what logs and `explain` carry."""
+    """The reason of an answer. The value is the text in logs and `explain`."""
 
     PERMITTED = "permitted"
     NOT_APPROVED = "not-approved"
@@ -121,29 +124,29 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Yes or no, why, and by which rule if it was one."""
+    """The decision, its reason, and the rule that decided it, if one did."""
 
     why: Why
     rule: Rule | None = None
 
     @property
     def is_yes(self) -> bool:
-        """Whether it may be done."""
+        """Whether the request is permitted."""
         return self.why is Why.PERMITTED
 
 
 def permit(verb: Verb, **details: Any) -> Rule:
-    """A rule that permits, for everything that is not narrowed, but without relaying."""
+    """Return a rule that permits everything that `details` do not narrow, except relaying."""
     return Rule(True, verb, **{**_ALL, "sites": frozenset({ITSELF}), **details})
 
 
 def forbid(verb: Verb, **details: Any) -> Rule:
-    """A rule that forbids everything that is not narrowed."""
+    """Return a rule that forbids everything that `details` do not narrow."""
     return Rule(False, verb, **{**_ALL, "sites": frozenset({ANY}), **details})
 
 
 def decide(rules: Iterable[Rule], request: Request) -> Answer:
-    """Answer a request by a site's rules alone; TrustBook.decide looks at the site first."""
+    """Answer a request by a site's rules alone; TrustBook.decide checks the site first."""
     about = sorted((rule for rule in rules if rule.is_about(request)), key=_key)
     for rule in about:
         if not rule.permits:
@@ -173,7 +176,7 @@ _NUMBERS: Final = ("slots_max", "budget_nanos")
 
 
 def to_plain(rule: Rule) -> dict[str, Any]:
-    """A rule as the trust file holds it; what is as by default is left out."""
+    """Return a rule in the trust file's format; defaults are left out."""
     default = (permit if rule.permits else forbid)(rule.verb)
     plain: dict[str, Any] = {
         "rule": "permit" if rule.permits else "forbid",

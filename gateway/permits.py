@@ -1,4 +1,4 @@
-"""Whom this site deals with, as its trust book says; for gateway.offering, purchases, exchange."""
+"""The sites that this site deals with, by its trust book; for offering, purchases and exchange."""
 
 from collections.abc import Callable, Hashable, Set
 from typing import Final, Generic, TypeVar
@@ -10,29 +10,29 @@ from gateway.permissions import ANY, Request, Verb
 from gateway.registry import Registry
 from policies.tariffs import Tariff
 
-KEPT_S: Final = 1.0  # an answer is worked out again after so long
+KEPT_S: Final = 1.0  # how long an answer is cached
 KEPT_MAX: Final = 1_000
-DATA_CLASS: Final = "internal"  # of all work, as long as users can't say
+DATA_CLASS: Final = "internal"  # of all work, while users can't choose one
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """Answers that are worked out again after a second: the trust book may have changed.
+    """Cached answers that expire after a second, because the trust book may have changed.
 
     Args:
-        find: works an answer out.
+        find: computes an answer.
         now_s: monotonic.
     """
 
     def __init__(self, find: Callable[[K], V], now_s: Callable[[], float]) -> None:
         self._find = find
         self._now_s = now_s
-        self._answers: dict[K, tuple[float, V]] = {}  # and when each was found
+        self._answers: dict[K, tuple[float, V]] = {}  # with the time of each
 
     def __call__(self, key: K) -> V:
-        """The answer for a key."""
+        """Return the answer for a key."""
         now_s = self._now_s()
         kept = self._answers.get(key)
         if kept is not None and now_s - kept[0] < KEPT_S:
@@ -48,37 +48,37 @@ class Nobody:
     """The permits of a single site, and its notary."""
 
     def issue(self, _errand: Errand) -> bytes:
-        """Never."""
+        """Refuse: there is no federation."""
         raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
     def narrow(self, _given: Allowance, errand: Errand, _utc_s: float) -> bytes:
-        """Never."""
+        """Refuse: there is no federation."""
         return self.issue(errand)
 
     def check(self, _buyer: str, _raw: bytes, _utc_s: float) -> Allowance:
-        """Never."""
+        """Refuse: there is no federation."""
         raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
     def runners(self, _project: str) -> Set[str]:
-        """Nobody."""
+        """Return no sites."""
         return frozenset()
 
     def barred(self, _project: str) -> Set[str]:
-        """Nobody's."""
+        """Return no pools."""
         return frozenset()
 
     def reach(self, _target: str, _project: str) -> Set[str]:
-        """Nowhere."""
+        """Return no sites."""
         return frozenset()
 
     def readable(self) -> Set[str]:
-        """Nobody's."""
+        """Return no sites."""
         return frozenset()
 
     def may_send(
         self, _site: str, _origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
     ) -> str:
-        """Nobody."""
+        """Refuse: there is no federation."""
         return "this site is in no federation"
 
 
@@ -86,9 +86,9 @@ class BookPermits:
     """The permits of a member.
 
     Args:
-        registry: whose book answers.
+        registry: the registry whose trust book decides.
         now_s: monotonic.
-        older: the sites with which there are no new contracts, as our books are an older copy.
+        older: the sites without new contracts, because our books are an older copy.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class BookPermits:
         return self._judged(project)[1]
 
     def _judge(self, project: str) -> tuple[Set[str], Set[str]]:
-        """Sites and pools that rules name: those that may run a project, and pools that may not."""
+        """Return the named sites and pools that may run a project, and the pools that may not."""
         sites = [each for each in self._registry.approved if not self._older.why_not(each)]
         names = {name for site in sites for name in self._names(site)}
         may = frozenset(name for name in names if self._may_run(name, project))
@@ -136,7 +136,7 @@ class BookPermits:
         return frozenset(site for site in self._registry.approved if book.accepts_pickles([site]))
 
     def _names(self, site: str) -> set[str]:
-        """A site, and the pools of it that rules name."""
+        """Return a site's name, and its pools that rules name."""
         rules = self._registry.book.rules_of(site)
         pools = {pool for rule in rules for pool in rule.pools if rule.verb is Verb.RUN}
         return {site} | {f"{site}/{pool}" for pool in pools - {ANY}}
@@ -149,7 +149,7 @@ class BookPermits:
     def may_send(
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
-        """See Permits. What an hour of all those slots costs counts as open."""
+        """See Permits. The hourly cost of all these slots counts as open."""
         why_not = self._older.why_not(site)
         if why_not:
             return why_not

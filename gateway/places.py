@@ -1,6 +1,7 @@
-"""What follows from a plan: how many tasks each pool may take, and who is asked for a quote. Pure.
+"""Applies placement plans: tasks that each pool may take, and sites to ask for quotes. Pure.
 
-A plan names the best pools there are; tasks may go only where there is a contract, and to our own.
+A plan names the best pools of all sites. Tasks may go only to our own pools and to pools with which
+we have a contract.
 """
 
 from collections.abc import Set
@@ -19,20 +20,20 @@ from policies.estimates import affords
 from policies.market import Key, Market
 from policies.ranking import lots
 
-# So many contracts may one job have with one pool at a time, as its work grows.
+# The contracts that one job may have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
 
 
 class Places:
-    """Reads plans by the contracts that there are.
+    """Applies plans within the current contracts.
 
     Args:
-        site: who we are.
-        broker: what is out under contracts.
-        house: how many quotes are asked for at a time.
-        market: told what is sent.
-        purchases: our contracts, and who rests.
-        reach: who may know a site that we don't.
+        site: our site.
+        broker: holds the tasks in flight under contracts.
+        house: limits how many quotes are requested at a time.
+        market: is notified of tasks sent.
+        purchases: our contracts, and the sites in back-off.
+        reach: finds sites that may know others that we don't.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class Places:
         self._reach = reach
 
     def of(self, job: Job, decision: Decision) -> dict[str, float]:
-        """How many of the waiting tasks each pool may take: the plan, as far as contracts are open.
+        """Return how many waiting tasks each pool may take: the plan, where contracts are open.
 
-        The largest share is without end: work that comes before the next plan goes there.
+        The largest share is unbounded: tasks that arrive before the next plan go there.
         """
         if decision.plan is None:
-            # Nobody whom we see can run it, but who has a contract may know somebody.
+            # No visible pool can run it, but a site with a contract may know one.
             is_hopeful = decision.why is Why.NOBODY and not self.is_too_dear(job, decision)
             live = self._purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
@@ -77,12 +78,12 @@ class Places:
         return places
 
     def name(self, key: Key) -> str:
-        """What the broker calls a pool: ours by its name, another's after its site."""
+        """Return the broker's name of a pool: for another site's pool with the site as prefix."""
         site, pool = key
         return pool if site == self._site else f"{site}/{pool}"
 
     def to_ask(self, job: Job, decision: Decision) -> list[Key]:
-        """Whom to ask for a quote: those of the plan whose contracts with us are not enough."""
+        """Return the sites to ask for a quote: those of the plan without enough contracts."""
         if decision.why is Why.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self._purchases.live(job.id)}
@@ -94,7 +95,7 @@ class Places:
                 and site not in resting.sites
                 and not resting.is_useless(job.id, site, decision.made_s)
             ]
-            # Each job begins with others; those that are of no use make way for the next.
+            # Jobs start with different sites; useless ones make way for the next.
             near.sort(key=lambda site: chance((site, "")))
             return [(site, "") for site in near[: self._house.quotes_max]]
         enough = self._enough(job, decision)
@@ -104,10 +105,10 @@ class Places:
         return [key for key in decision.quotes_from if key not in enough]
 
     def _enough(self, job: Job, decision: Decision) -> Set[Key]:
-        """The pools that a job has a contract with, and needs no further one with.
+        """Return the pools that a job has enough contracts with.
 
-        A contract has the slots that its pool quoted for the work that there was. If they are all
-        taken, more work waits, and the pool shows free ones, another contract buys some of them.
+        A contract has the slots that its pool quoted for the work at that time. If all of them are
+        taken, more work waits, and the pool shows free slots, another contract buys some of them.
         """
         live: dict[Key, list[Purchase]] = {}
         for each in self._purchases.live(job.id):
@@ -129,12 +130,12 @@ class Places:
     def is_too_dear(self, job: Job, decision: Decision) -> bool:
         """Whether a job could run, were it not for its cost limit.
 
-        A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
-        it opens; nor is one that has said that it will not have work of this kind, nor one that
-        has had no slot for long: perhaps it never has one again, and the job would wait for good.
+        A pool that is closed, has no worker or is in back-off counts only if the job can afford it
+        once it opens. A pool that has refused work of this kind does not count. Neither does a pool
+        without a slot for a long time: it may never have one again, and the job would wait forever.
         """
         if decision.why is not Why.NOBODY:
-            return False  # before anything else: there may be thousands that refused
+            return False  # checked first, because there may be thousands of refusals
         hopes = [each for each in decision.refused if each[1].reason not in NEVER]
         is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
         return is_dear and not any(
@@ -146,16 +147,16 @@ class Places:
         )
 
     def idle(self, job: Job) -> list[Key]:
-        """The pools where a job has bought slots that have no task of it yet.
+        """Return the pools where a job has bought slots that have no task of it yet.
 
-        What was noted as sent there is its own work: it would keep the job from what it has bought,
-        and have slots of ours started instead.
+        Load noted as sent there is the job's own. It would keep the job from the slots that it has
+        bought, and start slots of ours instead.
         """
         live = self._purchases.live(job.id)
         return [(each.site, each.pool) for each in live if not self._is_taken(each)]
 
     def note_sent(self, job: str, decision: Decision, asked: list[Key], utc_s: float) -> None:
-        """Count what goes there as load that their adverts do not show yet."""
+        """Count tasks sent to pools as load that their adverts do not show yet."""
         for lane, tasks in decision.plan.shares if decision.plan else ():
             if lane.key in asked:
                 self._market.sent(lane.key, tasks, tasks * lane.task_s, utc_s, job)

@@ -1,4 +1,4 @@
-"""One pool of a site: [[pool]] and what is below it. Every mistake has its line."""
+"""Reads the [[pool]] tables of a site; every error names its line."""
 
 import os
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from policies.pricelist import PriceList
 from policies.windows import NO_WINDOWS, Plan
 
 DEFAULT_PRICE: Final = "0.04 USD"
-# What a worker that dials in says of itself.
+# Keys that a worker that dials in reports itself.
 OF_WORKERS: Final = (
     *(
         "slots",
@@ -64,17 +64,17 @@ class PoolConfig:
     carbon_g_per_kwh: float | None = None
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
-    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    tariff: dict[str, Any] = field(default_factory=dict)  # the table as read
     cpus: float = 0.0
     pids_max: int = 0
     cgroups: str = "auto"
     pin: bool = False
     gpus: tuple[str, ...] = ()
     user: str = AUTO  # that its slots run as
-    environments: Rules | None = None  # what jobs may run in, beside bare slots
+    environments: Rules | None = None  # the environments of jobs, beside bare slots
     plan: Plan = NO_WINDOWS
     scale: Scale | None = None  # of a pool whose workers a grid starts for us
-    grid: Any = None  # the table of its kind, as that has read it
+    grid: Any = None  # the table of its kind, as read by the kind
 
     @property
     def is_grown(self) -> bool:
@@ -83,48 +83,48 @@ class PoolConfig:
 
     @property
     def is_delegated(self) -> bool:
-        """Whether a grid has workers of its own, and is handed bundles."""
+        """Whether a grid has workers of its own and is sent bundles."""
         return isinstance(self.grid, Delegated)
 
     @property
     def of_workers(self) -> str:
-        """A key that is set and is a worker's own to say; empty when there is none."""
+        """A key that is set but is reported by the workers themselves; empty if there is none."""
         usual = PoolConfig("")
         return next((key for key in OF_WORKERS if getattr(self, key) != getattr(usual, key)), "")
 
     @property
     def takes_others(self) -> bool:
-        """Whether its workers will take work of other sites, as far as its owner is concerned."""
+        """Whether its workers accept work of other sites, as far as its owner is concerned."""
         rules = self.environments
         return self.is_delegated or (rules is not None and rules.takes_others)
 
     @property
     def is_bare(self) -> bool:
-        """Whether own users' tasks run as the gateway's user on its host, once it is settled."""
+        """Whether own users' tasks run as the gateway's user on its host, after `settled`."""
         return self.kind == "local" and (
             self.user == NONE or (self.user == AUTO and os.geteuid() != 0)
         )
 
     @property
     def facts(self) -> PoolFacts:
-        """What our advert says of it, beside what its workers tell."""
+        """The pool's facts in our advert, beside those that its workers report."""
         return PoolFacts(self.promised, self.region, self.jurisdiction)
 
     @property
     def promised(self) -> dict[str, TagValue]:
-        """Its tags; of one that a grid starts workers for also what these will be able to do."""
+        """Its tags; if a grid starts its workers, with the environments that these will support."""
         if not self.is_grown or self.environments is None:
             return self.tags
         return {**self.tags, **self.environments.promised}
 
     @property
     def agent_options(self) -> list[str]:
-        """What a worker's agent is told of what slots may use, and run in."""
+        """The options that tell a worker's agent the resources and environments of its slots."""
         confines = self.confines
         found = ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
         found += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
         if self.gpus_given:
-            # A grid gives each pilot its own, and says which in the pilot's environment.
+            # A grid gives each pilot its own, and names them in the pilot's environment.
             given = ["inherited"] if self.is_grown and not self.gpus else self.gpus_given
             found += ["--gpus", ",".join(given)]
         if self.environments is not None:
@@ -133,9 +133,9 @@ class PoolConfig:
 
     @property
     def emissions(self) -> Emissions:
-        """What is known of what it emits, before any source was asked.
+        """Its known emissions, before any source is queried.
 
-        `slot_watts` and `carbon_g_per_kwh` are short for a [pool.carbon] of two figures.
+        `slot_watts` and `carbon_g_per_kwh` are shorthand for a [pool.carbon] of two figures.
         """
         watts, grams = self.slot_watts, self.carbon_g_per_kwh
         carbon = self.carbon
@@ -145,21 +145,21 @@ class PoolConfig:
 
     @property
     def prices(self) -> PriceList:
-        """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
+        """The prices of its slot-hours by buyer and time; KnobError says what is wrong."""
         return read_price_list(self.name, self.price, self.tariff, self.plan)
 
     @property
     def confines(self) -> Confines:
-        """What holds its slots, beside their memory."""
+        """The limits of its slots, beside their memory."""
         return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
 
     @property
     def gpus_given(self) -> tuple[str, ...]:
-        """The GPUs that are given out: as many as its tag says, by name or number."""
+        """The GPUs that are assigned: as many as its tag says, by name or number."""
         return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
 
     def settled(self, *, is_federated: bool) -> "PoolConfig":
-        """With what is chosen for it: other sites' work is shut in, where there are other sites."""
+        """Return the pool with defaults chosen: in a federation, other sites' work is sandboxed."""
         if self.kind == "remote" or self.is_delegated:
             return self
         rules = self.environments or (Rules(sandbox=SHUT) if is_federated else None)
@@ -175,7 +175,7 @@ class PoolConfig:
 
 
 def read_pools(whole: Passage, calendars: Mapping[str, Calendar]) -> tuple[PoolConfig, ...]:
-    """Read [[pool]], all of them. Raises ConfigError, or KnobError for windows; with the line."""
+    """Read all [[pool]] tables. Raises ConfigError, or KnobError for windows; with the line."""
     return tuple(_pool(_named(each), calendars) for each in whole.rows("pool", "a [[pool]]"))
 
 
@@ -223,7 +223,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
 
 
 def _grown(given: Passage, kind: str) -> dict[str, Any]:
-    """What is said of a pool whose workers a grid starts."""
+    """Read the tables of a pool whose workers a grid starts."""
     if kind in BUILT_IN:
         if "scale" in given.table:
             raise given.error("[pool.scale] is for pools whose kind is a grid's")
@@ -232,7 +232,7 @@ def _grown(given: Passage, kind: str) -> dict[str, Any]:
         found = find_kind(kind)
     settings = _below(given, kind)
     with settings.about():
-        read = read_settings(found, dict(settings.table))  # its own: it may be anybody's code
+        read = read_settings(found, dict(settings.table))  # a copy: the reader may be external code
     if isinstance(found, DelegatingKind):
         if "scale" in given.table:
             raise given.error(f"[pool.scale]: kind {kind!r} has its own workers: leave it out")
@@ -243,7 +243,7 @@ def _grown(given: Passage, kind: str) -> dict[str, Any]:
 
 
 def _check_grown(pool: PoolConfig, given: Passage) -> None:
-    """Check what the pool of a grid must not say, and what two of its tables must agree on."""
+    """Check a grid's pool for keys that it must not have, and for tables that must agree."""
     if pool.is_delegated and (key := pool.of_workers):
         raise given.error(f"{key} is its grid's: see [pool.{pool.kind}]")
     if pool.scale is None:

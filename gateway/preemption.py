@@ -1,16 +1,16 @@
-"""Who must make room, and by when: what is called back, and what is told to stop. Pure.
+"""Preemption: chooses the tasks that must make room, and recalls or stops them. Pure.
 
-Three reasons, for pools with windows or claims:
+There are three reasons, for pools with windows or claims:
 
-- somebody's work has more slots than it may have: a window has begun, or the pool has shrunk;
-- it will have, when the next window begins: what runs is told when it is going to be stopped;
-- somebody with a guarantee has work, and less than what is guaranteed: who has more than his own
-  gives some of it.
+- A party's work has more slots than it may have: a window has begun, or the pool has shrunk.
+- It will have more when the next window begins: running tasks are told when they will be stopped.
+- A party with a guarantee has work and fewer slots than guaranteed: parties above their own
+  guarantee release some.
 
-What has not begun is called back at once. What runs is told (`Notice`), and its worker stops it
-when its time is over: a gateway that dies stops nothing too late. Those go that have run for the
-shortest time, so that least is lost; what was chosen stays chosen. A task has a slot of its own
-here, as those do that last; shorter ones are done before anybody needs to stop them.
+Tasks that have not begun are recalled at once. Running tasks get a `Notice`, and their worker stops
+them at its end: a gateway that dies stops no task too late. The tasks that have run for the
+shortest time are chosen, so that the least work is lost, and a choice is kept. Each task is taken
+to fill a slot, as long tasks do; shorter ones end before they need to be stopped.
 """
 
 from collections import deque
@@ -32,9 +32,9 @@ from policies.entitlements import Work
 from policies.placement import Need
 from policies.windows import Closing, Rules, Window
 
-LOOK_S: Final = 0.2  # between two looks, unless other rules hold
+LOOK_S: Final = 0.2  # between two looks, unless the rules change
 MINUTE_S: Final = 60.0
-LATE_S: Final = 10.0  # how late what was to stop may be said to have stopped
+LATE_S: Final = 10.0  # how late a task may stop before it is reported as overdue
 
 
 @dataclass(slots=True)
@@ -42,8 +42,8 @@ class _Stop:
     """Tasks that are stopped at one moment, for a window.
 
     Attributes:
-        is_ahead: until that has begun.
-        is_overdue: their worker has not stopped them; it is not reckoned with any more.
+        is_ahead: the window has not begun.
+        is_overdue: their worker has not stopped them; they are not counted on any more.
     """
 
     window: Window
@@ -53,7 +53,7 @@ class _Stop:
     is_overdue: bool = False
 
     def still_holds(self, rules: Rules, utc_s: float) -> bool:
-        """Whether by other rules they had to stop as well, and by then."""
+        """Whether other rules also require these tasks to stop by then."""
         if not utc_s < self.stops_s:
             return False
         for at, span in enumerate(rules.spans):
@@ -66,25 +66,25 @@ class _Stop:
 
 @dataclass(slots=True)
 class _Told:
-    """What an assignment's worker was told: each task is in one of its stops, or in none."""
+    """The notices to an assignment's worker: each task is in at most one of the stops."""
 
     assignment: Assignment
     stops: list[_Stop] = field(default_factory=list)
     is_recalled: bool = False
 
     def leaving(self, by_s: float) -> int:
-        """How many of its tasks will have stopped by then."""
+        """Return how many of its tasks will have stopped by then."""
         stops = (each for each in self.stops if each.stops_s <= by_s and not each.is_overdue)
         return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
 
     def told(self, by_s: float) -> RangeSet:
-        """Those that were told to stop by then."""
+        """Return the tasks with notice to stop by then."""
         return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """Why slots are taken: the window, when what runs is stopped (inf: it is not), for whom."""
+    """Why slots are taken: the window, the time when tasks are stopped (inf: never), the text."""
 
     pool: str
     window: Window | None
@@ -93,21 +93,21 @@ class _Reason:
 
     @property
     def may_stop(self) -> bool:
-        """Whether what runs is stopped at all."""
+        """Whether running tasks are stopped at all."""
         return self.window is not None and self.window.preempts and self.stops_s < inf
 
 
 class Preemption:
-    """What a broker does for the rules of its pools.
+    """Enforces the rules of a broker's pools.
 
     Args:
-        workers: all of them.
-        waiting: one job of each group that workers treat alike, and how many tasks of it wait.
-        entitling: knows whose work may not run, and needs no room.
+        workers: all workers.
+        waiting: yields a job of each group with equal terms, and the group's waiting tasks.
+        entitling: finds work that may not run and needs no room.
         may_want: whether a job would have tasks for a worker that fits it, if so many slots of its
             pool were free.
-        recall: asks a worker for what has not begun of an assignment.
-        effects: where orders are put.
+        recall: recalls the tasks of an assignment that have not begun.
+        effects: the list to which orders are appended.
     """
 
     def __init__(
@@ -130,14 +130,14 @@ class Preemption:
         self._told: dict[int, _Told] = {}
         self._looked_s = -inf
         self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
-        self._said: dict[str, str] = {}  # by pool: what a dry run said last
+        self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
     def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
-        """Other rules hold for these pools: what was told counts if it would be told by them, too.
+        """Apply new rules to these pools; keep each notice that the new rules also require.
 
-        Else who has to make room would have longer with each change of what does not concern him.
-        What was told ahead of a window stays told as far as it is too much once that has begun.
-        All is said again, as a clock may have jumped since.
+        Otherwise tasks would get more time with each unrelated change. A notice given ahead of a
+        window stays as far as its tasks are too many once the window has begun. All notices are
+        sent again, as a clock may have jumped.
         """
         over = {
             name: excess(pool.levels, pool.used)
@@ -169,7 +169,7 @@ class Preemption:
     def _keep(
         self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
     ) -> RangeSet:
-        """Those of a stop's tasks that still have to stop; `over` is what is still too much."""
+        """Return a stop's tasks that still have to stop; `over` is the remaining excess."""
         tasks = _both(stop.tasks, told.assignment.left)
         if stop.is_ahead and rules.now.window == stop.window:
             stop.is_ahead = False
@@ -178,7 +178,7 @@ class Preemption:
         return tasks
 
     def settle(self, utc_s: float) -> None:
-        """Look who must make room, unless that was just done."""
+        """Check which tasks must make room, unless that was just done."""
         if not self._occupancy.pools or 0 <= utc_s - self._looked_s < LOOK_S:
             return
         self._looked_s = utc_s
@@ -191,7 +191,7 @@ class Preemption:
             self._look_at(name, pool, utc_s)
 
     def _note_overdue(self, told: _Told, utc_s: float) -> None:
-        """Look whether a worker has stopped what it was to stop; say it once if it has not."""
+        """Check whether a worker has stopped its tasks in time; report it once if it has not."""
         for each in told.stops:
             if each.is_overdue or utc_s < each.stops_s + LATE_S:
                 continue
@@ -221,7 +221,7 @@ class Preemption:
         for claim in excess(pool.levels, pool.used):
             who = pool.rules.now.claims.all[claim].who
             text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
-            # Also of those that were all told to stop what has not begun is called back.
+            # Recall unstarted tasks even of a party whose excess was already told to stop.
             slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
@@ -233,7 +233,7 @@ class Preemption:
         self._tell_ahead(name, pool, held, utc_s)
 
     def _may_concern(self, name: str, pool: Pool, utc_s: float) -> bool:
-        """Whether anybody may have to make room; quicker than to look at all that is out."""
+        """Whether any task may have to make room; faster than a check of all assignments."""
         if not any(pool.used.values()):
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
@@ -248,7 +248,7 @@ class Preemption:
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
-        """What workers of a pool have, by claim: what was given last comes first."""
+        """Return the assignments at a pool's workers, by claim, the latest first."""
         found: dict[int, list[Assignment]] = {}
         for worker in self._workers.values():
             if worker.offer.pool == name and not worker.job:
@@ -265,7 +265,7 @@ class Preemption:
     def _wanted(
         self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
     ) -> dict[int, int]:
-        """By claim, how many slots waiting work could use of what is guaranteed to it."""
+        """Return by claim how many of its guaranteed free slots waiting work could use."""
         short = {
             claim: level.guaranteed - used.get(claim, 0)
             for claim, level in enumerate(pool.levels)
@@ -273,7 +273,7 @@ class Preemption:
         }
         found = dict.fromkeys(short, 0)
         fitting: dict[Need, Worker | None] = {}
-        entitled: dict[Work, float] = {}  # slots that are left, by what is wanted already
+        entitled: dict[Work, float] = {}  # remaining slots, less those already wanted
         missing = sum(short.values())
         for job, tasks_waiting in self._waiting() if short else ():
             if not missing:
@@ -293,7 +293,7 @@ class Preemption:
                 entitled[job.work] = self._entitling.slots_left(job.work, name)
             waiting = int(min(tasks_waiting, entitled[job.work]))
             tasks = min(waiting, sum(short[each] - found[each] for each in claims))
-            # Else others would be stopped again and again for what never begins here.
+            # Otherwise tasks would be stopped again and again for work that never starts here.
             if tasks <= 0 or not self._may_want(job, worker, utc_s, tasks):
                 continue
             entitled[job.work] -= tasks
@@ -305,7 +305,7 @@ class Preemption:
         return {claim: slots for claim, slots in found.items() if slots}
 
     def _fitting(self, name: str, job: Job) -> Worker | None:
-        """A worker of a pool on which a job could run."""
+        """Return a worker of a pool on which a job could run."""
         for each in self._workers.values():
             is_there = each.offer.pool == name and not each.job and not each.draining
             if is_there and dispatch.verdict(job, each) is None:
@@ -315,7 +315,7 @@ class Preemption:
     def _tell_ahead(
         self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
     ) -> None:
-        """Tell what will be too much in the next window that it is going to be stopped."""
+        """Give notice to tasks that will exceed their slots in the next window."""
         concerned: dict[Closing, list[Assignment]] = {}
         for claim, assignments in held.items():
             for each in assignments:
@@ -331,7 +331,7 @@ class Preemption:
             if slots > 0:
                 self._take(assignments, slots, reason, utc_s, is_ahead=True)
 
-    # --- taking --------------------------------------------------------------------------------
+    # --- taking slots --------------------------------------------------------------------------
 
     def _take(
         self,
@@ -342,7 +342,7 @@ class Preemption:
         *,
         is_ahead: bool = False,
     ) -> None:
-        """Have so many slots of these given back: what has not begun now, what runs in time."""
+        """Free `slots` slots of these: recall unstarted tasks now, stop running ones in time."""
         if reason.window is not None and reason.window.is_dry:
             self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
             return
@@ -363,9 +363,9 @@ class Preemption:
     def _stop(
         self, told: _Told, most: int, reason: _Reason, utc_s: float, *, is_ahead: bool
     ) -> int:
-        """Tell at most so many tasks of an assignment when they are stopped; how many are.
+        """Tell at most `most` tasks of an assignment when they are stopped; return their number.
 
-        Those are the first that were to stop later.
+        They are the last tasks without notice for this time or earlier.
         """
         each, window = told.assignment, reason.window
         assert window is not None, "asked before: reason.may_stop"
@@ -391,7 +391,7 @@ class Preemption:
             self._effects.append(Order(assignment.worker.handle, notice))
 
     def _left_this_minute(self, reason: _Reason, utc_s: float) -> int:
-        """How many tasks may still be stopped, by the window's limit."""
+        """Return how many tasks may still be stopped, by the window's limit."""
         limit = reason.window.stops_per_minute if reason.window is not None else 0
         if not limit:
             return 1 << 62
@@ -415,7 +415,7 @@ def _without(some: RangeSet, others: RangeSet) -> RangeSet:
 
 
 def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:
-    """The last so many of these tasks, without those that are known."""
+    """Return the last `most` of these tasks, without the known ones."""
     found = RangeSet()
     for first, stop in reversed(list(left)):
         for low, high in reversed(known.missing(first, stop)):

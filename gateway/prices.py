@@ -1,7 +1,7 @@
-"""What our pools charge as time passes and slots fill up: price lists followed. Pure.
+"""Follows the price lists of our pools over time and utilisation. Pure.
 
-`renew` looks at the clock and at what is busy, and says when the broker has to be told. It is asked
-at every tick, and seldom has anything to say: a list without bands and without a spot price never.
+`renew` checks the clock and the utilisation, and reports price changes for the broker. It is called
+at every tick and rarely reports any: for a list without bands and without a spot price never.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +17,15 @@ from policies.pricelist import PriceList, PriceNow
 from policies.spot import SpotState, follow
 from policies.volumes import Buyer, month_start_s
 
-LOOK_S: Final = 1.0  # how often utilisation is looked at
-AHEAD_S: Final = 86_400.0  # and the calendar, when nothing is known to come
+LOOK_S: Final = 1.0  # how often utilisation is checked
+AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
 
 
 class Prices:
     """The price lists of our pools.
 
     Args:
-        pools: in which they are configured.
+        pools: the pools with their configured prices.
         utc_s: now.
     """
 
@@ -40,9 +40,9 @@ class Prices:
         self._due_s = self._next_s(utc_s)
 
     def renew(self, broker: Broker, utc_s: float) -> PricesChanged | None:
-        """What the broker must know, if any price is another than it was told."""
+        """Return the price changes that the broker must know, if any."""
         levels = self._levels(broker, utc_s)
-        # A clock that was set back is where it was before the last change, or before two.
+        # A clock that was set back is before the last change, or before several.
         is_due = utc_s >= self._due_s or utc_s < self._asked_s
         if not levels and not is_due:
             return None
@@ -57,17 +57,17 @@ class Prices:
         return PricesChanged(changed) if changed else None
 
     def replace(self, pools: Iterable[PoolConfig]) -> None:
-        """From now on these price lists count, of the same pools; told with the next `renew`."""
+        """Use new price lists for the same pools; the next `renew` reports them."""
         self._lists = {pool.name: pool.prices for pool in pools}
         self._due_s = 0.0
 
     def reprice(self, pool: PoolConfig) -> None:
-        """From now on this list counts for one of the pools; told with the next `renew`."""
+        """Use a new price list for one pool; the next `renew` reports it."""
         self._lists[pool.name] = pool.prices
         self._due_s = 0.0
 
     def had_ns(self, store: Store, utc_s: float) -> Mapping[Buyer, int]:
-        """The slot time that each buyer has paid for of a pool with volume prices this month."""
+        """Return this month's paid slot time by buyer, for pools with volume prices."""
         pools = {name for name, prices in self._lists.items() if prices.volume}
         if not pools:
             return {}
@@ -84,7 +84,7 @@ class Prices:
         return found
 
     def _levels(self, broker: Broker, utc_s: float) -> set[str]:
-        """Follow utilisation; the pools whose spot price is at another level now."""
+        """Follow utilisation; return the pools whose spot price has changed its level."""
         since_s = None if self._looked_s is None else utc_s - self._looked_s
         if since_s is not None and 0 <= since_s < LOOK_S:
             return set()
@@ -93,7 +93,7 @@ class Prices:
         for name, prices in self._lists.items():
             busy, slots = _load(broker, name) if prices.spot is not None else (0, 0)
             if prices.spot is None or not slots:
-                continue  # nobody is there: as it was
+                continue  # no workers: keep the level
             before = self._level(name)
             state = self._spots.get(name, SpotState())
             self._spots[name] = follow(prices.spot, state, busy / slots, utc_s)
@@ -105,13 +105,13 @@ class Prices:
         return self._spots.get(name, SpotState()).level
 
     def _next_s(self, utc_s: float) -> float:
-        """When to look at the calendar again."""
+        """Return when to check the calendar again."""
         found = [prices.next_change_s(utc_s) for prices in self._lists.values()]
         return min((at_s for at_s in found if at_s is not None), default=utc_s + AHEAD_S)
 
 
 def _load(broker: Broker, pool: str) -> tuple[int, int]:
-    """Busy slots of a pool, and all of them."""
+    """Return the busy slots of a pool, and all of them."""
     workers = [each for each in broker.workers.values() if each.offer.pool == pool]
     return (
         sum(min(each.slots, each.in_flight) for each in workers),

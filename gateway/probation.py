@@ -1,14 +1,14 @@
-"""Workers that were lost with tasks: how long they wait, and how they are given more again. Pure.
+"""Back-off and slow start for workers that were lost with tasks. Pure.
 
-A worker is known by its pool and name across its sessions. One that is lost with tasks begins its
-next session with one task at a time, and is given one more for each that it finishes (slow start,
-as in TCP). From the second loss on it also waits before its first task, twice as long each time
-(exponential back-off). A session in which it finishes enough takes one loss off its record.
+A worker is identified by its pool and name across its sessions. A worker that is lost with tasks
+begins its next session with one task at a time, and gets one more for each that it finishes (slow
+start, as in TCP). From the second loss on it also waits before its first task, twice as long each
+time (exponential back-off). A session in which it finishes enough takes one loss off its record.
 
-A name costs nothing. So a session is new until it has finished a task, whatever its name. When new
-sessions of several names in one pool, that came by one token or all without one, are lost within a
-minute, each other new session of these goes on as the last of them would, also one that joined
-before. Workers that a grid has started are not new: `is_expected`.
+A name costs nothing, so a session is new until it has finished a task, whatever its name. When new
+sessions of several names in one pool, all with one token or all without one, are lost within a
+minute, each other new session of the group is treated as the last of them would be, including those
+that joined before. Workers that a grid has started are not new: `is_expected`.
 """
 
 from collections import OrderedDict
@@ -23,21 +23,22 @@ from gateway.jobs import Worker
 WAIT_MIN_S: Final = 1.0
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 3_600.0  # without a loss
-TRIAL_TASKS: Final = 8  # that a session must finish at least, and as many as it has slots
-NEWCOMERS_MAX: Final = 3  # names of a group that may be lost in a minute with new sessions
+TRIAL_TASKS: Final = 8  # a session must finish at least these, and as many as it has slots
+NEWCOMERS_MAX: Final = 3  # names of a group whose new sessions may be lost within a minute
 NEWCOMERS_S: Final = 60.0
 RECORDS_MAX: Final = 10_000
 GROUPS_MAX: Final = 1_000
 NAMES_MAX: Final = 64  # of one group
-JUDGED_S: Final = 1.0  # how often those of a group that are here are judged: there may be thousands
+JUDGED_S: Final = 1.0  # how often a group's present sessions are judged: there may be thousands
 
-# A pool, and the token by which sessions came, or none.
+# A pool, and the token by which sessions joined, or none.
 _Group = tuple[str, str]
 
 
 def wait_s(losses: int) -> float:
-    """How long a worker gets no task after so many losses: nothing after the first, then
-    min(WAIT_MAX_S, WAIT_MIN_S * 2 ** (losses - 2)).
+    """Return the back-off in seconds after so many losses.
+
+    It is 0 after the first loss, then min(WAIT_MAX_S, WAIT_MIN_S * 2 ** (losses - 2)).
     """
     if losses < 2:
         return 0.0
@@ -60,15 +61,15 @@ class Probation:
     def __init__(self, is_expected: Callable[[str, str], bool]) -> None:
         self._is_expected = is_expected
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
-        # By name: when new sessions were lost, the last time; the latest of them.
+        # By name: the last loss of a new session; the latest names.
         self._newcomers: dict[_Group, dict[str, float]] = {}
-        self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle: until when
+        self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle, and when its back-off ends
         self._new: dict[_Group, dict[int, Worker]] = {}  # by handle
-        self._judged_s: dict[_Group, float] = {}  # when those that are here were, last
+        self._judged_s: dict[_Group, float] = {}  # when present sessions were last judged
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a worker waits for the end of its back-off: call `wake` as time passes."""
+        """Whether a worker is in back-off: call `wake` as time passes."""
         return bool(self._waiting)
 
     def joined(self, worker: Worker, now_s: float) -> None:
@@ -91,13 +92,13 @@ class Probation:
         if until_s > now_s:
             worker.drained_by.add(Drainer.LOSSES)
             worker.draining = True
-            # Where the clock was set back it does not wait for longer than it would have.
+            # If the clock was set back, the wait is no longer than the maximum.
             self._waiting[worker.handle] = worker, min(until_s, now_s + WAIT_MAX_S)
 
     def left(self, worker: Worker, now_s: float, *, is_lost: bool) -> list[int]:
-        """A worker has left; `is_lost`: with tasks that it had not finished.
+        """Note that a worker has left; `is_lost`: with unfinished tasks.
 
-        Returns the handles of others that are on trial because of that.
+        Returns the handles of others that are now on trial because of that.
         """
         self._waiting.pop(worker.handle, None)
         was_new = self._forget(worker)
@@ -121,10 +122,10 @@ class Probation:
         return [] if found is None else self._judge_others(_group(worker), found, now_s)
 
     def _judge_others(self, group: _Group, record: _Record, now_s: float) -> list[int]:
-        """Put the new sessions of a group on trial that are here."""
+        """Put the present new sessions of a group on trial."""
         if 0 <= now_s - self._judged_s.get(group, -inf) < JUDGED_S:
             return []
-        # A grid's may have joined before it was known that it had been asked for them.
+        # A grid's worker may have joined before it was known that it had been requested.
         others = [
             each
             for each in self._new.get(group, {}).values()
@@ -137,7 +138,7 @@ class Probation:
         return [each.handle for each in others]
 
     def finished(self, worker: Worker, tasks: int) -> None:
-        """A worker has finished so many tasks."""
+        """Note that a worker has finished `tasks` tasks."""
         self._forget(worker)
         if worker.trial is None:
             return
@@ -152,7 +153,7 @@ class Probation:
                 del self._records[_key(worker)]
 
     def _forget(self, worker: Worker) -> bool:
-        """A session is not new any more; whether it was."""
+        """Mark a session as no longer new; return whether it was new."""
         group = self._new.get(_group(worker), {})
         found = group.pop(worker.handle, None)
         if found is not None and not group:
@@ -160,7 +161,7 @@ class Probation:
         return found is not None
 
     def wake(self, now_s: float) -> list[int]:
-        """Let those have tasks whose time is over; return their handles."""
+        """End the back-off of workers whose time is over; return their handles."""
         woken = []
         for handle, (worker, until_s) in list(self._waiting.items()):
             if now_s >= until_s:
@@ -171,7 +172,7 @@ class Probation:
         return woken
 
     def _of_newcomers(self, worker: Worker, now_s: float) -> _Record | None:
-        """By what a new session is judged: those new ones of its group that were lost."""
+        """Return the record by which to judge a new session: its group's lost new sessions."""
         times = self._newcomers.get(_group(worker))
         if not times or self._is_expected(worker.offer.pool, worker.name):
             return None

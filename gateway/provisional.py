@@ -1,7 +1,7 @@
-"""Jobs that were taken before it was known which pool can run them, and are judged again. Pure.
+"""Jobs accepted before all pools were known, which are judged again. Pure.
 
 Just after a gateway's start no worker has joined and other sites have not shown their pools, so a
-job that no pool can ever run is taken. Once the pools are known it is refused, as it would be now.
+job that no pool can ever run is accepted. Once the pools are known it is refused, as a new one is.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,18 +10,18 @@ from typing import Final
 from gateway.events import JobSpec
 from gateway.jobs import Job
 
-SETTLE_S: Final = 30.0  # workers and sites that come back after a start do so within this time
+SETTLE_S: Final = 30.0  # workers and sites return within this time after a start
 JUDGED_MAX: Final = 100  # in one call
 
 Refusal = tuple[str, str]  # code and sentence
 
 
 class Provisional:
-    """The jobs that are to be judged again, by id.
+    """The jobs to be judged again, by id.
 
     Args:
-        refusal: why no pool that is known can ever run work of a kind; None when one may.
-        offers: what is known to be offered at this site; a change starts SETTLE_S anew.
+        refusal: returns why no known pool can ever run work of a kind; None when one may.
+        offers: the known offers at this site; a change restarts SETTLE_S.
     """
 
     def __init__(
@@ -30,23 +30,23 @@ class Provisional:
         self._refusal = refusal
         self._offers = offers
         self._offered = 0
-        self._due_s: dict[str, float] = {}  # in this order they are judged
+        self._due_s: dict[str, float] = {}  # in the order of judging
         self._began_s: float | None = None
 
     def is_early(self, now_s: float) -> bool:
-        """Whether it began so short a time ago that workers and sites may still come back."""
+        """Whether the start was so recent that workers and sites may still return."""
         if self._began_s is None:
             self._began_s = now_s
         return now_s - self._began_s < SETTLE_S
 
     def take(self, job: Job, now_s: float) -> None:
-        """Judge a new job again later."""
+        """Schedule a new job to be judged again."""
         self._due_s[job.id] = now_s + SETTLE_S
 
     def look(self, jobs: Mapping[str, Job], now_s: float) -> list[tuple[Job, Refusal]]:
-        """Judge those that are due; return the jobs that are refused after all.
+        """Judge the jobs that are due; return those that are refused after all.
 
-        A job of which something has begun was rightly taken, and one that has ended is forgotten.
+        A job with begun tasks was rightly accepted, and one that has ended is forgotten.
         """
         self.is_early(now_s)  # time counts from the first call on
         if len(self._offers) != self._offered:

@@ -1,8 +1,8 @@
-"""One contract, as its buyer has it, and what its seller may say of it; and all of them. Pure.
+"""One contract from the buyer's side, checks of its seller's messages, and an index. Pure.
 
-Here is all that needs only the contract and the message. A check raises ProtocolError where a
-seller says what was never agreed, or what can't be; what follows from a message that is in order
-is for `gateway.enquiries`, until a quote is chosen, and then for `gateway.purchases`.
+This module needs only the contract and the message. A check raises ProtocolError if a seller's
+message contradicts the agreement, or is implausible. Valid messages are processed by
+`gateway.enquiries` until a quote is chosen, and then by `gateway.purchases`.
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -27,16 +27,16 @@ from policies.carbon import Footprint, objection
 from policies.pricelist import PRICE_NANOS_MAX
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
-# What all tasks of one contract may have taken beyond what has passed: two clocks, roundings.
+# The time that all tasks of a contract may report beyond the elapsed time: two clocks, roundings.
 SLACK_S: Final = 1.0
-# A clock may have been set right meanwhile, and both book the same time.
+# A clock may have been corrected meanwhile, and both sides book the same time.
 MISDATED_MAX_S: Final = 3600.0
 TEXT_CHARS_MAX: Final = 200
 
 
 @dataclass(slots=True)
 class Purchase:
-    """One contract, as the buyer has it. `phase` is None until a quote has come."""
+    """One contract from the buyer's side. `phase` is None until a quote has arrived."""
 
     contract: str
     job: str
@@ -47,46 +47,46 @@ class Purchase:
     phase: Phase | None = None
     quote: deals.Quote | None = None
     handle: int = 0
-    until_s: float = 0.0  # of the lease, as we must count it
+    until_s: float = 0.0  # of the lease, as the buyer counts it
     round_trip_s: float = 0.0
-    busy_s: float = 0.0  # when something was last out
-    asked_back_s: float | None = None  # since when an answer to that is awaited
-    # Since when tasks are to be stopped, by epoch, first and stop: what ran is delivered.
+    busy_s: float = 0.0  # when a task was last in flight
+    asked_back_s: float | None = None  # since when an answer to a reclaim is awaited
+    # When tasks were told to stop, by epoch, first and stop: their runs are delivered.
     stopping: dict[tuple[int, int, int], float] = field(default_factory=dict)
     lease_s: float = 0.0
     opened_at_s: float = 0.0  # UTC
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
-    is_recovered: bool = False  # of a former life, and its seller has not said what it has
-    is_orphan: bool = False  # of a former life, and nobody wants what is out
-    price_class: PriceClass = "guaranteed"  # that was asked for
-    max_cost_nanos: int | None = None  # that is granted for it; None: no limit
+    is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
+    is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
+    price_class: PriceClass = "guaranteed"  # the requested class
+    max_cost_nanos: int | None = None  # its granted cost limit; None: no limit
     spent_nanos: int = 0
-    earmark: Earmark | None = None  # what budgets hold for it; None: nothing
+    earmark: Earmark | None = None  # the amount that budgets hold for it; None: nothing
     tab: Tab = field(default_factory=Tab)
-    spec: JobSpec | None = None  # of the job; None: of a former life, of a job that is gone
-    is_blind: bool = False  # no pool was named when its site was asked
-    beyond_ns: int = 0  # what its tasks took beyond what had passed: SLACK_S at most
+    spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
+    is_blind: bool = False  # no pool was named in the request to its site
+    beyond_ns: int = 0  # run time beyond the elapsed time: SLACK_S at most
 
     @property
     def place(self) -> str:
-        """What the broker calls the pool."""
+        """The broker's name of the pool."""
         return f"{self.site}/{self.pool}"
 
     @property
     def currency(self) -> str:
-        """What it is paid in, once it is quoted."""
+        """The currency of payment, once it is quoted."""
         assert self.quote is not None
         return self.quote.currency
 
     @property
     def tariff(self) -> Tariff:
-        """What it is paid by, once it is quoted."""
+        """The tariff of payment, once it is quoted."""
         assert self.quote is not None
         return tariff_of(self.quote)
 
     @property
     def is_live(self) -> bool:
-        """Whether tasks may be out under it."""
+        """Whether tasks may be in flight under it."""
         return self.phase in (Phase.OPEN, Phase.CLOSING)
 
     @property
@@ -96,22 +96,22 @@ class Purchase:
 
 
 class Purchased:
-    """All our contracts: by name, and those of each job, in the order in which they were asked for.
+    """All our contracts: by name, and by job in the order of their requests.
 
-    A job is planned again and again, and each time asks for its own among ten thousand of others.
+    A job is planned again and again, and each time looks up its own among ten thousand others.
     """
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Purchase] = {}  # written here alone
+        self.by_name: dict[str, Purchase] = {}  # written only here
         self._by_job: dict[str, dict[str, Purchase]] = {}
 
     def add(self, purchase: Purchase) -> None:
-        """Put a contract in."""
+        """Add a contract."""
         self.by_name[purchase.contract] = purchase
         self._by_job.setdefault(purchase.job, {})[purchase.contract] = purchase
 
     def remove(self, purchase: Purchase) -> None:
-        """Take a contract out, if it is in."""
+        """Remove a contract, if it is present."""
         if self.by_name.pop(purchase.contract, None) is None:
             return
         of_job = self._by_job[purchase.job]
@@ -120,12 +120,12 @@ class Purchased:
             del self._by_job[purchase.job]
 
     def of_job(self, job: str) -> Collection[Purchase]:
-        """Those of a job."""
+        """Return the contracts of a job."""
         return self._by_job.get(job, {}).values()
 
 
 def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:
-    """A contract of a former life at the terms of then, open as if it had been renewed now."""
+    """Restore a booked contract at its terms, open as if it had been renewed now."""
     quote = deals.Quote(
         contract=row.contract,
         pool=row.pool,
@@ -152,7 +152,7 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
     return purchase
 
 
-# --- what a seller says --------------------------------------------------------------------------
+# --- a seller's messages -------------------------------------------------------------------------
 
 
 def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
@@ -184,7 +184,7 @@ def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
 
 
 def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
-    """Raise ProtocolError where a delivery costs too much, or says what can't be of its tasks."""
+    """Raise ProtocolError if a delivery costs too much or is inconsistent."""
     if not is_sound(message):
         raise ProtocolError("a delivery of no tasks, or with failures beside them")
     if message.cost_nanos > allowed_nanos(purchase.tariff, message):
@@ -195,7 +195,7 @@ def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
 
 
 def footprint_of(message: deals.Deliver, site: str) -> Footprint:
-    """What a seller says that a delivery emitted, as its word; ProtocolError where it can't be."""
+    """Return a delivery's footprint as the seller's word; ProtocolError if implausible."""
     found = Footprint(
         message.energy_uj,
         message.carbon_ng,
@@ -210,10 +210,10 @@ def footprint_of(message: deals.Deliver, site: str) -> Footprint:
 
 
 def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settled_ms: int) -> None:
-    """Raise ProtocolError where a delivery is said to be from before its contract, or from later.
+    """Raise ProtocolError if a delivery is dated before its contract or in the future.
 
-    It may come late: after an outage it is delivered again, with the time that it had; but not from
-    a time on which both have agreed, which ends at `settled_ms`.
+    A delivery may be late: after an outage it is delivered again, with its original time. It must
+    not be from a period on which both sites have agreed, which ends at `settled_ms`.
     """
     if message.at_ms < settled_ms:
         raise ProtocolError("a delivery from a time whose books are agreed on")
@@ -223,9 +223,9 @@ def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settl
 
 
 def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> None:
-    """Raise ProtocolError where tasks ran for longer than since they were forwarded.
+    """Raise ProtocolError if tasks ran for longer than since they were forwarded.
 
-    A clock may run fast by DRIFT_SHARE; what is beyond that is counted, for the whole contract.
+    A clock may run fast by DRIFT_SHARE; the excess beyond that is added up for the whole contract.
     """
     passed_ns = round(len(message.values) * passed_s * (1 + DRIFT_SHARE) * 1e9)
     purchase.beyond_ns += max(0, message.wall_ns - passed_ns)
@@ -234,14 +234,14 @@ def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> N
 
 
 def check_way(message: deals.Deliver, site: str) -> None:
-    """Raise ProtocolError where results can't have come that way to `site`, which is us."""
+    """Raise ProtocolError if results can't have come that way to `site`, which is our site."""
     sites = message.sites
     if len(sites) > HOPS_MAX or site in sites or not all(map(_is_name, sites)):
         raise ProtocolError("results that came through too many sites, through us, or nowhere")
 
 
 def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> deals.Deliver:
-    """A delivery with nothing in it to unpickle: each task failed, and why."""
+    """Return a delivery without anything to unpickle: each task has failed, with the reason."""
     names = ", ".join(sorted(strangers))
     reason = f"its result came from {names}, whose results are not accepted at {site}"
     failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
@@ -251,10 +251,10 @@ def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> d
 
 
 def is_owed(tab: Tab, row: list[int]) -> bool:
-    """Whether we pay for a delivery that is billed; what was never taken is void.
+    """Whether we pay for a delivery that is billed; a delivery that was not accepted is void.
 
     Raises:
-        ProtocolError: it is not as it was delivered.
+        ProtocolError: the bill differs from the delivery.
     """
     billed = Delivery.of(row)
     pending = tab.pending.get((billed.epoch, billed.first))
@@ -266,7 +266,7 @@ def is_owed(tab: Tab, row: list[int]) -> bool:
 
 
 def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
-    """What a seller says that it has of a contract; ProtocolError."""
+    """Return the tasks that a seller reports to hold under a contract; ProtocolError."""
     held: dict[int, list[Range]] = {}
     for row in rows:
         if len(row) != 3:
@@ -276,7 +276,7 @@ def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
 
 
 def shown(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
-    """What another site says, as people here may be shown it."""
+    """Return another site's text in a form that may be shown to people here."""
     return clean(text[:chars_max])[:chars_max]
 
 

@@ -1,16 +1,16 @@
-"""What we buy: contracts under which other sites run our jobs' tasks. Pure.
+"""Buying: contracts under which other sites run our jobs' tasks. Pure.
 
-To the broker a contract is a worker for one job, a round trip away: what it is assigned is
-forwarded under the assignment's number, which is the epoch, and what it reports is what was
-delivered. So credit, recall, retries and fencing are the same as for our own workers.
+The broker treats a contract as a worker for one job, a round trip away. Its assignments are
+forwarded under the assignment's number, which is the epoch, and deliveries become its reports. So
+credit, recall, retries and fencing are the same as for our own workers.
 
     plan ─► AskQuote ─► Quote … choose ─► Hold ─► Held ─► stored ─► Commit ─► Committed
     Committed → WorkerJoined       Assign → Forward          Recall → Reclaim
     Deliver   → Reported           GivenBack → HandedBack    the lease runs out → WorkerGone
 
-Up to Hold it is for `gateway.enquiries`; here is the life of a contract from Held on. What a seller
-may say of one is checked in `gateway.purchase`, what comes back is counted and booked in
-`gateway.deliveries`, who is left alone is kept in `gateway.resting`.
+`gateway.enquiries` covers the steps up to Hold; this module covers a contract's life from Held on.
+`gateway.purchase` checks a seller's messages, `gateway.deliveries` counts and books deliveries, and
+`gateway.resting` keeps the back-off of sellers.
 """
 
 from collections.abc import Mapping
@@ -41,9 +41,9 @@ from gateway.resting import Resting
 from policies import environments
 from policies.budgets import earmark, money_room
 
-# Of a contract that came to its end: its seller did well, and may have another.
+# Codes of a contract that came to its end: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
-# What a seller says of all that we may buy of it; any other refusal is about what was asked for.
+# Refusals of all that we may buy from a seller; any other refusal is about the requested work.
 OF_SITE: Final = frozenset(
     {
         Reason.BUSY,
@@ -54,23 +54,23 @@ OF_SITE: Final = frozenset(
     }
 )
 
-STOPPING_LEASES: Final = 2  # that a seller has to deliver what it was told to stop
+STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
 
 
 class Purchases:
     """The contracts that we buy, by name in `purchases`.
 
-    `enquiries` asks for quotes, and puts what it asks for among them; `deliveries` counts what
-    comes back; `resting` has who is spared.
+    `enquiries` requests quotes, and adds the requested contracts to them; `deliveries` counts the
+    deliveries; `resting` has the sellers in back-off.
 
     Args:
-        site: who we are.
+        site: our site.
         boot: which life of the site this is.
-        broker: read, and told through `outcome`.
+        broker: read, and changed through `outcome`.
         rules: the knobs.
-        permits: whose results are accepted.
-        notary: gives grants, to `enquiries`.
-        outcome: where what follows is put.
+        permits: decides whose results are accepted.
+        notary: makes grants, for `enquiries`.
+        outcome: receives the resulting events and effects.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Purchases:
             site, boot, rules, permits, notary, self._book, self.resting, outcome
         )
         self.enquiries.booked = broker.reserved.booked
-        self._handles = -(1 << 40)  # apart from those of sales
+        self._handles = -(1 << 40)  # distinct from those of sales
         self._by_handle: dict[int, Purchase] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
 
@@ -104,28 +104,28 @@ class Purchases:
         return {each.site for each in self.purchases.values()}
 
     def live(self, job: str) -> list[Purchase]:
-        """The contracts that a job's tasks may be out under."""
+        """Return the contracts under which a job's tasks may be in flight."""
         return [each for each in self._book.of_job(job) if each.is_live]
 
     def take_served(self) -> set[str]:
-        """The jobs that a contract opened for since this was asked last."""
+        """Return the jobs that a contract opened for since the last call."""
         served, self._served = self._served, set()
         return served
 
     def _say(self, purchase: Purchase, message: deals.FromBuyer, *, urgent: bool = False) -> None:
         self._outcome.say(purchase.site, Side.SELLER, message, urgent=urgent)
 
-    # --- what a seller says --------------------------------------------------------------------
+    # --- a seller's messages -------------------------------------------------------------------
 
     def hear(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
-        """Take a message of a seller; ProtocolError when it breaks the rules."""
+        """Process a message of a seller; ProtocolError when it breaks the rules."""
         match message:
             case deals.Renew():
                 self._renew(seller, message, now_s)
             case NeedFunction() if self._has_function(seller, message.digest):
                 self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
             case NeedFunction():
-                return  # of a job that has ended, or of none
+                return  # for a job that has ended, or for none
             case _:
                 self._hear_of(seller, message, now_s, utc_s)
 
@@ -135,7 +135,7 @@ class Purchases:
         return any(job is not None and job.spec.function == digest for job in jobs)
 
     def _hear_of(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
-        """Take a message about one contract."""
+        """Process a message about one contract."""
         purchase = self.purchases.get(message.contract)
         if purchase is None or purchase.site != seller:
             self._unknown(seller, message, now_s, utc_s)
@@ -163,7 +163,7 @@ class Purchases:
                 raise ProtocolError(f"a seller may not say {message.kind!r}")
 
     def _unknown(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
-        """A contract that we do not have any more: nothing of it counts."""
+        """Process a message about a contract that we no longer have: its tasks do not count."""
         match message:
             case deals.Quote() | deals.Decline():
                 self.enquiries.answered_late(seller, message.contract, now_s)
@@ -172,25 +172,25 @@ class Purchases:
             case deals.Holding():
                 self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
 
-    # --- how it comes about --------------------------------------------------------------------
+    # --- making contracts ----------------------------------------------------------------------
 
     def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
         if purchase.phase is Phase.LAPSED:
-            return  # as we say ourselves
+            return  # we have ended it ourselves
         self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
             self._outcome.happened(events.JobNoted(purchase.job, text))
         if purchase.is_live:
-            # Its seller knows nothing of it, or has given everything back.
+            # Its seller does not know it, or has returned all its tasks.
             self._lapse(purchase, "its seller declined")
             return
         self._give_up(purchase, utc_s)
 
     def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
-        """Let the seller rest, for as much of our work as its refusal is about."""
+        """Start the seller's back-off, for the part of our work that its refusal is about."""
         if purchase.is_recovered or purchase.is_orphan or code in ENDED:
-            return  # what ended while we were away is no refusal of work
+            return  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         if code in OF_SITE:
             self.resting.spare(site, utc_s, why)
@@ -244,10 +244,11 @@ class Purchases:
         self._say(purchase, commit)
 
     def _fund(self, purchase: Purchase, job: Job, *, anyway: bool = False) -> bool:
-        """Hold what a contract may cost in the budgets of its job; False when they have no room.
+        """Hold a contract's cost limit in its job's budgets; False when they lack room.
 
-        Work that was sold to us is paid at our own price: for that is held as it is handed out. So
-        is for tasks in slots that are reserved there, where that is not held for these already.
+        Work that was sold to us is paid at our own price, which is held as its tasks are assigned.
+        So is the price of tasks in slots reserved at the seller, unless it is held for the
+        reservation already.
         """
         most = purchase.max_cost_nanos
         if most is None or job.spec.price is not None or money_room(job.purses) is None:
@@ -260,7 +261,7 @@ class Purchases:
 
     def _committed(self, purchase: Purchase, now_s: float) -> None:
         if purchase.is_live:
-            return  # the seller's disk was slow, and we have taken it up from our books meanwhile
+            return  # its Committed was late, and we restored the contract from our books meanwhile
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
             raise ProtocolError("committed, and nobody asked")
         purchase.phase = move(purchase.phase, Move.COMMIT)
@@ -274,7 +275,7 @@ class Purchases:
         self._join(purchase, job.id, job.spec)
 
     def _join(self, purchase: Purchase, job: str, spec: JobSpec) -> None:
-        """Let the broker have it as a worker."""
+        """Add a contract to the broker as a worker."""
         self._handles -= 1
         purchase.handle = self._handles
         self._by_handle[purchase.handle] = purchase
@@ -302,9 +303,10 @@ class Purchases:
         if purchase.is_live:
             assignment = self.deliveries.assignment(purchase, message.epoch)
             if message.ranges and assignment is not None and not assignment.recalls:
-                # Of its own accord: it is ending the contract, and would give back all else too.
+                # Unrequested: the seller is ending the contract, and would return all other tasks
+                # too.
                 self._retire(purchase)
-            # Also when nothing is: the broker counts its recalls, and waits for each answer.
+            # Report an empty answer too: the broker counts its recalls, and waits for each answer.
             back = tuple(
                 each
                 for each in check_ranges(message.ranges)
@@ -312,11 +314,11 @@ class Purchases:
             )
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
-    # --- how it goes on, and ends --------------------------------------------------------------
+    # --- progress and end of contracts ---------------------------------------------------------
 
     def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
-        """The seller's session is new: what it does not have any more is ours to place again."""
-        purchase.asked_back_s = None  # what we asked for may be lost: whoever wants it asks anew
+        """Return to the broker all tasks that the seller lacks in its new session."""
+        purchase.asked_back_s = None  # our request may be lost, and is repeated if needed
         if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
@@ -328,7 +330,7 @@ class Purchases:
             return
         for epoch, assignment in list(worker.assignments.items()):
             if epoch > purchase.doubted:
-                continue  # it went out after the seller had said this, and is under way
+                continue  # it was sent after the seller's message, and is in flight
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
@@ -337,7 +339,7 @@ class Purchases:
                 self._outcome.happened(back)
 
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
-        """A contract of our former life: what its seller has of it is out again."""
+        """Resume a contract from before a restart: its seller's tasks are in flight again."""
         found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
         spans = (each[-1][1] - each[0][0] for each in found.values() if each)
         is_older = len(found) <= FORWARDS_MAX and all(map(self.deliveries.is_older, found))
@@ -346,9 +348,9 @@ class Purchases:
         purchase.is_recovered = False
         delivered = purchase.tab.delivered()
         for epoch, ranges in found.items():
-            # What came back under an epoch is not out under it any more, though its seller keeps it
-            # until it is settled: else a task that failed, and waits to be tried again, could be
-            # charged once more for its first run.
+            # A delivered task is no longer in flight under its epoch, although its seller keeps it
+            # until it is settled. Otherwise a failed task that waits for a retry could be charged
+            # twice for its first run.
             left = RangeSet(ranges)
             for low, high in delivered.get(epoch, ()):
                 left.remove(low, high)
@@ -359,10 +361,10 @@ class Purchases:
     def recover(
         self, row: ContractRow, postings: list[PostingRow], now_s: float, job: Job | None
     ) -> None:
-        """Take up a contract of a former life, in which tasks of a job may still be out.
+        """Restore a contract from before a restart, under which tasks may be in flight.
 
-        The job waits until its seller has said which, or the lease has ended. `job` is None for
-        attached tasks, which their client sends again: then all of it is stopped.
+        The job waits until its seller has reported these, or the lease has ended. `job` is None for
+        attached tasks, which their client sends again: then all of them are stopped.
         """
         purchase = from_books(row, postings, now_s)
         self._book.add(purchase)
@@ -386,7 +388,7 @@ class Purchases:
                 continue
             if purchase.is_orphan or self._is_stale(purchase, now_s):
                 continue
-            # One that is committed, but not known to be open, is renewed as well.
+            # A contract that is committed, but not known to be open, is renewed as well.
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
                 purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
                 granted.append(contract)
@@ -394,10 +396,11 @@ class Purchases:
         self._outcome.say(seller, Side.SELLER, answer, urgent=True)
 
     def _is_stale(self, purchase: Purchase, now_s: float) -> bool:
-        """Whether its lease is to end by itself: nothing more is wanted, and its seller is silent.
+        """Whether its lease should end by itself: it is closing, or its seller does not answer.
 
-        One that renews, and answers nothing else, would keep a contract, and its tasks, for ever.
-        What is to be stopped may have to wait for a lease of the seller's own, if it bought it.
+        A seller that renews but does not answer otherwise would keep a contract and its tasks
+        forever. Tasks to be stopped may have to wait for a lease of the seller's own, if it bought
+        them elsewhere.
         """
         if purchase.phase is Phase.CLOSING:
             return True
@@ -413,7 +416,7 @@ class Purchases:
         return now_s - oldest_s > STOPPING_LEASES * purchase.lease_s
 
     def _retire(self, purchase: Purchase) -> None:
-        """The broker is to send nothing more under it, if it has heard of it."""
+        """Stop the broker from sending tasks under the contract, if it has joined."""
         if purchase.handle:
             event = events.DrainAsked(purchase.handle, on=True, by=events.Drainer.ITSELF)
             self._outcome.happened(event)
@@ -424,7 +427,8 @@ class Purchases:
         if purchase.is_live and self._out(purchase):
             self._lapse(purchase, "its seller ended it")
             return
-        # Its seller will bill nothing more: what it lost with its power is not held for ever.
+        # Its seller sends no more bills: deliveries that it lost in a power cut are not held
+        # forever.
         for key in list(purchase.tab.pending):
             self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
         state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
@@ -433,10 +437,10 @@ class Purchases:
             self._outcome.happened(events.WorkerGone(purchase.handle, "the contract ended"))
         self._drop(purchase)
 
-    # --- what the broker says ------------------------------------------------------------------
+    # --- orders of the broker ------------------------------------------------------------------
 
     def ordered(self, handle: int, message: Any, now_s: float) -> None:
-        """Take what the broker orders one of our workers, which are contracts, to do."""
+        """Carry out an order of the broker to one of its workers that is a contract."""
         purchase = self._by_handle.get(handle)
         if purchase is None or not purchase.is_live:
             return
@@ -463,16 +467,17 @@ class Purchases:
             case _:
                 raise AssertionError(f"{message.kind!r} is not for a contract")
 
-    # --- as time passes ------------------------------------------------------------------------
+    # --- periodic work -------------------------------------------------------------------------
 
     def tick(self, now_s: float, utc_s: float) -> None:
-        """Give up quotes and commits that do not come, lapse leases, close what has no work."""
+        """Give up late quotes and commits, lapse leases, and close contracts without work."""
         self.resting.tidy(utc_s, self._broker.jobs)
         self.enquiries.tick(now_s, utc_s)
         for purchase in list(self.purchases.values()):
             waited_s = now_s - purchase.asked_s
             if purchase.is_live and now_s >= purchase.until_s:
-                # Bills for what seemed to be out were put off till then: this asks for them again.
+                # Bills for tasks that seemed in flight were deferred until then: this requests them
+                # again.
                 self._say(purchase, deals.Abandon(purchase.contract))
                 self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
                 self.resting.spare(purchase.site, utc_s, "was not heard of for a lease")
@@ -488,18 +493,18 @@ class Purchases:
                     self._drop(purchase)
             elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
                 self.resting.spare_silent(purchase.site, utc_s, "did not answer in time")
-                if purchase.until_s:  # it may be open there, by now
+                if purchase.until_s:  # it may be open at the seller by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
 
     def _give_up(self, purchase: Purchase, utc_s: float) -> None:
-        """It never came about; if it is in the books it ends there too."""
+        """Drop a contract that was never opened; end it in the books if it is there."""
         if purchase.until_s:
             self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
         self._drop(purchase)
 
     def unreachable(self, site: str, utc_s: float, reason: str) -> None:
-        """A site can't be reached: what is not committed is off, the rest waits for its lease."""
+        """Drop the uncommitted contracts of an unreachable site; others wait for their lease."""
         self.resting.unreachable(site, utc_s, shown(reason))
         for purchase in list(self.purchases.values()):
             if purchase.site != site:
@@ -531,7 +536,7 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def _release(self, purchase: Purchase) -> None:
-        """Nothing that comes under it counts any more: no budget need hold anything for it."""
+        """Release the budgets of a contract, whose deliveries do not count any more."""
         if purchase.earmark is not None:
             self.deliveries.ended(purchase.earmark)
 
