@@ -55,7 +55,7 @@ class Handout:
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: returns the tariff at which a job is charged at a worker from now on.
         jobs: all jobs.
-        paid_ahead: returns the purses in which the charge of a pool with a price is already held.
+        paid_ahead: (pool, tariff version) → the purses in which that price is held already.
     """
 
     def __init__(

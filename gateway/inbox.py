@@ -16,7 +16,7 @@ from gateway.lobby import Guest, Lobby, News, Said
 TURN_MAX: Final = 64
 GUEST_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
-NO_PIPE: Final = -1  # the lane of news that came by no pipe
+NO_PIPE: Final = -1  # the lane of news without a pipe
 # The bytes of frames that may wait per pipe: the most that a dialler may have in flight, and as
 # much again for acknowledgements and heartbeats. Each frame counts FRAME_BYTES in addition to its
 # length.
@@ -74,7 +74,7 @@ class Inbox:
             del self._waiting[pipe]
 
     def add_news(self, news: Iterable[News]) -> None:
-        """Queue news that came by no pipe."""
+        """Queue news without a pipe."""
         self._lanes.add(NO_PIPE, None, iter(news))
 
     def add_said(self, guest: Guest, messages: Iterable[Any]) -> None:

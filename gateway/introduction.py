@@ -41,7 +41,7 @@ class Introducer(Protocol):
 
     @property
     def boot(self) -> int:
-        """Which of our lives this is."""
+        """The number of our site's current life."""
 
     @property
     def signing_key(self) -> SiteKey:

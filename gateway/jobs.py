@@ -24,8 +24,7 @@ from policies.tariffs import Tariff
 # Tasks of this duration or longer are not queued ahead at a slot: waiting for the next one is
 # negligible against its duration.
 AHEAD_MAX_S: Final = 0.2
-# For another site's slots that wait is a round trip: tasks longer by this many round trips are
-# queued ahead.
+# At another site's slots that wait is a round trip, so the limit rises by this many round trips.
 AHEAD_TRIPS: Final = 20
 # Charged tasks may run again for free if their client or this gateway was lost. The wall time of
 # these repeats may be this many times the paid wall time, in total, plus a minimum.
@@ -67,7 +66,7 @@ class Run:
 
     @property
     def stop(self) -> int:
-        """The number after its last task's."""
+        """The number after that of its last task."""
         return self.first + len(self.arguments)
 
     def cut(self, first: int, stop: int) -> "Run":

@@ -1,4 +1,4 @@
-"""Back-off for buyers that let contracts lapse while tasks run, so that nobody pays them. Pure.
+"""Back-off for buyers that let contracts lapse under running tasks, which stay unpaid. Pure.
 
 Work under a contract that lapses, or that its buyer abandons, can't be delivered any more and is
 not charged. A buyer could have its tasks store their results elsewhere and abandon the contract

@@ -1,4 +1,4 @@
-"""The tasks of lost workers: what is retried and where, given up, charged or owed. Pure.
+"""The tasks of lost workers: retries and their places, failures, charges and debts. Pure.
 
 Tasks that had not begun return to the queue without a count. A task that had begun is counted: it
 goes to another worker that can take it, and is given up after `losses_max` of its workers were
@@ -16,9 +16,9 @@ payer, which is a user of ours or another site, if only its tasks had begun ther
 several, if it alone had a loss attributed to it before, or else it alone was among several at an
 earlier loss, within SEEN_S.
 
-For sold work one delivery is made for a task. Such time is owed until the next run and delivered
-with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops before it
-runs again is delivered as `cancelled`, with all that it owes.
+For sold work one delivery is made per task. The time of lost runs is owed until the next run and
+delivered with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops
+before it runs again is delivered as `cancelled`, with all that it owes.
 """
 
 from collections.abc import Callable, Iterable
@@ -211,9 +211,9 @@ class Losses:
         strikes.lost_under = under
 
     def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
-        """Return a report with the slot time that its task owes for lost runs added.
+        """Return a report with the slot time added that its task owes for lost runs.
 
-        Added is the time that the task has not run again: all of it counts as the time of this one
+        Added is the part that this run does not cover; all of it counts as the time of this one
         run.
         """
         job = assignment.job
@@ -255,7 +255,7 @@ class Losses:
 
 
 def _ran_ns(job: Job, passed_s: float) -> int:
-    """Return the time of a run that was last heard of `passed_s` after it began.
+    """Return the duration of a lost run, last heard of `passed_s` after its start.
 
     It is at most the time limit of the job's tasks: an agent stops them then, and whether this one
     did is unknown.

@@ -25,7 +25,7 @@ class Outgoing(Protocol):
         """Queue a message for a site, and dial it if necessary."""
 
     def punish(self, site: str, reason: str) -> None:
-        """End the link to a site that broke the protocol; it is not dialled again for a while."""
+        """End the link to a site that broke the protocol, and start its back-off."""
 
 
 class Roll(Protocol):
@@ -37,7 +37,7 @@ class Roll(Protocol):
 
     @property
     def boot(self) -> int:
-        """Which of our lives this is."""
+        """The number of our site's current life."""
 
     @property
     def approved(self) -> Collection[str]:

@@ -292,7 +292,7 @@ class Occupancy:
     ) -> bool:
         """Whether tasks of a job would begin if others made room for `slots` of them.
 
-        In a pool with rules they don't if they are too long for a coming reduction.
+        Tasks that are too long for a coming reduction would not.
         """
         pool = self.pools[name]
         freed = max(0, slots - max(0, pool.total - sum(pool.used.values())))
@@ -356,7 +356,7 @@ class Occupancy:
     def slots_in_all(self, name: str) -> int:
         """Return the slots of a pool that take work, or would once started.
 
-        Shares are of the slots that could be started, or a small pool would never grow.
+        Shares are of all slots that could be there, or a small pool would never grow.
         """
         growth = self.growth.get(name)
         return self.slots(name) + (growth.slots if growth is not None else 0)

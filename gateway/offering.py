@@ -1,9 +1,9 @@
 """Selling: turns another site's request for a quote into a quote or a refusal. Pure.
 
 Checks run in order of cost: is the request well-formed, is it acceptable, does its user's grant
-allow it, which of our pools would finish first, and could another site do what ours can't. The
-answer promises nothing and holds nothing; gateway.sales records it, and checks again here before
-slots are held.
+allow it, which of our pools would finish first, and could another site do a job that our pools
+can't. The answer promises nothing and holds nothing; gateway.sales records it, and checks again
+here before slots are held.
 
 Only the notary keeps state: it accepts each grant once.
 """
@@ -123,10 +123,10 @@ class Offering:
         return sum(each.slots for each in held if each.pool == pool)
 
     def promised(self, pool: str) -> int:
-        """Return the slots of a pool that contracts were promised and that are yet to be started.
+        """Return how many slots of a pool are promised to contracts and yet to be started.
 
-        Existing slots go to these contracts first. A contract is promised as many slots as it has
-        tasks, and as many as it was sold while its first tasks are in flight.
+        Existing slots go to these contracts first. A contract is promised a slot per task, up to
+        the slots sold, and all of those while its first tasks are in flight.
         """
         if pool not in self._broker.growth:
             return 0
@@ -251,9 +251,9 @@ class Offering:
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[tuple[bool, float, int], deals.Quote, Tariff]]:
-        """Yield each pool's quote, sorted by finish time and price, with its tariff.
+        """Yield a sort key by finish time and price, the quote and the tariff for each pool.
 
-        Pools reserved for the buyer come first: it pays for them in any case.
+        Slots reserved for the buyer sort first: it pays for them in any case.
         """
         task_s = self._task_s(ask, spec) or 0.0
         waiting_s = waiting(self._broker)[1]
@@ -324,7 +324,7 @@ class Offering:
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
         slots = int(min(sum(able), allowed, entitled))
-        # Reserved slots are kept, whoever has the held ones; these may be yet to be started.
+        # Reserved slots are kept apart from the held ones, which may be yet to be started.
         return slots if is_reserved(spec) else max(0, slots - self.held_slots(pool))
 
     def _idle(self, spec: JobSpec, pool: str) -> int:

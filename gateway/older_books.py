@@ -20,8 +20,9 @@ REMEDY: Final = (
 class OlderBooks:
     """The sites whose books show that ours are an older copy.
 
-    `behind` describes, by site name, what we lack. Nothing new is bought from these sites or sold
-    to them. This rests on the other site's word alone, so dealings with others continue.
+    `behind` describes, by site name, the deliveries that we lack. Nothing new is bought from these
+    sites or sold to them. This rests on the other site's word alone, so dealings with others
+    continue.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class OlderBooks:
         return not known
 
     def lacks(self, ours: Mapping[str, Sums], theirs: Mapping[str, Sums]) -> list[str]:
-        """Describe what our books lack, by currency, for people; empty if they are no older."""
+        """Describe the entries that our books lack, by currency; empty if they are no older."""
         return [
             text
             for currency, their in sorted(theirs.items())
@@ -65,7 +66,7 @@ class OlderBooks:
 
 
 def _lacking(ours: Sums, theirs: Sums, currency: str) -> str:
-    # Pending deliveries of ours were made: they may have got their verdicts since.
+    # Our pending deliveries were made: they may have got their verdicts since.
     missing = theirs.deliveries - ours.deliveries - ours.pending
     if missing <= 0:
         return ""

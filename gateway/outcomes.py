@@ -16,8 +16,9 @@ from policies.placement import show_tags
 
 # A task that crashes its slot this often is poisonous.
 CRASHES_MAX: Final = 2
-# Failures that use up one of the job's retries.
-STOPPED: Final = frozenset({"cancelled", "preempted"})  # by us, and not charged as a task
+# STOPPED tasks were stopped by us and are not charged as tasks. RETRIED failures use up one of the
+# job's retries.
+STOPPED: Final = frozenset({"cancelled", "preempted"})
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
 # How much faster than ours a worker's clock may run, and the resolution of either clock.
 DRIFT_SHARE: Final = 0.001
@@ -142,7 +143,7 @@ def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:
 
 
 def _prints(job: Job, report: Reported) -> list[list[object]]:
-    """Return the output of the tasks; empty unless the job requests it, whatever a worker sends."""
+    """Return the output of the tasks; empty unless the job requests it."""
     return report.prints if job.spec.prints else []
 
 

@@ -110,8 +110,8 @@ class PaymentsDesk:
     async def _say(self, site: str, before: PaymentsTold | None, now: PaymentsTold) -> None:
         """Tell people of payments that differ or are missing here and were not reported yet.
 
-        At most once between two checks, or a site could fill the log: the rest follows at the next
-        check.
+        At most once between two checks, or a site could fill the log: further ones follow at the
+        next check.
         """
         if site in self._said:
             return

@@ -358,7 +358,7 @@ class Peers:
             self._say_often(f"{source} passes on more than is read: {len(words):,} are left out")
             return
         waiting += words
-        if len(waiting) == len(words):  # in order: a new card precedes what it signs
+        if len(waiting) == len(words):  # keeps the order: a card precedes statements signed with it
             self._read_slice(source)
 
     def _read_slice(self, source: str) -> None:

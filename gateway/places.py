@@ -149,8 +149,8 @@ class Places:
     def idle(self, job: Job) -> list[Key]:
         """Return the pools where a job has bought slots that have no task of it yet.
 
-        Load noted as sent there is the job's own. It would keep the job from the slots that it has
-        bought, and start slots of ours instead.
+        The load noted as sent there is the job's own. It would keep the job off the slots that it
+        has bought, and start our own slots instead.
         """
         live = self._purchases.live(job.id)
         return [(each.site, each.pool) for each in live if not self._is_taken(each)]

@@ -3,12 +3,13 @@
 There are three reasons, for pools with windows or claims:
 
 - A party's work has more slots than it may have: a window has begun, or the pool has shrunk.
-- It will have more when the next window begins: running tasks are told when they will be stopped.
+- It will exceed its slots when the next window begins: running tasks are told when they will be
+  stopped.
 - A party with a guarantee has work and fewer slots than guaranteed: parties above their own
   guarantee release some.
 
 Tasks that have not begun are recalled at once. Running tasks get a `Notice`, and their worker stops
-them at its end: a gateway that dies stops no task too late. The tasks that have run for the
+them when it expires: the death of a gateway delays no stop. The tasks that have run for the
 shortest time are chosen, so that the least work is lost, and a choice is kept. Each task is taken
 to fill a slot, as long tasks do; shorter ones end before they need to be stopped.
 """
@@ -104,8 +105,8 @@ class Preemption:
         workers: all workers.
         waiting: yields a job of each group with equal terms, and the group's waiting tasks.
         entitling: finds work that may not run and needs no room.
-        may_want: whether a job would have tasks for a worker that fits it, if so many slots of its
-            pool were free.
+        may_want: returns whether a job would have tasks for a worker that fits it, with a number of
+            its pool's slots free.
         recall: recalls the tasks of an assignment that have not begun.
         effects: the list to which orders are appended.
     """
@@ -135,9 +136,9 @@ class Preemption:
     def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
         """Apply new rules to these pools; keep each notice that the new rules also require.
 
-        Otherwise tasks would get more time with each unrelated change. A notice given ahead of a
-        window stays as far as its tasks are too many once the window has begun. All notices are
-        sent again, as a clock may have jumped.
+        Otherwise tasks would get more time with each unrelated change. Once a window has begun, its
+        advance notices are kept only for tasks in excess. All notices are sent again, as a clock
+        may have jumped.
         """
         over = {
             name: excess(pool.levels, pool.used)

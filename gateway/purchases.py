@@ -41,7 +41,7 @@ from gateway.resting import Resting
 from policies import environments
 from policies.budgets import earmark, money_room
 
-# Codes of a contract that came to its end: its seller did well, and may have another.
+# Codes of a contract's regular end: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
 # Refusals of all that we may buy from a seller; any other refusal is about the requested work.
 OF_SITE: Final = frozenset(
