@@ -228,7 +228,8 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
     if forget:
         show.say(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
     else:
-        awaited = f", awaited: {', '.join(found['awaited'])}" if found["awaited"] else ""
+        names = ", ".join(found.get("awaited", ()))  # an older gateway does not tell
+        awaited = f", awaited: {names}" if names else ""
         show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}{awaited}")
     rows = [
         (
@@ -422,7 +423,7 @@ def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool
     if compromised and force:
         raise click.UsageError("--compromised waits for nobody: leave --force out")
     found = order(config_dir, "rotate", compromised=compromised, force=force or None)
-    fingerprint, sites = found["fingerprint"], ", ".join(found["awaited"])
+    fingerprint, sites = found["fingerprint"], ", ".join(found.get("awaited", ()))
     if compromised:
         text = f"the old keys count no more; our fingerprint is {fingerprint} now"
         if sites:

@@ -71,10 +71,11 @@ class Load:
 
 
 def sweep() -> None:
-    """Remove what runs that were killed have left: processes, mounts, folders."""
+    """Remove the leftovers of killed runs: processes, mounts, folders. Reports are kept."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = path.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
+        is_kept = (path / "report.json").exists()
+        if owner.isdigit() and not is_kept and not Path("/proc", owner).exists():
             clean(path)
 
 
