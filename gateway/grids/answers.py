@@ -1,7 +1,7 @@
-"""What a grid answers, checked: an adapter may be anybody's, and may be wrong. Pure.
+"""Checks the answers of a grid: an adapter may be a third party's, and may be wrong. Pure.
 
-What is no answer is the grid's fault like any other: nothing is done on the strength of it, and the
-operator reads what was wrong.
+An invalid answer is the grid's fault like any other: nothing is done because of it, and the
+operator reads the reason.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from federation.money import NANOS_LIMIT, check_currency
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
 from gateway.scale_config import PILOT_SLOTS_MAX, SLOTS_MAX
 
-SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: those that there may be, and as many that have ended
-PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; there is a factor to come
-TEXT_CHARS_MAX: Final = 256  # of a pilot's name, and of the grid's for it
+SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: the largest number alive, and as many ended ones
+PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; leaves room for a factor
+TEXT_CHARS_MAX: Final = 256  # of a pilot's name, and of the grid's name for it
 
 
 def checked(what: str, found: Any) -> Any:
-    """What a grid answered when it was asked for that; GridFault where that can't be."""
+    """Return a grid's answer to a question if it is valid. Raises GridFault."""
     try:
         match what:
             case "pilots":

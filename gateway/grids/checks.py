@@ -1,7 +1,7 @@
-"""What every provisioning grid keeps: the contract suite, for ours and for anybody's.
+"""The contract suite for provisioning grids: for ours and for third parties'.
 
-Each check is a plain async function; it is run on a `Bench`, and says by AssertionError what was
-broken. With pytest:
+Each check is a plain async function; it runs on a `Bench`, and raises an AssertionError that names
+the broken promise. With pytest:
 
     @pytest.mark.parametrize("check", checks.CHECKS, ids=checks.name_of)
     async def test_mine(check):
@@ -10,11 +10,11 @@ broken. With pytest:
 
 or all of them, one after another, by `await check_grid(make_bench)` under trio.
 
-A bench says how a grid is opened, and, as far as it can, looks at the grid by another way than the
-adapter does, and breaks things. What it can't do is not checked: `run` raises `NotChecked`.
+A bench opens a grid, and, as far as it can, observes the grid independently of the adapter, and
+injects faults. Promises beyond its abilities are not checked: `run` raises `NotChecked`.
 
-Around each check stands a fake gateway that pilots dial. Afterwards everything is stopped, nothing
-may be left, and the secret must not have been in any text.
+Each check runs with a fake gateway that pilots dial. Afterwards everything is stopped, no leftovers
+may exist, and the secret must not have appeared in any text.
 """
 
 import math
@@ -42,7 +42,7 @@ Maker = Callable[[], AbstractAsyncContextManager[Bench]]
 
 
 async def check_names_itself(scene: Scene) -> None:
-    """check() says what the grid is; limits() and capacity() have sane values."""
+    """check() names the grid; limits() and capacity() have sane values."""
     grid = scene.open()
     text = await grid.check()
     assert scene.bench.called.lower() in text.lower(), f"check() does not name the grid: {text!r}"
@@ -61,7 +61,7 @@ async def check_names_itself(scene: Scene) -> None:
 
 
 async def check_life(scene: Scene) -> None:
-    """An order brings its pilots, which come, work, and are stopped one and all."""
+    """An order starts its pilots; they come, work, and can all be stopped."""
     grid, order = scene.open(), scene.order()
     await grid.start(order)
     shown = await scene.until_at_work(grid, order.names())
@@ -87,13 +87,13 @@ async def check_life(scene: Scene) -> None:
 
 
 async def _check_environment(scene: Scene, came: Iterable[Arrival]) -> None:
-    """Tasks find what Launch.environment has, but for secrets; nobody else does."""
+    """Tasks see Launch.environment without its secrets; other users see none of it."""
     for each in came:
         for name, value in scene.launch.environment.items():
             with trio.move_on_after(scene.bench.wait_s) as scope:
                 found = await scene.gateway.getenv(each.name, name)
             assert not scope.cancelled_caught, f"no task ran on {each.name}"
-            if name in SECRETS:  # that the pilot has them, it has shown
+            if name in SECRETS:  # the pilot has shown that it has them
                 assert value.encode() not in found, f"a task of {each.name} has {name}"
                 continue
             assert value.encode() in found, f"{each.name} has {name} = {found!r}, not {value!r}"
@@ -106,7 +106,7 @@ async def _check_environment(scene: Scene, came: Iterable[Arrival]) -> None:
 
 
 async def check_stop_of_nothing(scene: Scene) -> None:
-    """To stop what is not there is nothing, whatever it is called; others run on."""
+    """Stopping absent pilots has no effect, whatever their names; others run on."""
     grid, order = scene.open(), scene.order()
     await grid.stop([])
     await grid.stop(scene.order().names())
@@ -144,14 +144,14 @@ async def check_stop_at_once(scene: Scene) -> None:
     await grid.stop(order.names())
     await scene.until_gone(grid, order.names())
     await scene.until_nothing_is_left()
-    await grid.start(order)  # as one who is not sure that it was made does
+    await grid.start(order)  # repeat it, as a gateway does that is unsure of its order
     await grid.stop(order.names())
     await scene.until_gone(grid, order.names())
     await scene.until_nothing_is_left()
 
 
 async def check_started_once(scene: Scene) -> None:
-    """The same order is started once: again, at the same time, and by a gateway's next life."""
+    """One order is started once: if repeated, concurrent, or sent by the gateway's next run."""
     grid, order, other = scene.open(), scene.order(), scene.order()
     next_life = scene.open()
     async with trio.open_nursery() as nursery:
@@ -173,7 +173,7 @@ async def check_started_once(scene: Scene) -> None:
 
 
 async def check_found_again(scene: Scene) -> None:
-    """A gateway's next life finds its pilots and stops them; another's mark is left alone."""
+    """A gateway's next run finds its pilots and stops them; it leaves another mark's alone."""
     order = scene.order()
     await scene.open().start(order)
     next_life = scene.open()
@@ -194,7 +194,7 @@ async def check_found_again(scene: Scene) -> None:
 
 
 async def check_too_large(scene: Scene) -> None:
-    """What can never be fulfilled is refused as that, and nothing of it is started."""
+    """An impossible order is refused with NEVER, and none of its pilots is started."""
     grid = scene.open()
     limits = await grid.limits()
     await scene.fault(
@@ -210,7 +210,7 @@ async def check_too_large(scene: Scene) -> None:
 
 
 async def check_hostile_names(scene: Scene) -> None:
-    """An order whose name could do harm is refused, and does none."""
+    """An order with a harmful name is refused, and does no harm."""
     grid = scene.open()
     canary = scene.launch.folder / "canary"
     for name in (
@@ -240,7 +240,7 @@ async def check_cancelled(scene: Scene) -> None:
     next_life = scene.open()
     names = [name for order in orders for name in order.names()]
     for order in orders:
-        await next_life.start(order)  # whether it had been or not
+        await next_life.start(order)  # whether it had been started or not
     await scene.until_at_work(next_life, names)
     await next_life.stop(names)
     await scene.until_gone(next_life, names)
@@ -251,7 +251,7 @@ async def check_cancelled(scene: Scene) -> None:
 
 async def check_lonely_pilots_end(scene: Scene) -> None:
     """A pilot whose gateway never answers ends by itself after dial_s."""
-    with socket.socket() as mute:  # a port that nobody else takes, and nobody answers
+    with socket.socket() as mute:  # a port that is taken, and gives no answer
         mute.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         grid = scene.open(address=scene.bench.dialled(address), dial_s=SHORT_DIAL_S)
@@ -264,7 +264,7 @@ async def check_lonely_pilots_end(scene: Scene) -> None:
 
 
 async def check_calls_at_once(scene: Scene) -> None:
-    """All calls may be made at the same time."""
+    """All calls may be concurrent."""
     grid = scene.open()
     orders = [scene.order(1) for _ in range(3)]
     async with trio.open_nursery() as nursery:
@@ -296,7 +296,7 @@ async def _keep_looking(grid: Provisioning, look_s: float) -> None:
 
 
 async def check_taken_away(scene: Scene) -> None:
-    """A pilot that the grid takes away is gone, the others are not; no other comes for it."""
+    """A pilot that the grid takes away is gone, the others stay; it is not replaced."""
     grid, order = scene.open(), scene.order()
     await grid.start(order)
     shown = await scene.until_at_work(grid, order.names())
@@ -308,7 +308,7 @@ async def check_taken_away(scene: Scene) -> None:
 
 
 async def check_no_capacity(scene: Scene) -> None:
-    """Where there is no capacity an order waits, ends with a fault, or is refused: ELSEWHERE."""
+    """Without capacity an order is queued, ends with a fault, or is refused: ELSEWHERE."""
     grid, order, full = scene.open(), scene.order(), scene.bench.full()
     async with full:
         capacity = await grid.capacity(scene.bench.shape)
@@ -330,7 +330,7 @@ async def check_no_capacity(scene: Scene) -> None:
 
 
 async def check_denied(scene: Scene) -> None:
-    """Wrong credentials: NEVER, or what the bench says, by every call that needs them."""
+    """Wrong credentials: NEVER, or the blame of the bench, by every call that needs them."""
     grid, blame = scene.bench.denied(scene.launch), scene.bench.denied_blame
     await scene.fault(grid.check(), blame, "check() with wrong credentials")
     await scene.fault(grid.start(scene.order()), blame, "start() with wrong credentials")
@@ -338,7 +338,7 @@ async def check_denied(scene: Scene) -> None:
 
 
 async def check_down(scene: Scene) -> None:
-    """A service that is down: AGAIN. No list of pilots is empty because nobody answers."""
+    """A service that is down: AGAIN. pilots() never returns an empty list for a failure."""
     grid, order, down = scene.open(), scene.order(), scene.bench.down()
     await grid.start(order)
     await scene.until_at_work(grid, order.names())
@@ -371,16 +371,16 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-# --- how they are run ----------------------------------------------------------------------------
+# --- running checks ------------------------------------------------------------------------------
 
 
 def name_of(check: Check) -> str:
-    """What a check is called."""
+    """Return the name of a check."""
     return str(check.__name__).removeprefix("check_")
 
 
 async def run(check: Check, bench: Bench) -> None:
-    """Run one check. Raises AssertionError, and NotChecked where the bench can't do it."""
+    """Run one check. Raises AssertionError, and NotChecked if the bench can't do it."""
     try:
         async with set_scene(bench) as scene:
             await check(scene)
@@ -389,14 +389,14 @@ async def run(check: Check, bench: Bench) -> None:
 
 
 def _alone(error: BaseException) -> BaseException:
-    """What nurseries have wrapped, if it is one thing."""
+    """Unwrap the groups of nurseries that hold a single exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 async def check_grid(make: Maker, checks: Iterable[Check] = CHECKS) -> dict[str, str]:
-    """Run all checks, each on a new bench; what was not checked, and why."""
+    """Run all checks, each on a new bench; return the skipped ones, with reasons."""
     unchecked = {}
     for check in checks:
         async with make() as bench:

@@ -1,21 +1,21 @@
-"""What a grid is to its gateway: the contract that every adapter keeps.
+"""The contract between a gateway and a grid, which every adapter keeps.
 
 A *provisioning* grid starts and stops our own workers, called pilots. A pilot is a worker agent
-with some slots that dials the gateway once the grid runs it; tasks are given to it late, as to any
-worker. What is asked for is an *order*: so many pilots of one shape.
+with some slots that dials the gateway once the grid runs it; tasks are bound to it late, as to any
+worker. The unit of a request is an *order*: a number of pilots of one shape.
 
     keeper ── start(order) ──► grid        a job array, a fleet of instances
-    keeper ◄── pilots() ────── grid        all of ours, also those of former lives
+    keeper ◄── pilots() ────── grid        all of ours, also those of former runs
     keeper ── stop(names) ───► grid
     worker ── hello ─────────► gateway     by the pilot's name
 
-*The grid's own list is the truth.* Each pilot carries our owner's mark (`Launch.mark`) and its
-name in whatever the grid has for that (a job's name, an instance's tags), so nothing of it is kept
-in our books: a gateway that starts again finds what it had, and what nobody needs is let go. An
-order's name is new in each life, and for ever: to start the same order twice is to start it once.
+*The grid's own list is the truth.* Each pilot carries its owner's mark (`Launch.mark`) and its name
+in a field of the grid (a job's name, an instance's tags), so our books keep no pilots: a gateway
+that restarts finds its pilots, and releases those that are not needed. The name of an order is
+unique across all runs of the gateway: starting the same order twice starts it once.
 
-A kind of grid is an entry point of the group `gridfed.grids` that names a `GridKind`: what reads
-its table `[pool.KIND]` of the configuration, and what opens it. Ours are entry points too.
+A kind of grid is an entry point of the group `gridfed.grids` that names a `GridKind`: it reads its
+table `[pool.KIND]` of the configuration, and opens the grid. Our own kinds are entry points too.
 
 *Delegating* grids hand bundles to an engine that has its own workers: see gateway.grids.delegating.
 """
@@ -36,28 +36,28 @@ _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,40}", re.ASCII)
 
 
 class Stand(StrEnum):
-    """How far a pilot is, as its grid tells."""
+    """The state of a pilot, as its grid reports it."""
 
-    QUEUED = "queued"  # it waits there, and costs nothing
-    STARTING = "starting"  # a host is being made ready for it
+    QUEUED = "queued"  # it is queued there, and costs nothing
+    STARTING = "starting"  # a host is being prepared for it
     RUNNING = "running"
-    ENDING = "ending"  # it was told to stop, or it is being taken from us
+    ENDING = "ending"  # it was told to stop, or the grid is taking it away
     ENDED = "ended"
 
 
 class Blame(StrEnum):
-    """What becomes of an order that a grid did not fulfil."""
+    """The prospects of an order that a grid did not fulfil."""
 
     AGAIN = "again"  # the same may work later: a rate limit, a controller that restarts
     ELSEWHERE = "elsewhere"  # not here and now: no capacity, a quota
-    NEVER = "never"  # until somebody changes something: a wrong partition, no permission
+    NEVER = "never"  # until something is changed: a wrong partition, no permission
 
 
 class GridFault(Exception):
-    """A grid did not do what was asked; the text says what is wrong, and what to do about it.
+    """A grid failed to do what was asked; the text says what is wrong, and gives advice.
 
     Attributes:
-        is_full: it has as many of ours as it takes: an order waits for its turn, nothing failed.
+        is_full: the grid takes no more of our pilots: the order waits for its turn, nothing failed.
     """
 
     def __init__(self, blame: Blame, text: str, *, is_full: bool = False) -> None:
@@ -68,7 +68,7 @@ class GridFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pilot is. Amounts are of the whole pilot; 0: the grid's own."""
+    """The properties of a pilot. Amounts are of the whole pilot; 0: the grid's own."""
 
     slots: int = 1
     memory_bytes: int = 0
@@ -78,11 +78,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """So many pilots of one shape.
+    """A number of pilots of one shape.
 
     Attributes:
-        name: no other order ever has it. Letters, digits and "-" alone, no more than 40.
-        limit_s: the grid may stop them after so long; None: it need not.
+        name: unique for ever. Letters, digits and "-" only, no more than 40.
+        limit_s: the grid may stop them after this time; None: it need not.
     """
 
     name: str
@@ -91,20 +91,20 @@ class Order:
     limit_s: float | None = None
 
     def names(self) -> tuple[str, ...]:
-        """The pilots, by name."""
+        """Return the names of the pilots."""
         return tuple(f"{self.name}{PILOT_MARK}{at}" for at in range(self.pilots))
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A pilot, as its grid shows it. Moments are UTC; None where the grid does not say.
+    """A pilot, as its grid reports it. Moments are UTC; None where the grid gives none.
 
     Attributes:
         grid_id: the grid's own name for it.
         paid_s: since when it costs.
         begins_s: when it is expected to begin.
         ends_s: when the grid will stop it.
-        fault: why it ended, or will: what the grid says of it.
+        fault: why it ended, or will: the grid's reason.
     """
 
     name: str
@@ -119,12 +119,12 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a grid could give us.
+    """The slots that a grid could give us.
 
     Attributes:
         slots_now: more, that would begin at once.
         slots_max: more, sooner or later; None: as many as we pay for.
-        begins_s: when the first would that don't begin at once (UTC); None: nobody knows.
+        begins_s: when the first of those would that don't begin at once (UTC); None: unknown.
     """
 
     slots_now: int
@@ -139,8 +139,8 @@ class Limits:
     Attributes:
         pilots_max: of one order.
         orders_max: in a minute.
-        limit_s: that a pilot may run; None: for ever.
-        pilots_left: that it takes now beside those that there are; None: any number.
+        limit_s: the time that a pilot may run; None: for ever.
+        pilots_left: the number that it takes now beside the existing ones; None: any number.
     """
 
     pilots_max: int = 1_000
@@ -150,9 +150,9 @@ class Limits:
 
 
 def check_order(order: Order, limits: Limits) -> None:
-    """Refuse an order that no grid may be given: for the beginning of each `start`.
+    """Refuse an invalid order: for the beginning of each `start`.
 
-    Raises GridFault, which says NEVER: the name may end in commands and in files.
+    Raises GridFault with NEVER: the name may end up in commands and in files.
     """
     if not _NAME.fullmatch(order.name):
         text = f"{order.name[:60]!r} is no order's name: letters, digits and '-', no more than 40"
@@ -166,19 +166,19 @@ def check_order(order: Order, limits: Limits) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """For whom a grid runs pilots, and how one is started.
+    """The owner of a grid's pilots, and how one is started.
 
     Attributes:
-        mark: ours: the same in each life of this gateway and pool, and no other's. Letters, digits
-            and "-" alone, no more than 40.
+        mark: ours: the same in each run of this gateway and pool, and no other's. Letters, digits
+            and "-" only, no more than 40.
         address: the gateway's, as pilots dial it.
-        environment: what a pilot needs beside its command, secrets among it: to be handed over so
-            that neither a log nor a list of processes shows it.
-        folder: for the grid's own files, ours alone; it is there.
+        environment: variables of a pilot, secrets among them: to be handed over so that neither a
+            log nor a list of processes shows them.
+        folder: for the grid's own files, ours alone; it exists.
         say: takes a line for the operator.
-        dial_s: how long a pilot looks for its gateway before it ends by itself. What a gateway that
-            never comes back had started is so gone and not billed any more.
-        options: more of a pilot's command: what its slots may use, and run in.
+        dial_s: how long a pilot looks for its gateway before it ends by itself. This ends the
+            pilots of a gateway that never comes back, and their bills.
+        options: further options of a pilot's command: resources and environments of its slots.
     """
 
     site: str
@@ -192,7 +192,7 @@ class Launch:
     options: tuple[str, ...] = ()
 
     def command(self, name: str, shape: Shape, python: str = sys.executable) -> list[str]:
-        """What runs a pilot. `name` may be an expression that the grid's shell works out.
+        """Return the command of a pilot. `name` may be an expression for the grid's shell.
 
         `python` is the interpreter there, of an environment that has gridfed in it.
         """
@@ -207,39 +207,39 @@ class Launch:
 
 
 class Provisioning(Protocol):
-    """A grid that runs pilots. Each call may take its time, and raises GridFault, and no other."""
+    """A grid that runs pilots. Each call may take long, and raises only GridFault."""
 
     async def check(self) -> str:
-        """Look whether orders could be fulfilled: what the grid is, in words."""
+        """Check whether orders could be fulfilled; return a description of the grid."""
         ...
 
     async def limits(self) -> Limits:
-        """The grid's own limits, as of now."""
+        """Return the grid's own limits, as of now."""
         ...
 
     async def capacity(self, shape: Shape) -> Capacity:
-        """What it could give us of a shape."""
+        """Return the capacity for a shape."""
         ...
 
     async def pilots(self) -> Sequence[Sighting]:
-        """All pilots of ours that it knows of and that have not long ended."""
+        """Return all pilots of ours that it knows of, except those that ended long ago."""
         ...
 
     async def start(self, order: Order) -> None:
-        """Have an order fulfilled. One that is known already is left as it is."""
+        """Start the pilots of an order. A known order is left as it is."""
         ...
 
     async def stop(self, names: Collection[str]) -> None:
-        """Stop pilots, whatever they are at; those that are not there are stopped already."""
+        """Stop pilots, even at work; absent ones count as stopped."""
         ...
 
 
 @runtime_checkable
 class Priced(Protocol):
-    """Beside Provisioning, of a grid whose prices change by themselves."""
+    """Optional beside Provisioning: a grid whose prices change by themselves."""
 
     async def price_nanos(self) -> tuple[int, str] | None:
-        """What a slot-hour costs there now, and the currency; None: it is not known."""
+        """Return the present price of a slot-hour, and the currency; None: unknown."""
         ...
 
 
@@ -248,10 +248,10 @@ class GridKind:
     """A kind of grid.
 
     Attributes:
-        read: reads the table `[pool.KIND]`; KnobError says which key is wrong and what it may be.
-        open: opens a grid by what `read` returned; nothing is asked of it yet.
+        read: reads the table `[pool.KIND]`; KnobError names the wrong key and its valid values.
+        open: opens a grid with the result of `read`, without contacting it yet.
         needs: the extra of `gridfed` that brings the libraries it imports; empty: none.
-        is_here: its pilots run on the gateway's own host, where they can dial what others can't.
+        is_here: its pilots run on the gateway's own host, where they can dial local addresses.
     """
 
     name: str

@@ -1,21 +1,21 @@
-"""The process that speaks for an engine: to its gateway it is some workers, one for each lot.
+"""The process that represents an engine: to its gateway it is some workers, one for each lot.
 
     Delegate.run
-    ├── Engine.run          the engine itself; what it tells comes in by `_told`
+    ├── Engine.run          the engine itself; its news come in by `_told`
     ├── Lot.run             a worker's conversation with the gateway, and its book; one or more
-    └── _watch              moments: notices, recalls, parcels that the engine has lost; pulses
+    └── _watch              timers: notices, recalls, parcels that the engine has lost; pulses
 
 As slots are lent and taken back, lots begin and end (_regroup).
 
-A worker never changes its slots. When the engine has more of them another lot begins; when it has
-fewer, one drains as any worker does, and is gone when what it has under way has ended. An engine
-without slots has no workers, and so the broker gives it nothing.
+The slots of a worker never change. When the engine has more of them another lot begins; when it has
+fewer, one drains as any worker does, and ends with its tasks in flight. An engine without slots has
+no workers, and so the broker gives it nothing.
 
-What an engine that is Keeping has of a former life waits in the estate until its tasks are assigned
-to a lot, and is that lot's from then on.
+The parcels that a Keeping engine has of a former run wait in the estate until their tasks are
+assigned to a lot, and belong to that lot from then on.
 
-Started by the gateway (gateway.grids.engine_pool), it ends when the gateway does. What it is told
-stands on its standard input, as JSON; its pass in its environment.
+The gateway starts the process (gateway.grids.engine_pool), and it ends with the gateway. Its
+settings come on its standard input, as JSON; its pass in its environment.
 """
 
 import json
@@ -81,12 +81,12 @@ from gateway.worker.pieces import Terms
 from gateway.worker.secrecy import hide_memory, take_variable
 
 WATCH_S: Final = 0.05
-PULSE_SLOTS_MAX: Final = 200  # of a lot's slots so many are shown
-GONE_S: Final = 5.0  # what the engine does not hold for so long, and says nothing of, is lost
-SHRINK_S: Final = 5.0  # fewer slots for so long, and a lot ends
+PULSE_SLOTS_MAX: Final = 200  # the number of a lot's slots that are shown
+GONE_S: Final = 5.0  # a parcel that the engine does not hold for this time, without news, is lost
+SHRINK_S: Final = 5.0  # a lot ends after this time with fewer slots
 LOTS_MAX: Final = 16
 LOT_SLOTS_MAX: Final = 4_096
-STOP_S: Final = 10.0  # how long what runs may take to end when the process stops
+STOP_S: Final = 10.0  # time for running parcels to end when the process stops
 NOTICE_MAX_S: Final = 30 * 86_400.0
 RESTART_MIN_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
@@ -94,23 +94,25 @@ RESTART_MAX_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DelegateSettings:
-    """What the process is told at its start. `tags` are the pool's, `name` begins its workers'."""
+    """The settings of the process. `tags` are the pool's, `name` is the prefix of its workers'
+    names.
+    """
 
     address: str
     pool: str
     name: str
-    credential: str = ""  # a pass, or nothing
+    credential: str = ""  # a pass, or empty
     tags: dict[str, Any] = field(default_factory=dict)
     tls: TlsSettings = field(default_factory=TlsSettings)
 
     @property
     def credentials(self) -> SharedSecret:
-        """How it proves that it may come in."""
+        """The credentials that it shows to the gateway."""
         own = read_pass(self.credential)
         return SharedSecret("") if own is None else own.credentials
 
     def hello(self, lot: int, slots: int, engine: Engine) -> Hello:
-        """What one of its workers says of itself."""
+        """Return the Hello of one of its workers."""
         about: dict[str, Any] = {
             "slots": slots,
             "tags": self.tags,
@@ -120,7 +122,7 @@ class DelegateSettings:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "memory_bytes": 0,
-            "others": True,  # its hosts are none of the gateway's
+            "others": True,  # its hosts are not the gateway's
         }
         if (own := read_pass(self.credential)) is not None:
             about[ABOUT] = own.subject
@@ -129,7 +131,7 @@ class DelegateSettings:
 
 
 class Lot:
-    """One worker: a conversation with the gateway, and the book of what it was given."""
+    """One worker: a conversation with the gateway, and the book of its assignments."""
 
     def __init__(self, owner: "Delegate", number: int, slots: int) -> None:
         self._owner = owner
@@ -160,7 +162,7 @@ class Lot:
             self._scope = nursery.cancel_scope
             await self._gateway.run()
 
-    # --- what the gateway says -----------------------------------------------------------------
+    # --- messages of the gateway ---------------------------------------------------------------
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -214,27 +216,27 @@ class Lot:
         self._gateway.post(NeedFunction(message.function))
 
     def _drop_all(self) -> None:
-        """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
+        """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
         self._asked.clear()
         self._gateway.forget()
         self._engine.cancel(self.book.drop_all(), running=True)
 
     def _part(self) -> None:
-        """The gateway ends. If it comes again it gives us its tasks again: what is out stays so."""
+        """Leave parcels at work as the gateway ends: if it returns it assigns their tasks again."""
         if self._owner.take_up_s:
             now_s = trio.current_time()
             for name, sent in self.book.sent.items():
                 piece = sent.piece
                 label = label_of(piece.terms, piece.first, piece.arguments)
                 self._owner.estate.add(name, label, now_s)
-            self.book.drop_all()  # and nothing is cancelled below
+            self.book.drop_all()  # so that nothing is cancelled below
         self._drop_all()
 
-    # --- what the engine tells -----------------------------------------------------------------
+    # --- news of the engine --------------------------------------------------------------------
 
     def hear_engine(self, news: Begun | Ended) -> None:
-        """Something has become of a parcel of ours."""
+        """Take news of a parcel of this lot."""
         book, now_s = self.book, trio.current_time()
         reports: list[Report] = []
         match news:
@@ -254,7 +256,7 @@ class Lot:
             self._gateway.post_report(report)
 
     def feed(self) -> None:
-        """Send the engine what it has room for, and tell the gateway what there is to tell."""
+        """Send the engine parcels that it has room for, and the gateway all pending messages."""
         if self.is_ending:
             for returned in self.book.withdraw_all():
                 self._gateway.post(returned)
@@ -267,10 +269,10 @@ class Lot:
             self._gateway.post(answer)
         self._gateway.flush()
 
-    # --- what the clock says -------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     def watch(self, now_s: float) -> None:
-        """Look for what is due, and for parcels that the engine has lost without a word."""
+        """Cancel parcels that are due, and find those that the engine has lost silently."""
         if due := self.book.due(now_s):
             self._engine.cancel(due, running=True)
         missing = {name for name in self.book.sent if not self._engine.holds(name)}
@@ -304,14 +306,14 @@ class Lot:
     # --- its end -------------------------------------------------------------------------------
 
     async def detach(self) -> None:
-        """Say goodbye, and leave at work what is."""
+        """Say goodbye, and leave running parcels at work."""
         self.is_ending = True
         self.feed()
         self.book.drop_all()
         await self._say_bye("detached")
 
     async def end(self, at_most_s: float = math.inf) -> None:
-        """Take nothing new, let what runs end, for so long at most, and say goodbye."""
+        """Refuse new work, let running parcels end, for a limited time, and say goodbye."""
         if not self.is_ending:
             self.is_ending = True
             self._gateway.post(Drain(True))
@@ -340,7 +342,8 @@ class Delegate:
         self.engine = engine
         self.say = say
         self.exit_code = 0
-        self.life = secrets.token_hex(4)  # in parcels' names: none of a former life is called so
+        # in parcels' names, which differ from those of any former run
+        self.life = secrets.token_hex(4)
         keeping = engine if isinstance(engine, Keeping) and engine.take_up_s else None
         self.take_up_s = keeping.take_up_s if keeping is not None else 0.0
         self._detaches = keeping is not None and keeping.detaches
@@ -363,7 +366,7 @@ class Delegate:
                 await self._run_engine()
 
     async def _run_engine(self) -> None:
-        """Run the engine, and again should it fail: by `holds` it is known what it still has."""
+        """Run the engine, and restart it if it fails: `holds` tells which parcels it still has."""
         wait_s = RESTART_MIN_S
         while True:
             started_s = trio.current_time()
@@ -396,7 +399,7 @@ class Delegate:
             self._put.add(digest)
             self.engine.put(digest, body)
 
-    # --- what the engine tells -----------------------------------------------------------------
+    # --- news of the engine --------------------------------------------------------------------
 
     def _told(self, news: News) -> None:
         if isinstance(news, Room):
@@ -413,7 +416,7 @@ class Delegate:
             if isinstance(news, Done):
                 self.estate.keep(news)
             elif not isinstance(news, Begun):
-                self.estate.drop(news.parcel)  # whoever has its tasks sends them anew
+                self.estate.drop(news.parcel)  # the owner of its tasks sends them anew
             return
         for lot in self._lots.values():
             if news.parcel in lot.book.sent:
@@ -421,7 +424,7 @@ class Delegate:
                 return
 
     def _clear_estate(self, now_s: float) -> None:
-        """End what nobody has given us the tasks of: they were stopped, or run elsewhere."""
+        """Cancel parcels whose tasks were not assigned to us: they were stopped, or run elsewhere."""
         names = self.estate.stale(now_s - self.take_up_s)
         if names:
             for name in names:
@@ -430,7 +433,7 @@ class Delegate:
             self.engine.cancel(names, running=True)
 
     def _regroup(self, now_s: float) -> None:
-        """Begin and end lots, so that there are as many slots as the engine has for us."""
+        """Begin and end lots to match the number of slots that the engine has for us."""
         if self._is_stopping:
             return
         live = [(each.number, each.slots) for each in self._lots.values() if not each.is_ending]
@@ -458,14 +461,14 @@ class Delegate:
             await lot.run()
         finally:
             del self._lots[lot.number]
-            if not self._detaches:  # else this is the end of the process
+            if not self._detaches:  # otherwise the process is ending
                 self.engine.cancel(lot.book.drop_all(), running=True)
 
     async def _end(self, lot: Lot) -> None:
         self.say(f"gives up {count(lot.slots, 'slot')}: the engine has fewer")
         await lot.end()
 
-    # --- the clock, and the end ----------------------------------------------------------------
+    # --- timers, and the end -------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
@@ -479,7 +482,7 @@ class Delegate:
                 self._clear_estate(now_s)
 
     def stop(self) -> None:
-        """Let what runs end, for a while; asked again, stop at once."""
+        """Let running parcels end, for a while; on the second call, stop at once."""
         if self._is_stopping:
             self._nursery.cancel_scope.cancel()
         self._is_stopping = True
@@ -487,7 +490,7 @@ class Delegate:
 
     async def _wind_up(self) -> None:
         if self._detaches:
-            self._engine_scope.cancel()  # an outcome that is heard now could be told to nobody
+            self._engine_scope.cancel()  # an outcome that arrives now could not be reported
         async with trio.open_nursery() as nursery:
             for lot in list(self._lots.values()):
                 if self._detaches:
@@ -498,7 +501,7 @@ class Delegate:
 
 
 async def run_delegate(told: dict[str, Any], credential: str) -> int:
-    """Run the process by what it was told on its standard input; its exit code."""
+    """Run the process with the settings from its standard input; return its exit code."""
 
     def say(line: str) -> None:
         print(f"gridfed: pool {told['pool']} {line}", file=sys.stderr, flush=True)  # noqa: T201
@@ -540,7 +543,7 @@ async def _stop_on_signal(delegate: Delegate) -> None:
 
 
 def main() -> None:
-    """Start the process; the gateway does."""
+    """Start the process; called by the gateway."""
     told = json.loads(sys.stdin.buffer.readline())
     credential = take_variable(TOKEN_VARIABLE)
     hide_memory()

@@ -1,25 +1,25 @@
-"""Delegating grids: an engine with workers of its own, to which parcels of calls are handed.
+"""Delegating grids: an engine with workers of its own, which takes parcels of calls.
 
 To the broker such a grid is a worker like any other. A process of ours (gateway.grids.delegate)
-dials the gateway, takes bundles, and speaks for the engine:
+dials the gateway, takes bundles, and represents the engine:
 
-    broker ══ session ══ Delegate ── Book        which task is where, pure (gateway.grids.parcels)
+    broker ══ session ══ Delegate ── Book        the place of each task (gateway.grids.parcels)
                             │
                             ├── send, cancel, put ──► Engine   ──► its hosts
                             └── tell(News) ◄───────── Engine
 
 So dispatch by credit, recall, notices, usage records and bills work as for slots of our own.
 
-*What an engine may do.* It tells of a parcel before `send` has returned; it tells the same twice,
-or tells of a parcel that nobody knows any more; it never says Begun. The books cope. What it may
-not do is to keep a parcel for ever without holding it (`holds`), or to run one after Cancelled.
+*What an engine may do.* It may report on a parcel before `send` has returned, report the same news
+twice, report on an unknown parcel, and never report Begun. The books cope. It may not keep a parcel
+for ever without holding it (`holds`), or run one after Cancelled.
 
 *What outlives the process.* An engine may be able to leave parcels at work when its process ends or
-is killed, and to find them again in its next life (`Keeping`). It tells of each as Found, by the
-label that it was sent with; what becomes of it, it tells as of any other. Their tasks are given to
-us again by the gateway, and are not sent anew then (gateway.grids.estate).
+is killed, and to find them again in its next run (`Keeping`). It reports each as Found, with the
+label that it was sent with, and then its outcome as for any other. The gateway assigns their tasks
+to us again, and they are not sent a second time (gateway.grids.estate).
 
-Payloads stay closed: an engine carries bytes. What its hosts do with them is what a slot does
+Payloads stay closed: an engine carries bytes. Its hosts process them as a slot does
 (gateway.worker.slot), so that results, failures and prints are the same as anywhere.
 """
 
@@ -34,11 +34,11 @@ FAILURE_KINDS: Final = frozenset({"error", "result", "timeout", "memory", "crash
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Which calls a parcel is of: they are known again by it, in a later life.
+    """Identifies the calls of a parcel, so that a later run recognizes them.
 
     Attributes:
         first: the number of its first call in the job, of `count`.
-        digest: of all that decides what comes out of them, hexadecimal.
+        digest: of all inputs that decide their results, hexadecimal.
     """
 
     job: str
@@ -55,7 +55,7 @@ class Label:
         timeout_s: float | None,
         prints: bool,
     ) -> "Label":
-        """The label of calls."""
+        """Return the label of calls."""
         digest = hashlib.blake2b(digest_size=16)
         for part in (function, repr((timeout_s, prints)).encode(), *arguments):
             digest.update(len(part).to_bytes(8, "big"))
@@ -68,11 +68,11 @@ class Parcel:
     """Calls of one function, to be run in order on one of the engine's slots.
 
     Attributes:
-        name: no other parcel of this process, or of a former life of it, ever has it.
+        name: unique in this process, and in all former runs of it.
         function: the digest of its body, which was `put` before.
         arguments: a payload a call.
         timeout_s: of each call.
-        result_bytes_max: of each result; what is larger fails with kind "result".
+        result_bytes_max: of each result; a larger one fails with kind "result".
         first: the number of its first call in the job.
     """
 
@@ -87,18 +87,18 @@ class Parcel:
 
     @property
     def label(self) -> Label:
-        """What it is known again by."""
+        """The label that identifies its calls."""
         return Label.of(
             *(self.job, self.first, self.function, self.arguments, self.timeout_s, self.prints)
         )
 
 
-# --- what an engine tells -------------------------------------------------------------------------
+# --- news of an engine ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So many slots are ours now; `why` says what is wrong where there are none."""
+    """The number of slots that are ours now; `why` is the reason if there are none."""
 
     slots: int
     why: str = ""
@@ -106,14 +106,14 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The parcel is at work, or may be: it can't be taken back any more without being killed."""
+    """The parcel runs, or may run: it can't be taken back any more without being killed."""
 
     parcel: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The first so many calls of a parcel have ended; what is left of it has not run, and will not.
+    """The first calls of a parcel have ended; the rest have not run, and will not.
 
     Attributes:
         values: a payload each, empty where the call failed.
@@ -133,8 +133,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The parcel was taken from us: a slot was reclaimed, a session ended. No fault of its calls:
-    they run again, and none of their tries is used up.
+    """The parcel was taken from us: a slot was reclaimed, a session ended. Its calls are not at
+    fault: they run again, without using up a try.
     """
 
     parcel: str
@@ -143,7 +143,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The parcel took its host's worker down, as often as the engine has tried it."""
+    """The parcel took its host's worker down, in each of the engine's tries."""
 
     parcel: str
     why: str
@@ -151,16 +151,16 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """As we asked, none of its calls has ended, and none runs."""
+    """As requested, none of its calls has ended, and none runs."""
 
     parcel: str
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A parcel of a former life is at work, or done; what has become of it follows.
+    """A parcel of a former run is at work, or done; its outcome follows.
 
-    Told before the first Room of a process, by an engine that is Keeping.
+    An engine that is Keeping reports it before the first Room of a process.
     """
 
     parcel: str
@@ -172,70 +172,71 @@ News = Room | Begun | Found | Ended
 
 
 class Engine(Protocol):
-    """Whoever runs parcels elsewhere. All of it is called in the agent's own thread."""
+    """A system that runs parcels elsewhere. All calls are made in the agent's own thread."""
 
     @property
     def python(self) -> str:
-        """The minor version of its hosts' Python, as in "3.12": only what fits it is sent."""
+        """The minor version of its hosts' Python, as in "3.12": only matching work is sent."""
         ...
 
     @property
     def round_trip_s(self) -> float:
-        """How long a parcel is on its way there and back, about: the broker sends so much ahead."""
+        """The approximate travel time of a parcel there and back: the broker sends so much ahead."""
         ...
 
     async def check(self) -> str:
-        """Look whether parcels could be run: what the engine is, in words. Raises GridFault."""
+        """Check whether parcels could be run; return a description. Raises GridFault."""
         ...
 
     async def run(self, tell: Callable[[News], None]) -> None:
-        """Serve until cancelled, and leave nothing running then. Trouble is told as Room(0).
+        """Serve until cancelled, and then leave nothing running. Trouble is reported as Room(0).
 
-        What a former life of ours has left running is ended first. For both see Keeping.
+        The parcels that a former run of ours has left running are ended first. For both see
+        Keeping.
         """
         ...
 
     def put(self, digest: bytes, body: bytes) -> None:
-        """A function's body, before the first parcel of it; again after `forget` alone."""
+        """Take a function's body, before the first parcel of it; again only after `forget`."""
         ...
 
     def forget(self, digest: bytes) -> None:
-        """No parcel of that function will come before it is put again."""
+        """Forget a function: no parcel of it will come before it is put again."""
         ...
 
     def send(self, parcel: Parcel) -> None:
-        """Have a parcel run. Exactly one of Done, Lost, Broken and Cancelled follows, or more."""
+        """Run a parcel. At least one of Done, Lost, Broken and Cancelled follows; the first counts."""
         ...
 
     def cancel(self, names: Collection[str], *, running: bool) -> None:
-        """Take parcels back: those that have not begun, or what runs as well.
+        """Take parcels back: only those that have not begun, or running ones as well.
 
-        Cancelled follows, or whatever else becomes of each. What can't be taken back is Begun.
+        Cancelled follows, or another outcome of each. Parcels that can't be taken back are Begun.
         """
         ...
 
     def holds(self, name: str) -> bool:
-        """Whether it will still tell of a parcel."""
+        """Whether it will still report on a parcel."""
         ...
 
 
 @runtime_checkable
 class Keeping(Protocol):
-    """What an engine has beside the rest if its parcels can outlive its process.
+    """The optional part of an engine whose parcels can outlive its process.
 
-    One that has not is an Engine all the same: what it had is begun anew after a restart.
+    The parcels of any other engine begin anew after a restart.
     """
 
     @property
     def take_up_s(self) -> float:
-        """For so long what was Found waits for its tasks to be given to us again; then it is
+        """How long Found parcels wait for their tasks to be assigned to us again, before they are
         cancelled. 0: nothing is kept, and nothing Found.
         """
         ...
 
     @property
     def detaches(self) -> bool:
-        """Whether what is at work stays so when the process is stopped, and not only when it is
+        """Whether running parcels go on when the process is stopped, and not only when it is
         killed.
         """
         ...
@@ -243,11 +244,11 @@ class Keeping(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where an engine lives.
+    """The pool, mark and folder of an engine.
 
     Attributes:
-        mark: ours: the same in each life of this gateway and pool, and no other's.
-        folder: for its files, ours alone; it is there.
+        mark: ours: the same in each run of this gateway and pool, and no other's.
+        folder: for its files, ours alone; it exists.
         say: takes a line for the operator.
     """
 
@@ -262,9 +263,9 @@ class DelegatingKind:
     """A kind of delegating grid: an entry point of the group `gridfed.grids`, as a GridKind is.
 
     Attributes:
-        read: reads the table `[pool.KIND]`; KnobError says which key is wrong and what it may be.
-        open: opens an engine by what `read` returned; nothing is asked of it yet.
-        place: where this very object is found, as "module:name".
+        read: reads the table `[pool.KIND]`; KnobError names the wrong key and its valid values.
+        open: opens an engine with the result of `read`, without contacting it yet.
+        place: the import path of this very object, as "module:name".
     """
 
     name: str
@@ -276,7 +277,7 @@ class DelegatingKind:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """What a delegating pool's configuration says: `table` is `[pool.KIND]`, without a fault."""
+    """The configuration of a delegating pool: `table` is `[pool.KIND]`, checked."""
 
     kind: DelegatingKind
     table: Mapping[str, Any]

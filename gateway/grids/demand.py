@@ -1,4 +1,4 @@
-"""What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
+"""The work of a pool that grows: the tasks that plans have placed there, no more. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,19 +16,19 @@ from policies.claims import Seats
 from policies.estimates import TASK_MIN_S
 from policies.placement import Need, Offer, counted, judge
 
-# Another site's word for how long a task takes counts up to here, until we know better.
+# Another site's claim of a task's duration counts up to this limit, until it is measured.
 CLAIM_MAX_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pool's pilots are.
+    """The properties of a pool's pilots.
 
     Attributes:
-        offers: what they carry: of those that have come, or as the configuration promises.
+        offers: of the pilots that have come, or as the configuration promises.
         slots: of each.
         start_s: how long one takes to start.
-        limit_s: after which its grid stops it; None: it doesn't.
+        limit_s: the time after which its grid stops it; None: it doesn't.
     """
 
     offers: Sequence[Offer]
@@ -38,7 +38,7 @@ class Shape:
     _at_once: dict[Need, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at_once(self, need: Need) -> int:
-        """How many tasks of a need one pilot runs at once; 0: it can't run any."""
+        """Return how many tasks of a need one pilot runs at once; 0: it can't run any."""
         found = self._at_once.get(need)
         if found is None:  # thousands of jobs are alike
             found = self._at_once[need] = self._most_at_once(need)
@@ -57,11 +57,11 @@ class Shape:
         return int(has / amount + 1e-9) if amount else self.slots
 
     def outlasts(self, known_s: float | None) -> bool:
-        """Whether it is there for as long as a task takes, as far as that is known."""
+        """Whether it lasts as long as a task takes, as far as that is known."""
         return self.limit_s is None or known_s is None or known_s < self.limit_s
 
     def objection(self, need: Need, known_s: float | None) -> str:
-        """Why it can't run any, in words."""
+        """Return why it can't run any, in words."""
         if not self.outlasts(known_s):
             return f"is stopped by its grid after {self.limit_s:,.0f} s, and a task takes longer"
         found = (judge(need, offer) for offer in self.offers)
@@ -79,23 +79,23 @@ def demand(
     slots_max: int,
     is_dry: bool = False,
 ) -> Work:
-    """The work of a pool: what waits for it by the plans of jobs, and what its workers have.
+    """Return the work of a pool: the tasks that plans have placed there, and those of its workers.
 
-    Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
-    nothing is rented for anything else. What its rules let begin only later is none yet: slots
-    would stand idle, and cost, until a window opens. Nor is what no pilot could do: one that was
-    started, or kept, for it would do nothing. What its rules, or its owner's entitlements and
-    budgets, let run only after something else is work for no more slots than they let it have.
-    What is reserved is there when it begins.
+    A plan gives a pool only tasks that no idle slot, and no peer, would do sooner or cheaper, so
+    nothing is rented for others. Tasks that may begin only later by the pool's rules do not count:
+    slots would idle, and cost, until a window opens. Nor do tasks that no pilot could do: a pilot
+    started, or kept, for them would do nothing. Tasks that may run only after others, by the pool's
+    rules or their owner's entitlements and budgets, count for no more slots than they may have.
+    Reserved slots are up when their reservation begins.
 
     Args:
-        task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
-            already takes as long as it has.
+        task_s_unknown: the least duration assumed for a task of which none has ended yet: running
+            tasks take at least as long as they have.
         objective: of jobs that wish for none.
-        shape: what its pilots are.
-        slots_max: that there may be.
-        is_dry: no plan places anything there, so all that waits counts that could be done there,
-            and that other slots of ours would not do before one could be started.
+        shape: the properties of its pilots.
+        slots_max: the most slots that there may be.
+        is_dry: no plan places anything there: all queued tasks count that could run there, and
+            that other slots of ours would not do before a pilot could be started.
     """
     if broker.draining:
         return Work()
@@ -109,7 +109,7 @@ def demand(
         known_s = dispatch.known_s(job, mean_s)
         seats = shape.at_once(job.need) if shape.outlasts(known_s) else 0
         if not seats:
-            if not is_dry:  # else it may well be for others
+            if not is_dry:  # else others may do them
                 stranded, stranded_why = stranded + placed, shape.objection(job.need, known_s)
                 stranded_jobs.append(job.id)
             continue
@@ -143,7 +143,8 @@ def demand(
 def _waiting(
     broker: Broker, pool: str, room: Room, kept: int, booked: Sequence[Seats], *, is_dry: bool
 ) -> Iterator[tuple[Job, int]]:
-    """The jobs that may begin in a pool, and how many of their tasks wait for more slots there.
+    """Yield the jobs that may begin in a pool, with the number of their tasks queued for more
+    slots.
 
     Args:
         kept: slots that are booked and have no task: they will do theirs; `booked`: for whom.
@@ -158,7 +159,7 @@ def _waiting(
 
 
 def _running(broker: Broker, pool: str, shape: Shape, now_s: float) -> tuple[int, int, float]:
-    """What a pool's workers have: tasks, slots that stand idle for them, slot-seconds left."""
+    """Return the tasks of a pool's workers, slots idle because of them, and slot-seconds left."""
     tasks, idle, left_s = 0, 0, 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
@@ -169,7 +170,7 @@ def _running(broker: Broker, pool: str, shape: Shape, now_s: float) -> tuple[int
 
 
 def _kept_idle(worker: Worker, shape: Shape) -> int:
-    """Slots of a worker that stand idle for what its tasks hold of what is counted of it."""
+    """Return how many slots of a worker idle because its tasks hold its counted resources."""
     idle = 0
     for each in worker.assignments.values():
         if each.job.counted:
@@ -179,10 +180,10 @@ def _kept_idle(worker: Worker, shape: Shape) -> int:
 
 
 def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:
-    """Slots that were sold, as far as there are tasks for them, and pilots that could do those.
+    """Return the sold slots that have tasks, if pilots could run those.
 
-    Of tasks that were measured there must be as much for each as a start takes: what they were
-    sold by is a buyer's word.
+    Measured tasks must suffice for each slot to work as long as a start takes: they were sold on
+    the buyer's word.
     """
     owed = 0
     for job in broker.jobs.values():
@@ -201,15 +202,16 @@ def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bo
 
 
 def _here_s(broker: Broker, job: Job, mean_s: float | None) -> float | None:
-    """How long a task of a job takes here where sites differ; else as long as in the mean."""
+    """Return a job's task duration at this site if sites differ; else the mean."""
     return broker.durations.by_site(job.spec.function).get("", mean_s)
 
 
 def _task_s(job: Job, known_s: float | None, unknown_s: float, now_s: float) -> float:
-    """How long a task of a job is taken to be: as measured; else as its owner says.
+    """Return the assumed duration of a job's task: the measured one, else its owner's claim.
 
-    What another site says is bounded: it pays for what its tasks took, and for no slot that was
-    started because they were said to take long. What has run already is no word.
+    The claim of another site is bounded: it pays for the time of its tasks, and not for a slot that
+    was started because they were claimed to take long. The time that a task has already run is no
+    claim.
     """
     claim_s = job.spec.task_s
     if known_s is None and claim_s is not None:
@@ -222,7 +224,7 @@ def _task_s(job: Job, known_s: float | None, unknown_s: float, now_s: float) -> 
 def _kept(
     broker: Broker, pool: str, from_s: float, until_s: float
 ) -> tuple[int, tuple[Seats, ...]]:
-    """The slots that are booked at some moment of a time, and have no task; and for whom."""
+    """Return the most booked slots without a task within a time span; and for whom."""
     found = broker.occupancy.pools.get(pool)
     if found is None:
         return 0, ()
@@ -239,31 +241,31 @@ def _kept(
 
 
 def _has_run_s(job: Job, now_s: float) -> float:
-    """How long the first of a job's tasks that are under way have taken by now."""
+    """Return how long the longest-running of a job's tasks in flight has taken by now."""
     given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
     return max(0.0, now_s - given_s)
 
 
 def _placed(job: Job, pool: str) -> int:
-    """How many of a job's waiting tasks its plan gives a pool."""
+    """Return how many of a job's queued tasks its plan gives a pool."""
     if job.spec.pool:
         return job.waiting if job.spec.pool == pool else 0
     places = job.places or {}
     given = places.get(pool, 0)
-    if given == inf:  # all but what others are given
+    if given == inf:  # all except the others' shares
         given = job.waiting - sum(each for each in places.values() if each != inf)
     return int(max(0, min(given, job.waiting)))
 
 
 def _could_come(broker: Broker, job: Job, pool: str) -> int:
-    """How many of a job's waiting tasks a pool may have, by all but what it is."""
+    """Return how many of a job's queued tasks a pool may have, whatever its offer."""
     if job.spec.pool not in ("", pool) or broker.entitling.barred(job.spec, pool) is not None:
         return 0
     return job.waiting
 
 
 def _done_elsewhere(broker: Broker, job: Job, pool: str, rounds: float, tasks: int) -> int:
-    """How many of so many tasks other slots of ours do in so many rounds."""
+    """Return how many of these tasks our other slots do in this many rounds."""
     slots, rounds = 0, min(rounds, tasks)
     for each in broker.workers.values():
         if slots * rounds >= tasks:  # of thousands of workers the first few may be enough

@@ -1,4 +1,4 @@
-"""What every engine of a delegating grid must do: checks to run against one of yours.
+"""The contract suite for engines of delegating grids, for ours and for third parties'.
 
     from gateway.grids.engine_checks import ENGINE_CHECKS, SLOT_CHECKS, Stage
 
@@ -7,11 +7,11 @@
         with trio.fail_after(30):
             await check(Stage(MyEngine(...), seal=cloudpickle.dumps, unseal=cloudpickle.loads))
 
-Each begins with an engine that does not run yet, needs two slots of it, and leaves it ended. What
-fails is an assertion that says what was promised. SLOT_CHECKS are for engines whose hosts run calls
+Each begins with an engine that does not run yet, needs two slots of it, and leaves it ended. It
+fails with an assertion that states the promise. SLOT_CHECKS are for engines whose hosts run calls
 as slots do, in processes; KEEPING_CHECKS for those that can leave their parcels at work and find
-them again (`why_nothing_is_kept` says why they are not for one); those of ENGINE_CHECKS hold for
-all.
+them again (`why_nothing_is_kept` explains why they are not for one); those of ENGINE_CHECKS hold
+for all.
 """
 
 import hashlib
@@ -39,24 +39,24 @@ from gateway.grids.delegating import (
 
 
 def double(value: Any) -> Any:
-    """A function for parcels."""
+    """A function for parcels: returns twice its argument."""
     print("doubles", value if isinstance(value, int) else "it")  # noqa: T201 - prints travel
     return value * 2
 
 
 def fail(text: str) -> None:
-    """One that fails."""
+    """A function that fails."""
     raise ValueError(text)
 
 
 def nap(wait_s: float) -> float:
-    """One that takes its time."""
+    """A function that takes a given time."""
     time.sleep(wait_s)
     return wait_s
 
 
 def leave(code: int) -> None:
-    """One that takes its slot down."""
+    """A function that takes its slot down."""
     os._exit(code)
 
 
@@ -65,10 +65,10 @@ class Stage:
     """An engine under test.
 
     Attributes:
-        seal: pickles, by value where it must be.
+        seal: pickles, by value where needed.
         unseal: unpickles a result.
-        next_life: opens the engine of a process that comes after this one, in the same Home; only
-            for those that are Keeping.
+        next_life: opens the engine of a later process, in the same Home; only for those that are
+            Keeping.
     """
 
     engine: Engine
@@ -82,7 +82,7 @@ class Stage:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Run the engine, until it has slots, and end it."""
+        """Run the engine; enter the block once it has slots, and end it afterwards."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.engine.run, self._hear)
             await self.until(
@@ -96,13 +96,13 @@ class Stage:
         self._more.set()
 
     async def until(self, found: Callable[[], bool]) -> None:
-        """Wait until what was told makes it so."""
+        """Wait until the news make a condition true."""
         while not found():
             await self._more.wait()
             self._more = trio.Event()
 
     def send(self, function: Callable[..., Any], *calls: Any, **terms: Any) -> str:
-        """Send a parcel of calls with one argument each; its name."""
+        """Send a parcel of calls with one argument each; return its name."""
         body = self.seal(function)
         digest = hashlib.sha256(body).digest()
         if digest not in self._put:
@@ -116,11 +116,11 @@ class Stage:
         return name
 
     def forget_functions(self) -> None:
-        """The engine is another: it has no function yet."""
+        """Forget sent functions, for a new engine without any."""
         self._put.clear()
 
     def ends(self, name: str) -> list[Ended]:
-        """What was told of a parcel's end; the second time it counts for nothing."""
+        """Return the reported ends of a parcel; only the first counts."""
         return [each for each in self.told if isinstance(each, Ended) and each.parcel == name]
 
     async def end(self, name: str) -> Ended:
@@ -136,7 +136,7 @@ class Stage:
         return end
 
     def values(self, done: Done) -> list[Any]:
-        """Results; None where a call failed."""
+        """Return the results; None where a call failed."""
         failed = {failure[0] for failure in done.failures}
         return [None if at in failed else self.unseal(v) for at, v in enumerate(done.values)]
 
@@ -145,7 +145,7 @@ Check = Callable[[Stage], Awaitable[None]]
 
 
 async def calls_run_in_order(stage: Stage) -> None:
-    """Results in order; what fails does so alone, with its text; time is counted."""
+    """Results are in order; a failing call fails alone, with its text; time is counted."""
     async with stage.opened():
         done = await stage.done(stage.send(double, *range(5)))
         assert stage.values(done) == [0, 2, 4, 6, 8]
@@ -157,7 +157,7 @@ async def calls_run_in_order(stage: Stage) -> None:
 
 
 async def each_parcel_ends_once(stage: Stage) -> None:
-    """Of many parcels of two functions each is done, whatever is told twice."""
+    """Each of many parcels of two functions is done, even if news are repeated."""
     async with stage.opened():
         names = [stage.send(double, n) for n in range(15)]
         names += [stage.send(nap, 0.001 * n) for n in range(15)]
@@ -168,7 +168,7 @@ async def each_parcel_ends_once(stage: Stage) -> None:
 
 
 async def large_calls_travel(stage: Stage) -> None:
-    """Eight megabytes there and sixteen back."""
+    """Eight megabytes travel there, and sixteen back."""
     async with stage.opened():
         large = os.urandom(8 << 20)
         done = await stage.done(stage.send(double, large))
@@ -176,7 +176,7 @@ async def large_calls_travel(stage: Stage) -> None:
 
 
 async def what_is_cancelled_ends(stage: Stage) -> None:
-    """What waits and what runs ends when it is told to, and slots are free again."""
+    """Queued and running parcels end when cancelled, and their slots are free again."""
     async with stage.opened():
         names = [stage.send(nap, 600.0) for _ in range(8)]
         assert all(map(stage.engine.holds, names))
@@ -188,7 +188,7 @@ async def what_is_cancelled_ends(stage: Stage) -> None:
 
 
 async def what_has_begun_is_left(stage: Stage) -> None:
-    """Asked to take back only what has not begun, it either does, or lets it run to its end."""
+    """Cancelling only unstarted parcels either takes them back, or lets them run to their end."""
     async with stage.opened():
         names = [stage.send(nap, 0.2) for _ in range(6)]
         stage.engine.cancel(names, running=False)
@@ -197,7 +197,7 @@ async def what_has_begun_is_left(stage: Stage) -> None:
 
 
 async def it_runs_again(stage: Stage) -> None:
-    """An engine that has ended holds nothing, and can be run again with what it was given."""
+    """An engine that has ended holds nothing, and can be run again with its old functions."""
     async with stage.opened():
         name = stage.send(nap, 600.0)
         await stage.done(stage.send(double, 1))
@@ -208,7 +208,7 @@ async def it_runs_again(stage: Stage) -> None:
 
 
 def why_nothing_is_kept(engine: Engine) -> str:
-    """Why KEEPING_CHECKS are not for an engine, to skip them with; empty if they are."""
+    """Return why KEEPING_CHECKS are not for an engine, to skip them; empty if they are."""
     if not isinstance(engine, Keeping):
         return "the engine is not Keeping: what it has is begun anew after a restart"
     if not (engine.take_up_s and engine.detaches):
@@ -217,14 +217,14 @@ def why_nothing_is_kept(engine: Engine) -> str:
 
 
 async def what_was_left_is_found(stage: Stage) -> None:
-    """What is at work when a process is stopped is Found by the next one, runs on, and is told."""
+    """Parcels left at work by a stopped process are Found by the next, run on, and are reported."""
     assert stage.next_life is not None, "a Stage for an engine that is Keeping needs a next_life"
     async with stage.opened():
         wait_s, long = 0.35, ""
         while not long or stage.ends(long):  # a slot may take its time to start
             wait_s *= 2
             long = stage.send(nap, wait_s, first=7)
-            await stage.done(stage.send(nap, 0.0))  # which was sent after it
+            await stage.done(stage.send(nap, 0.0))  # sent after it
     assert not stage.ends(long), "it was told to be at an end, and it goes on"
     stage.told.clear()
     stage.engine = stage.next_life()
@@ -238,7 +238,7 @@ async def what_was_left_is_found(stage: Stage) -> None:
 
 
 async def limits_and_prints_are_a_slots(stage: Stage) -> None:
-    """Time limits, results that are too large, and prints: as with a slot of our own."""
+    """Time limits, oversized results, and prints behave as with a slot of our own."""
     async with stage.opened():
         done = await stage.done(stage.send(nap, 0.0, 600.0, 0.0, timeout_s=2.0))
         assert stage.values(done) == [0.0, None, 0.0]

@@ -1,7 +1,7 @@
-"""A pool of a delegating grid: the process that speaks for its engine, a child of the gateway.
+"""A pool of a delegating grid: the process that represents its engine, a child of the gateway.
 
-It is kept as the worker of a local pool is (gateway.grids.local): it dies with the gateway, and
-when it ends it is started again, ever more slowly.
+It is kept like the worker of a local pool (gateway.grids.local): it dies with the gateway, and is
+restarted when it ends, with growing delays.
 """
 
 import json
@@ -21,7 +21,7 @@ from gateway.interpreter import run_module
 
 @dataclass(frozen=True, slots=True)
 class EngineHome:
-    """Where the process keeps its files, and the mark that it is known by at its grid."""
+    """The folder of the process's files, and the mark that identifies it at its grid."""
 
     folder: Path
     mark: str
@@ -42,7 +42,7 @@ class EnginePool(LocalGrid):
         self._home = home
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """Start the process, and tell it what it is to do."""
+        """Start the process, and send it its settings."""
         pool, delegated = self._pool, self._pool.grid
         assert isinstance(delegated, Delegated)
         told: dict[str, Any] = {
@@ -57,7 +57,8 @@ class EnginePool(LocalGrid):
             "parent": os.getpid(),
         }
         environment = dict(os.environ)
-        environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
+        # it grants more than any worker needs, as does our token
+        environment.pop(SECRET_VARIABLE, None)
         environment[TOKEN_VARIABLE] = self._credential
         process = subprocess.Popen(
             run_module("gateway.grids.delegate"),

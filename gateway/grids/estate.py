@@ -1,12 +1,12 @@
-"""What a former life of a delegate has left at its engine, until its tasks are given to us again.
+"""Parcels that a former run of a delegate has left at its engine, kept until they are claimed.
 
-A gateway that restarts knows which tasks have ended, and hands all others out anew; it knows
-nothing of parcels. A parcel that is still at the engine is known again by what it is of (Label):
-its tasks' job and numbers, its function and its arguments, byte for byte. So whoever gives a job's
-name to other calls gets no result of the first. Pure.
+A gateway that restarts knows which tasks have ended, and assigns all others anew; it knows nothing
+of parcels. A parcel that is still at the engine is recognized by its contents (Label): its tasks'
+job and numbers, its function and its arguments, byte for byte. So a job of the same name with other
+calls gets no result of the first. Pure.
 
     Found ──► add ──► find, drop (its tasks are assigned to a lot) ──► the lot's, as any other
-                 └──► stale (nobody has asked for it for so long) ──► cancelled
+                 └──► stale (unclaimed for some time) ──► cancelled
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class _Left:
 
 
 def label_of(terms: Terms, first: int, arguments: Sequence[bytes]) -> Label:
-    """The label of an assignment's tasks from `first` on."""
+    """Return the label of an assignment's tasks from `first` on."""
     return Label.of(
         *(terms.job, first, terms.function, arguments), *(terms.timeout_s, terms.prints)
     )
 
 
 class Estate:
-    """Parcels of a former life that no lot has claimed yet, by name."""
+    """Parcels of a former run that no lot has claimed yet, by name."""
 
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}
@@ -44,17 +44,17 @@ class Estate:
         return bool(self._left)
 
     def add(self, name: str, label: Label, now_s: float) -> None:
-        """A parcel is still at the engine."""
+        """Add a parcel that is still at the engine."""
         if name not in self._left:
             self._left[name] = _Left(label, now_s)
             self._at.setdefault((label.job, label.first), []).append(name)
 
     def keep(self, done: Done) -> None:
-        """A parcel is done before anybody has claimed it."""
+        """Keep the outcome of an unclaimed parcel."""
         self._left[done.parcel].outcome = done
 
     def drop(self, name: str) -> Done | None:
-        """A parcel is none of what is left any more; its outcome, where it is there already."""
+        """Remove a parcel; return its outcome, if there is one already."""
         left = self._left.pop(name)
         where = (left.label.job, left.label.first)
         self._at[where].remove(name)
@@ -65,10 +65,10 @@ class Estate:
     def find(
         self, terms: Terms, first: int, arguments: Sequence[bytes]
     ) -> list[tuple[str, int, int]]:
-        """The parcels that are of these tasks: (name, first task, the one after its last).
+        """Return the parcels of these tasks: (name, first task, the one after its last).
 
-        In order, and no task twice. A parcel counts only if all its tasks are among these: an
-        outcome is of all of them, and they are no more than half a second of work together.
+        They are in order, and share no task. A parcel counts only if all its tasks are among these:
+        an outcome covers all of them, and they are no more than half a second of work together.
         """
         found: list[tuple[str, int, int]] = []
         at, stop = first, first + len(arguments)
@@ -85,5 +85,5 @@ class Estate:
         return found
 
     def stale(self, before_s: float) -> list[str]:
-        """Those that have been here since before a moment."""
+        """Return the parcels that have been here since before a moment."""
         return [name for name, left in self._left.items() if left.since_s <= before_s]

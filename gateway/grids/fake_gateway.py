@@ -1,7 +1,7 @@
-"""A gateway for checks: it lets pilots in, remembers what they said, and has them run a call.
+"""A gateway for checks: it admits pilots, records their Hellos, and has them run a call.
 
-It is the door of a real one (gateway.lobby over nng) without a house behind it: who comes in has
-proved that it knows the secret, and stays for as long as its session is kept alive.
+It has the sessions of a real one (gateway.lobby over nng) and nothing behind them: a worker that
+came in has proved that it knows the secret, and stays for as long as its session is kept alive.
 """
 
 import itertools
@@ -16,14 +16,14 @@ from federation.messages import Assign, NeedFunction, PutFunction, Report
 from federation.nng import NngPort
 from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, Said, TurnedAway
 
-TURN_S: Final = 0.05  # pipes that come and go are looked at so often
+TURN_S: Final = 0.05  # the interval of checks for opened and closed pipes
 # os.getenv, pickled by hand: a gateway can't pickle, and this one need not.
 GETENV: Final = b"cos\ngetenv\n."
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A worker that came in: what it said of itself."""
+    """A worker that came in, with the fields of its Hello."""
 
     name: str
     host: str
@@ -35,16 +35,16 @@ class Arrival:
 
 
 class FakeGateway:
-    """Where pilots dial.
+    """A gateway that pilots dial.
 
     Args:
         listen: the address; port 0 takes a free one.
-        secret: who knows it may come in.
+        secret: lets its holders in.
 
     Attributes:
         address: as pilots dial it, once it runs.
         arrivals: all that ever came in, in order; one that resumes its session counts once.
-        refusals: who was not let in, and why.
+        refusals: workers that were not let in, with reasons.
     """
 
     def __init__(self, listen: str, secret: str) -> None:
@@ -74,15 +74,17 @@ class FakeGateway:
             port.close()
 
     def names(self) -> set[str]:
-        """The workers that are in now."""
+        """Return the workers that are in now."""
         return {guest.name for guest in self._guests.values() if guest.pipe is not None}
 
     async def getenv(self, name: str, variable: str) -> bytes:
-        """What a task on a worker finds in its environment: its pickle, as nobody opens it here."""
+        """Return a variable of a task's environment on a worker, pickled: no payload is opened
+        here.
+        """
         guest = next(each for each in self._guests.values() if each.name == name)
         digest, number = sha256(GETENV).digest(), next(self._numbers)
         self._functions[digest] = GETENV
-        call = b"(V" + variable.encode("ascii") + b"\nt."  # the tuple of one text, pickled
+        call = b"(V" + variable.encode("ascii") + b"\nt."  # a tuple of one text, pickled
         self._lobby.post(guest, Assign(number, "checks", digest, 0, [call], None, False))
         while number not in self._reports:  # noqa: ASYNC110 - not for long
             await trio.sleep(TURN_S)
@@ -91,7 +93,7 @@ class FakeGateway:
         return report.values[0]
 
     def _turn(self, port: NngPort, now_s: float) -> None:
-        """Take what has arrived, and answer it."""
+        """Receive and answer messages."""
         lobby = self._lobby
         self._hear(lobby.pipes_came(port.came(), now_s))
         for pipe, frame in port.receive():
@@ -131,4 +133,4 @@ def _arrival(guest: Guest) -> Arrival:
 
 
 def _nothing() -> None:
-    """Pipes that come and go are asked for."""
+    """Do nothing: opened and closed pipes are polled."""

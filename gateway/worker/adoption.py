@@ -1,8 +1,8 @@
-"""A worker is the parent of whatever its tasks leave behind, and is known by its name. Linux.
+"""The worker adopts the orphaned processes of its tasks, and carries a known process name. Linux.
 
-A process whose parent has ended belongs to the first process of the host, wherever it came from.
-With the kernel told so, it belongs to the worker: then what a task has started stays below the
-worker, and the gateway knows it for a slot's (gateway.callers).
+Without this, a process whose parent has ended becomes a child of the host's first process. A worker
+registers with the kernel as a subreaper, so the processes that a task has started stay below the
+worker, and the gateway recognizes them as a slot's (gateway.callers).
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from gateway.worker.limits import children
 
 PR_SET_NAME: Final = 15
 PR_SET_CHILD_SUBREAPER: Final = 36
-# Our own children are waited for by whoever has started them, at once. What has ended and is still
-# there after so long was adopted, and nobody else will.
+# The code that starts a child of this worker waits for it at once. An ended process that is still
+# there after this time was adopted, and only the reaper will wait for it.
 REAP_S: Final = 5.0
 
 
 def adopt_strays() -> None:
-    """Be called a worker, and be the parent of what our children leave behind."""
+    """Set the process name of a worker, and become the parent of orphaned descendants."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_NAME, AGENT_NAME.encode(), 0, 0, 0)
@@ -31,14 +31,14 @@ def adopt_strays() -> None:
 
 
 class Reaper:
-    """Removes adopted processes that have ended; else they would fill the table of processes."""
+    """Removes adopted processes that have ended, which would otherwise fill the process table."""
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()  # what had ended when we looked last
+        self._seen: set[int] = set()  # processes that had ended at the last look
         self._looks_s = 0.0
 
     def look(self, own: Collection[int], now_s: float) -> None:
-        """Remove those that had ended a while ago; never one of our `own`. Call it often."""
+        """Remove processes that had ended by the last look, but none of `own`. Call it often."""
         if now_s < self._looks_s:
             return
         self._looks_s = now_s + REAP_S

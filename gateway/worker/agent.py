@@ -1,14 +1,14 @@
-"""The agent: it keeps a host's slots, and does for a gateway what the gateway assigns it.
+"""The agent: keeps a host's slots, and runs the tasks that a gateway assigns to it.
 
     Agent.run
-    ├── Conversation.run      dials, resumes, takes and sends messages (gateway.conversation)
-    ├── _keep_slot            one a slot: start a process, carry its messages, start another
+    ├── Conversation.run      dials, resumes, receives and sends messages (gateway.conversation)
+    ├── _keep_slot            one per slot: starts a process, relays its messages, starts another
     ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal
 
-What to do is decided by the books (gateway.worker.roster). The agent outlives its slots, names
-the task at fault when one dies, and never opens a payload. Whether a failed task is tried again
-is the gateway's matter.
+The books (gateway.worker.roster) make the decisions. The agent outlives its slots, names the task
+at fault when a slot dies, and never opens a payload. The gateway decides whether a failed task is
+retried.
 """
 
 import math
@@ -66,19 +66,19 @@ __all__ = ["AgentSettings", "main", "run_agent"]
 
 WATCH_S: Final = 0.05
 START_AGAIN_S: Final = 1.0
-STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
-AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
+STOP_S: Final = 10.0  # time for running tasks to end when the agent stops
+AT_ONCE_S: Final = 0.2  # time for a goodbye when the agent stops at once
 ALL_TASKS: Final = 1 << 62
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
-# As sysexits.h has them: a batch system shows them, and nobody takes them for a fault of its node.
+# Exit codes of sysexits.h: batch systems show them, and they don't look like a fault of the node.
 NO_GATEWAY, REFUSED = 69, 77
 GPU_TAG: Final = "gpu"
 GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
 class Agent:
-    """A worker: so many slots, one gateway."""
+    """A worker: a number of slots for one gateway."""
 
     def __init__(self, settings: AgentSettings, say: Callable[[str], None], host: Host) -> None:
         self._settings = settings
@@ -124,7 +124,9 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Work until told to stop. Raises GridError when there is nobody to work for."""
+        """Work until told to stop. Raises GridError when no gateway can be reached or accepts the
+        worker.
+        """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._stop_on_signal)
@@ -136,7 +138,7 @@ class Agent:
             if self._settings.interruptions:
                 nursery.start_soon(self._watch_interruptions)
 
-    # --- what the gateway says -----------------------------------------------------------------
+    # --- messages of the gateway ---------------------------------------------------------------
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -203,7 +205,7 @@ class Agent:
         self._environments.arrived(digest, environment, self._nursery)
 
     def _give_back(self, functions: frozenset[bytes]) -> None:
-        """Have the gateway keep tasks of these functions, whose environment is being made."""
+        """Return tasks of these functions to the gateway while their environment is being made."""
         self._gateway.post(Preparing(sorted(functions)))
         for number, held in list(self._roster.held.items()):
             if held.terms.function in functions:
@@ -213,7 +215,7 @@ class Agent:
         self._gateway.flush()
 
     def _drop_all(self, reason: str) -> None:
-        """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
+        """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
         self._asked.clear()
         self._gateway.forget()
@@ -222,7 +224,7 @@ class Agent:
         for slot in self._roster.drop_all():
             self._processes[slot.index].kill()
 
-    # --- what the slots say --------------------------------------------------------------------
+    # --- messages of the slots -----------------------------------------------------------------
 
     def _slot_says(self, index: int, messages: list[list[Any]]) -> None:
         slot, process = self._roster.slots[index], self._processes[index]
@@ -280,10 +282,10 @@ class Agent:
             for task in range(piece.first, piece.stop):
                 self._report_failure(piece.terms, task, "cancelled", "stopped on request")
 
-    # --- giving to slots, and taking back ------------------------------------------------------
+    # --- feeding slots, and taking tasks back --------------------------------------------------
 
     def _feed(self) -> None:
-        """Give slots what they have room for, level out what is left, and tell the gateway."""
+        """Feed slots that have room, level out what is left, and flush messages to the gateway."""
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
                 if chunk.piece.terms.wary:
@@ -297,7 +299,9 @@ class Agent:
         self._gateway.flush()
 
     def _tell_before(self, slot: SlotBook, chunk: Chunk) -> None:
-        """Say that a task begins before it does: it may be what ended a worker, and end us."""
+        """Report that a task begins before it does: it may have ended a worker, and may end this
+        one.
+        """
         slot.told = chunk.number
         assignment = chunk.piece.terms.assignment
         self._gateway.post(Begun([[assignment, chunk.piece.first, 0]]))
@@ -330,7 +334,7 @@ class Agent:
         return [busy_s(slot, process, moment) for slot, process in pairs]
 
     async def _level(self) -> None:
-        """While a slot is dry, give it what another would not get to soon."""
+        """While a slot is dry, give it tasks that another slot would not reach soon."""
         while self._roster.is_uneven(started := self._started()):
             donor = self._roster.donor(started, self._busy_s())
             if donor is None:
@@ -341,7 +345,7 @@ class Agent:
         self._is_levelling = False
 
     async def _reclaim(self, slots: Iterable[SlotBook]) -> None:
-        """Take back what slots have not started; see the module roster for why this is safe."""
+        """Take back unstarted tasks from slots; the module roster explains why this is safe."""
         frozen = []
         for slot in slots:
             process = self._processes[slot.index]
@@ -353,7 +357,7 @@ class Agent:
             self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
 
     def _relieve(self) -> None:
-        """Take back what waits behind tasks that take longer than they used to, and move for it."""
+        """Take back tasks queued behind longer ones than expected, and move slots to run them."""
         stuck = self._roster.stuck(self._started(), self._busy_s())
         if stuck and not self._is_levelling:
             self._is_levelling = True
@@ -374,7 +378,7 @@ class Agent:
             self._hand_back(message, taken)
 
     def _noticed(self, message: Notice) -> None:
-        """Tell what runs when it is going to be stopped, at once: it may have little time."""
+        """Notify tasks of a coming stop at once: they may have little time left."""
         span, in_s = (message.assignment, message.first, message.stop), message.in_s
         self._roster.note_stop(*span, None if in_s is None else _moment_ns(in_s))
         self._oversee()
@@ -386,7 +390,8 @@ class Agent:
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
-        # Asked again: since this task was started a slot may have become idle, or another.
+        # Compute the holders again: slots may have become idle or busy since this trio task was
+        # started.
         await self._reclaim(self._roster.holders(*span, self._started()))
         taken += self._roster.withdraw(*span)
         self._hand_back(message, taken)
@@ -406,13 +411,14 @@ class Agent:
             if message.first <= running[1] < message.stop:
                 process.kill(Doom(number, "cancelled", "stopped on request"))
 
-    # --- slots come and go ---------------------------------------------------------------------
+    # --- starting and ending slots -------------------------------------------------------------
 
     def _start(self, index: int, home: Home) -> SlotProcess:
         settings = self._settings
         environment = dict(os.environ)
-        # A task may be a client of the grid itself, by its job's pass. Not by what we come in with,
-        # nor by what whoever started us has: that is good for what no task should do.
+        # A task may be a client of the grid with the pass of its job, but not with the credentials
+        # of this worker or of the process that started it, which would grant it more than any task
+        # should have.
         dialled = settings.tasks_dial if self._host.has_user else ""
         environment["GRIDFED_GATEWAY"] = dialled or settings.address
         for name in PRIVATE_VARIABLES:
@@ -439,7 +445,7 @@ class Agent:
             self._processes[index] = await self._start_again(index, home)
 
     async def _start_again(self, index: int, home: Home) -> SlotProcess:
-        """Start a slot anew, as soon as this host lets us: tasks may have all its processes."""
+        """Restart a slot as soon as this host allows it: tasks may use up all its processes."""
         said = ""
         while True:
             try:
@@ -451,7 +457,7 @@ class Agent:
                 await trio.sleep(START_AGAIN_S)
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
-        """A slot's process is gone: name the task at fault, if it was at one."""
+        """Handle the end of a slot's process: report the task at fault, if it was running one."""
         is_bad = not slot.is_ready and slot.moves_to is None
         if is_bad and not self._environments.not_started(slot, process):
             self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
@@ -471,7 +477,7 @@ class Agent:
         self._report_cancelled(cancelled)
         self._feed()
 
-    # --- what the clock says -------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         pulse_s = 0.0
@@ -496,7 +502,9 @@ class Agent:
     # --- the end -------------------------------------------------------------------------------
 
     async def _stop_on_signal(self) -> None:
-        """First signal: hand back what waits, let what runs end. Second: stop at once."""
+        """On the first signal, return queued tasks and let running ones end; on the second, stop at
+        once.
+        """
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 if self._is_stopping:
@@ -522,7 +530,7 @@ class Agent:
         )
 
     def _interrupted(self, notice: Interruption) -> None:
-        """The host will be taken away: as a first signal, but what runs has until then."""
+        """Wind up before the host is taken away: as on a first signal, but until that moment."""
         in_s = notice.stop_in_s(time.time())
         self._say(notice.text if in_s is None else f"{notice.text}: its tasks have {in_s:.1f} s")
         if in_s is not None:
@@ -538,7 +546,7 @@ class Agent:
         self._gateway.post(Drain(True))
         self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
-        # What the gateway has assigned meanwhile, not knowing yet, is its again with the Bye.
+        # Tasks that the gateway has assigned meanwhile return to it with the Bye.
         for number in list(self._roster.held):
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
             self._gateway.post(Returned(number, [list(span) for span in taken]))
@@ -550,7 +558,7 @@ class Agent:
         self._end("stopped", 0)
 
     async def _say_goodbye(self, at_most_s: float = SETTLE_MAX_S) -> None:
-        """Tell the gateway, which would wait for our return else."""
+        """Say goodbye, so that the gateway does not wait for this worker to return."""
         self._said_bye = True
         self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
         await self._gateway.settle(at_most_s)

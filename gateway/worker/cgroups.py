@@ -1,9 +1,9 @@
-"""Control groups: a slot and all that it starts are held to its memory, cores and processes.
+"""Control groups: hold a slot and all its processes to its memory, cores and process count.
 
-Version 2 where its controllers are, else version 1; hosts with both (systemd's "hybrid") have the
-controllers in one of them. A slot's group is made below ours, or below the root where that can't
-be, is joined by the slot before it runs anything (gateway.worker.launch), and ends with it: all
-that is in it is killed, also what made itself a session of its own.
+Version 2 is used where its controllers are available, else version 1; hosts with both (systemd's
+"hybrid") have the controllers in one of them. A slot's group is made below ours, or below the root
+where that fails. The slot joins it before it runs anything (gateway.worker.launch). The group ends
+with the slot: all processes in it are killed, including those that started a session of their own.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from gateway.worker.strays import lives, owner_of
 CONTROLLERS: Final = ("memory", "cpu", "pids")
 PREFIX: Final = "gridfed-"
 PERIOD_US: Final = 100_000
-# The agent ends what is over its memory, and can say so; the kernel, which may end one process of
-# several, ends what was too quick for that: at so small a part more.
+# The agent kills a slot that is over its memory limit, and reports it. The kernel, which may kill
+# only one process of several, acts at this fraction above it, on growth too fast for the agent.
 SLACK: Final = 4
-QUOTA_MIN_US: Final = 1_000  # less is refused
+QUOTA_MIN_US: Final = 1_000  # the kernel refuses less
 ROOT: Final = Path("/sys/fs/cgroup")
 PROC: Final = Path("/proc/self")
 REMOVE_TRIES: Final = 50
@@ -31,12 +31,12 @@ REMOVE_WAIT_S: Final = 0.002
 
 
 class CgroupsUnavailable(Exception):
-    """There are no control groups that we may use; the text says why."""
+    """No usable control groups; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one slot; 0 is no limit."""
+    """The limits of one slot; 0 is no limit."""
 
     memory_bytes: int = 0
     cpus: float = 0.0
@@ -46,12 +46,12 @@ class Limits:
         return bool(self.memory_bytes or self.cpus or self.pids_max)
 
     def within(self, other: "Limits") -> "Limits":
-        """The lower of each that is one."""
+        """Return the lower of each pair of limits, ignoring absent ones."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return Limits(*(min(filter(None, pair), default=0) for pair in pairs))
 
     def files(self, version: int) -> dict[str, dict[str, str]]:
-        """What is written where, by controller; files that a kernel may lack end with "?"."""
+        """Return the file contents by controller; names that a kernel may lack end with "?"."""
         quota = str(max(QUOTA_MIN_US, round(self.cpus * PERIOD_US)))
         memory = str(self.memory_bytes + self.memory_bytes // SLACK)
         pids = str(self.pids_max)
@@ -80,10 +80,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One slot's group: a folder, or with version 1 one a controller."""
+    """The group of one slot: one folder, or one per controller with version 1."""
 
     folders: tuple[Path, ...]
-    memory: Path  # the one that counts memory
+    memory: Path  # the folder of the memory controller
 
     @property
     def entrances(self) -> tuple[Path, ...]:
@@ -91,7 +91,7 @@ class Group:
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
     def oom_kills(self) -> int:
-        """How often the kernel has ended something in it for its memory."""
+        """Return how often the kernel has killed a process in it for its memory."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
                 for line in (self.memory / name).read_text().splitlines():
@@ -101,21 +101,21 @@ class Group:
         return 0
 
     def close(self) -> None:
-        """End whatever is in it, and take it away."""
+        """Kill all processes in it, and remove it."""
         for folder in self.folders:
             _remove(folder)
 
 
 @dataclass(slots=True)
 class Cgroups:
-    """Where groups are made: `folders` are ours, by controller; of version 2 all are one."""
+    """The place where groups are made: our `folders` by controller, all equal with version 2."""
 
     version: int
     folders: dict[str, Path]
     _made: int = field(default=0)
 
     def make(self, limits: Limits) -> Group:
-        """A group with these limits. Raises CgroupsUnavailable."""
+        """Make a group with these limits. Raises CgroupsUnavailable."""
         self._made += 1
         folders: dict[Path, None] = {}
         try:
@@ -132,16 +132,16 @@ class Cgroups:
         return Group(tuple(folders), self.folders["memory"] / f"slot-{self._made}")
 
     def close(self) -> None:
-        """Take away what is ours; slots have ended."""
+        """Remove our folders; the slots have ended."""
         for folder in set(self.folders.values()):
             _remove_tree(folder)
 
 
 def open_cgroups(pid: int, root: Path = ROOT, proc: Path = PROC) -> Cgroups:
-    """Find where we may make groups, and remove those of agents that are gone.
+    """Find where we may make groups, and remove those of dead agents.
 
     Raises:
-        CgroupsUnavailable: nowhere, and why.
+        CgroupsUnavailable: there is no such place; the text says why.
     """
     told = (proc / "cgroup").read_text().splitlines()
     ours = {}
@@ -186,15 +186,15 @@ def _open_first(root: Path, ours: dict[str, str], name: str) -> Cgroups:
             except OSError as error:
                 why = f"{error.filename}: {error.strerror}"
         else:
-            Cgroups(1, folders).close()  # those of other controllers
+            Cgroups(1, folders).close()  # removes those of other controllers
             raise CgroupsUnavailable(why)
     return Cgroups(1, folders)
 
 
 def _parents(root: Path, path: str) -> Iterator[Path]:
-    """Our own group, then the root: within a container our own may not be below the mount.
+    """Yield our own group, then the root: within a container our own may not be below the mount.
 
-    Both without what agents that are gone have left there.
+    Remove the leftovers of dead agents from both first.
     """
     own = root / path.lstrip("/")
     found = [own, root] if own != root and own.is_dir() else [root]
@@ -228,7 +228,7 @@ def _remove_tree(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Kill what is in a group until nothing is, and remove it."""
+    """Kill the processes in a group until it is empty, and remove it."""
     for _ in range(REMOVE_TRIES):
         inside: list[str] = []
         with contextlib.suppress(OSError):
@@ -241,6 +241,6 @@ def _remove(folder: Path) -> None:
         except FileNotFoundError:
             return
         except OSError:
-            time.sleep(REMOVE_WAIT_S)  # what was killed is still ending
+            time.sleep(REMOVE_WAIT_S)  # the killed processes are still ending
         else:
             return

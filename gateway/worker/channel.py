@@ -1,10 +1,10 @@
-"""What an agent and its slot say to each other: MessagePack with a length in front.
+"""The protocol between an agent and its slot: length-prefixed MessagePack.
 
 Agent to slot:
 
     ["function", digest, body]
     ["forget", digest]
-    ["pass", text]             by which the tasks that follow may be clients; empty: by nothing
+    ["pass", text]             the pass by which the next tasks may be clients; empty: none
     ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s]
                                tasks `number`, `number` + 1, …
 
@@ -12,12 +12,12 @@ Slot to agent:
 
     ["ready"]
     ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
-                               results of tasks `number`, `number` + 1, … of the chunk it is at;
-                               when `is_over` it is through with that chunk, and has not started
-                               what is left of it
+                               results of tasks `number`, `number` + 1, … of the current chunk;
+                               with `is_over` the slot has finished the chunk, and has not started
+                               its remaining tasks
 
-A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, but a task can
-reach the slot's end: the agent checks what it reads, and gives up on a slot that talks nonsense.
+A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, but a task can reach
+the slot's end: the agent checks everything it reads, and kills a slot that sends nonsense.
 """
 
 import itertools
@@ -31,17 +31,18 @@ import msgpack
 
 from federation.wire import CHECKS, TEXT_CHARS_MAX, pack
 
-LARGE_BYTES: Final = 1 << 16  # a byte string of this size is sent from where it is
+LARGE_BYTES: Final = 1 << 16  # byte strings of this size are sent without a copy
 _BIN32: Final = struct.Struct("!BI")
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
 READ_BYTES: Final = 1 << 16
-# The kinds of failures that a slot tells of: a task failed, or its result can't be sent. All
-# others are the agent's to tell: what was stopped to make room, say, costs nothing, and runs again
-# as often as that happens.
+# The kinds of failures that a slot reports: a task failed, or its result can't be sent. The agent
+# reports all others: a task that was stopped to make room, say, costs nothing, and runs again as
+# often as that happens.
 FAILED: Final = "error"
 UNSENT: Final = "result"
-# Of the nanoseconds and bytes in a report: reports are added up, and a sum must travel as well.
+# The limit of the nanoseconds and bytes in a report: reports are added up, and the sum must fit
+# into a message as well.
 FIGURE_MAX: Final = 1 << 53
 CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
 
@@ -51,17 +52,17 @@ class ChannelClosedError(Exception):
 
 
 class NonsenseError(Exception):
-    """The other end sent something that is no message."""
+    """The other end sent something that is not a message."""
 
 
 def encode(message: list[Any]) -> bytes:
-    """A message as it travels."""
+    """Encode a message with its length prefix."""
     body = pack(message)
     return HEADER.pack(len(body)) + body
 
 
 def encode_parts(message: list[Any]) -> list[bytes]:
-    """As `encode`, in parts to be sent one after the other: large byte strings are not copied."""
+    """Encode in parts to be sent one after the other, so that large byte strings are not copied."""
     if not any(_is_large(field) for field in message):
         return [encode(message)]
     parts: list[bytes] = [_pack_array_header(len(message))]
@@ -89,9 +90,9 @@ def _pack_array_header(items: int) -> bytes:
 
 
 class Outgoing:
-    """What waits to be sent over a socket that does not block: each byte is sent from its place.
+    """The send queue of a non-blocking socket: sends each byte from its place.
 
-    What is left after a partial send is not copied: the kernel takes some 200 kB at a time, and a
+    The rest after a partial send is not copied: the kernel takes some 200 kB at a time, and a
     message may be a hundred megabytes.
     """
 
@@ -106,7 +107,7 @@ class Outgoing:
         self._views.extend(memoryview(part) for part in parts)
 
     def send(self, connection: socket.socket) -> None:
-        """Send what the socket takes at once. Raises OSError when the other end is gone."""
+        """Send as much as the socket takes at once. Raises OSError when the other end is gone."""
         while self._views:
             view = self._views[0]
             try:
@@ -119,15 +120,15 @@ class Outgoing:
             self._views.popleft()
 
     def clear(self) -> None:
-        """Send nothing of it."""
+        """Discard the queue."""
         self._views.clear()
 
 
 class Decoder:
-    """Takes bytes as they come, gives messages as they are whole.
+    """Decodes a byte stream into messages.
 
     Args:
-        bytes_max: of one message; may be changed.
+        bytes_max: the limit of one message; may be changed.
     """
 
     def __init__(self, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
@@ -135,7 +136,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[list[Any]]:
-        """Take bytes; give the messages that they complete. Raises NonsenseError."""
+        """Take bytes; yield the messages that they complete. Raises NonsenseError."""
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             (size,) = HEADER.unpack_from(self._buffer)
@@ -151,10 +152,10 @@ class Decoder:
 
 
 def is_part(fields: list[Any]) -> bool:
-    """Whether these are the fields of a `part` after its number, and could go into a report.
+    """Whether these are valid fields of a `part` after its number, and could go into a report.
 
-    A task can reach the slot's end of the channel, and a gateway throws out a worker that talks
-    nonsense: what is wrong must end the slot, not the worker.
+    A task can reach the slot's end of the channel, and a gateway throws out a worker that sends
+    nonsense: invalid fields must end the slot, not the worker.
     """
     if len(fields) != 7 or type(fields[6]) is not bool:
         return False
@@ -183,7 +184,7 @@ class BlockingChannel:
         self._stream = connection.makefile("rb", buffering=READ_BYTES)
 
     def send(self, message: list[Any]) -> None:
-        """Send a message whole."""
+        """Send a whole message."""
         for part in encode_parts(message):
             self._socket.sendall(part)
 

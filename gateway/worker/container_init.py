@@ -1,9 +1,9 @@
-"""The first process of a container that is a slot: it fetches its descriptors, forks the slot,
-and ends the container when the slot or its agent has ended.
+"""The first process of a container that is a slot: fetches its descriptors, forks the slot, and
+ends the container when the slot or its agent has ended.
 
-As `python3 -m gateway.worker.container_init SOCKET MEMORY`. Written so that any Python 3 can read
-it: an image's may be an old one, which has to say so. What a task does can't reach this process:
-it is the container's first, which takes no signal from within, and its memory is its own.
+Runs as `python3 -m gateway.worker.container_init SOCKET MEMORY`. Any Python 3 can parse it: an
+image may have an old one, which must report its version. A task can't reach this process: as the
+container's first process it takes no signal from within, and its memory is its own.
 """
 
 import array
@@ -13,13 +13,13 @@ import signal
 import socket
 import sys
 
-OUT_OF_MEMORY = 95  # the exit code of a slot that was ended for its memory
+OUT_OF_MEMORY = 95  # the exit code of a slot that was killed for its memory
 # Where the container sees its own control group: version 1, and 2.
 OOM_FILES = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
 
 
 def fetch(path: str) -> "list[int]":
-    """Our descriptors: channel, cells, lifeline. Says which Python this is."""
+    """Return our descriptors: channel, cells, lifeline. Sends the version of this Python."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(path)
     connection.sendall(".".join(map(str, sys.version_info[:2])).encode("ascii"))
@@ -36,7 +36,7 @@ def fetch(path: str) -> "list[int]":
 
 
 def oom_kills() -> int:
-    """How often the kernel has ended a process of this container for its memory."""
+    """Return how often the kernel has killed a process of this container for its memory."""
     for path in OOM_FILES:
         try:
             with open(path) as file:
@@ -50,17 +50,18 @@ def oom_kills() -> int:
 
 
 def watch(slot: int, lifeline: int, ended: int) -> int:
-    """Wait for the end of the slot, or of the agent; the exit code of the container.
+    """Wait for the end of the slot or the agent; return the exit code of the container.
 
-    `ended` can be read whenever a child has ended.
+    `ended` is readable when a child has ended.
     """
     while True:
         ready, _, _ = select.select([lifeline, ended], [], [])
         if lifeline in ready:
-            return 1  # nobody is at the other end: the kernel ends all that is here with us
+            return 1  # the agent is gone: the kernel kills all processes of this container
         os.read(ended, 512)
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)  # what tasks have left behind, too
+            # also reaps processes that tasks have left behind
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == slot:
                 if not os.WIFSIGNALED(status):
                     return os.WEXITSTATUS(status)
@@ -71,7 +72,7 @@ def watch(slot: int, lifeline: int, ended: int) -> int:
 
 
 def main() -> None:
-    """Be the container's first process."""
+    """Run as the container's first process."""
     channel, cells, lifeline = fetch(sys.argv[1])
     ended, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -86,7 +87,7 @@ def main() -> None:
     os.close(cells)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    os.kill(os.getpid(), signal.SIGCHLD)  # it may have ended before we could hear of it
+    os.kill(os.getpid(), signal.SIGCHLD)  # it may have ended before the handler was set
     os._exit(watch(slot, lifeline, ended))
 
 

@@ -1,14 +1,13 @@
-"""Slots in containers: podman or docker, whichever is here and works. Builders, and what they ask.
+"""Slots in containers, by podman or docker. Builds their commands, and queries the runtime.
 
-A container is as shut as it can be: its root is read-only, it has no network, no capabilities and
-no new privileges, so much memory, so many cores and processes, and a small /tmp in memory. All it
-sees of this host is the slot's own code and a socket (gateway.worker.handover).
+A container is as confined as possible: a read-only root, no network, no capabilities, no new
+privileges, limits of memory, cores and processes, and a small /tmp in memory. Of this host it sees
+only the slot's own code and a socket (gateway.worker.handover).
 
-It is ended by its first process (gateway.worker.container_init) when the slot or the agent ends,
-and its runtime removes it. Its label says whose it is, so that an agent which starts can remove
-what a host's failure left behind. An image may be hostile: what it brings of its own accord (places
-to write to, commands for its health) is left out, and a first process that is none of ours is ended
-through the runtime.
+Its first process (gateway.worker.container_init) ends it when the slot or the agent ends, and its
+runtime removes it. Its label names its agent, so that a starting agent can remove the leftovers of
+a host failure. An image may be hostile: the extras that it declares (volumes, health checks) are
+left out, and a first process that is not ours is killed through the runtime.
 """
 
 import os
@@ -25,7 +24,7 @@ from gateway.worker.rules import Rules
 from gateway.worker.strays import lives
 
 LABEL: Final = "gridfed.agent"
-PROBE: Final = "probe"  # instead of an agent, of what ends by itself at once
+PROBE: Final = "probe"  # labels short-lived probes, instead of an agent
 KIT: Final = "/gridfed/kit"
 SOCKETS: Final = "/gridfed/sockets"
 SOCKET_NAME: Final = "slot"
@@ -33,11 +32,12 @@ FILES_MAX: Final = 1024  # open at a time, in one process
 PROCESSES_MAX: Final = 16_384  # podman has 32,768 at most
 ASK_S: Final = 60.0
 PULL_S: Final = 1800.0
-MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # of the container's first process
+MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # for the container's first process
 SAID_CHARS_MAX: Final = 400
-# What runs containers below podman: its own choice, and the one that also knows hybrid cgroups.
+# The OCI runtimes below podman: its own choice, and the ones that also support hybrid cgroups.
 _BELOW: Final = ("", "runc", "crun")
-_UNLIMITED: Final = b"Resource limits are not supported"  # podman's words, of a user's on version 1
+# said by podman for a plain user on version 1
+_UNLIMITED: Final = b"Resource limits are not supported"
 
 
 class ContainerUnavailable(Exception):
@@ -46,15 +46,15 @@ class ContainerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A program that runs containers, as it was found to work here."""
+    """A program that runs containers, with its options on this host."""
 
     program: str
-    below: str = ""  # what it is told to run them by; empty: what it takes itself
-    is_limiting: bool = True  # whether it can hold them to memory, cores and processes
+    below: str = ""  # the OCI runtime to use; empty: the program's own choice
+    is_limiting: bool = True  # whether it can limit memory, cores and processes
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program, and what it is told whatever it does."""
+        """The program and its global options."""
         if self.program == "podman" and self.below:
             return (self.program, "--runtime", self.below)
         return (self.program,)
@@ -65,14 +65,14 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a container is given.
+    """The parameters of a container.
 
-    `cores` are the only ones that it may use, as cgroups write them; empty for all. `site` is whose
-    work it is for; empty for ours.
+    `cores` are the only ones that it may use, in the syntax of cgroups; empty for all. `site` is
+    the site whose work it runs; empty for ours.
     """
 
     name: str
-    owner: str  # of the label
+    owner: str  # the value of its label
     kit: Path
     sockets: Path
     memory_bytes: int
@@ -81,7 +81,7 @@ class Shape:
 
 
 def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tuple[str, ...]:
-    """The command that runs a slot in a container."""
+    """Return the command that runs a slot in a container."""
     command = [*runtime.command, "run", "--rm", "--name", shape.name]
     command += ["--label", f"{LABEL}={shape.owner}", "--pull", "never", "--log-driver", "none"]
     command += ["--network", rules.network, "--read-only", "--cap-drop", "all"]
@@ -99,32 +99,35 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
     for name, value in variables.items():
         command += ["--env", f"{name}={value}"]
-    # Without -P, which older Pythons refuse in other words than ours; this folder is new and empty.
+    # Without -P, which older Pythons refuse with an error that is not ours; this folder is new and
+    # empty.
     command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
     command += [image, "-s", "-m", "gateway.worker.container_init", f"{SOCKETS}/{SOCKET_NAME}"]
     return (*command, str(shape.memory_bytes))
 
 
 def _user(site: str) -> str:
-    """Who it is to the kernel too, where root runs containers: no account, no other site's work."""
+    """Return its user ids, where root runs containers: no account, and distinct for each site."""
     number = container_user(site)
     return f"{number}:{number}"
 
 
 def _podmans_own(rules: Rules) -> list[str]:
-    """What podman gives a container by itself, and docker does not: it is taken away.
+    """Return the options that disable podman's extras, which docker does not have.
 
-    Places to write to on this host's disk, as the image names them; our variables for proxies,
-    which may hold a password; and, where there is no network, this host's table of others.
+    These are volumes on this host's disk, as the image names them; our proxy variables, which may
+    hold a password; and, without a network, this host's table of other hosts.
     """
     command = ["--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false"]
     return command + (["--no-hosts"] if rules.network == "none" else [])
 
 
 def ulimits() -> list[str]:
-    """Limits no higher than ours: those of the runtimes may be, and take a right of their own.
+    """Return limits no higher than ours: a runtime's defaults may be higher, which needs
+    privileges.
 
-    Of processes it is one user's, over all containers: a slot's own limit is --pids-limit.
+    The limit of processes counts those of one user over all containers: a slot's own is
+    --pids-limit.
     """
     found = []
     for name, key, most in (
@@ -138,7 +141,7 @@ def ulimits() -> list[str]:
 
 
 def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
-    """Why a container never became a slot, by its runtime's exit code and last words."""
+    """Explain why a container never became a slot, by its runtime's exit code and last words."""
     if code == 127 or "executable file not found" in said:
         return (
             f"image {image} has no {rules.image_python}: put a Python into it, or name the one "
@@ -151,14 +154,14 @@ def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
     return f"image {image} does not start (exit code {code})"
 
 
-# --- asking --------------------------------------------------------------------------------------
+# --- queries -------------------------------------------------------------------------------------
 
 
 def find_runtime(rules: Rules) -> Runtime:
-    """A runtime that works here: the first of those wanted. Raises ContainerUnavailable.
+    """Return the first wanted runtime that works here. Raises ContainerUnavailable.
 
-    Tried by `info` alone, which needs no image: whether it runs containers is seen when there is
-    one (`probe_below`).
+    It is tried with `info` only, which needs no image: `probe_below` checks whether it runs
+    containers, once there is an image.
     """
     tried = []
     for program in rules.runtimes:
@@ -173,7 +176,7 @@ def find_runtime(rules: Rules) -> Runtime:
 
 
 def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedProcess[bytes]":
-    """Run nothing in an image, and see."""
+    """Run an empty command in an image; return the outcome."""
     command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
     command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}={PROBE}"]
     command += ["--cap-drop", "all", "--user", _user(""), "--memory", str(256 << 20)]
@@ -182,7 +185,7 @@ def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedPr
 
 
 def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
-    """The runtime with what it needs below it on this host. Raises ContainerUnavailable.
+    """Return the runtime with an OCI runtime that works on this host. Raises ContainerUnavailable.
 
     crun, which podman prefers, runs nothing where cgroups are hybrid; runc does.
     """
@@ -194,7 +197,7 @@ def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
         done = works(candidate, image, rules)
         is_refused = b"OCI runtime error" in done.stderr or done.returncode == 125
         if not is_refused:
-            # It runs containers, whatever it is that this image lacks.
+            # It runs containers, even if this image lacks something.
             return replace(candidate, is_limiting=_UNLIMITED not in done.stderr)
     assert done is not None, "its own choice is always tried"
     raise ContainerUnavailable(
@@ -204,7 +207,7 @@ def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
 
 
 def provide(runtime: Runtime, image: str, rules: Rules) -> None:
-    """Have an image here, by the owner's policy. Raises ContainerUnavailable with what to do."""
+    """Provide an image by the owner's policy. Raises ContainerUnavailable with advice."""
     is_here = _ask((*runtime.command, "image", "inspect", image)).returncode == 0
     if rules.pull == "always" or (
         rules.pull == "missing" and not is_here and image not in rules.build
@@ -225,7 +228,7 @@ def _build(runtime: Runtime, image: str, folder: str) -> None:
     if not Path(folder).is_dir():
         raise ContainerUnavailable(f"it is to be built from {folder}, which is no folder")
     command = [*runtime.command, "build", "--tag", image, "--network", "none"]
-    # podman hands what is below it to `run` alone.
+    # podman passes its OCI runtime only to `run`.
     command += ["--runtime", runtime.below] if runtime.below else []
     done = _ask((*command, folder), PULL_S)
     if done.returncode:
@@ -233,15 +236,15 @@ def _build(runtime: Runtime, image: str, folder: str) -> None:
 
 
 def remove_strays(runtime: Runtime) -> int:
-    """Remove containers of agents that are gone; how many there were.
+    """Remove containers of dead agents; return their number.
 
-    An agent's label holds its process and when that began, so that another process of the same
-    number is not taken for it.
+    An agent's label holds its process id and start time, so that a later process with the same
+    number is not mistaken for it.
     """
     command = runtime.command
     found = _ask((*command, "ps", "--all", "--quiet", "--filter", f"label={LABEL}"))
     names = found.stdout.decode(errors="replace").split()
-    # Not by a format of `ps`: what podman and docker call a label there differs.
+    # Not by a format of `ps`: podman and docker name labels differently there.
     show = '{{.Id}} {{index .Config.Labels "' + LABEL + '"}}'
     told = _ask((*command, "container", "inspect", "--format", show, *names)) if names else found
     strays = []

@@ -1,7 +1,7 @@
-"""The agent's end of its conversation with a gateway: reports gather while the gateway is busy.
+"""The agent's end of its conversation with a gateway: batches reports while the gateway is busy.
 
-The lease (gateway.conversation): tasks are this worker's only while the gateway can count on it.
-When it lapses the gateway places them elsewhere, so the agent stops them by itself.
+The lease (gateway.conversation): tasks belong to this worker only while the gateway can count on
+it. When the lease lapses the gateway places the tasks elsewhere, so the agent stops them by itself.
 """
 
 import threading
@@ -19,9 +19,9 @@ from federation.transport import TlsSettings
 from gateway.conversation import Conversation
 from gateway.worker.outbox import Outbox
 
-UNHEARD_S: Final = 5.0  # after so long without a gateway people are told
-STAYS_S: Final = 5.0  # who is let in for so long is not put out again at once
-# Refusals that will be the same tomorrow; the others are tried again.
+UNHEARD_S: Final = 5.0  # after this time without a gateway the user is told
+STAYS_S: Final = 5.0  # after this time in a session, a refusal counts as a new one
+# Permanent refusals; all others are retried.
 FINAL_REFUSALS: Final = frozenset(
     {
         *("version", "secret", "role", "name", "nonce", "impostor"),
@@ -30,23 +30,23 @@ FINAL_REFUSALS: Final = frozenset(
     }
 )
 MESSAGE_BYTES_MAX: Final = 64 << 20
-# A report holds a few small results, texts and prints beside the largest result there can be.
+# A report holds a few small results, texts and prints beside the largest possible result.
 REPORT_SLACK_BYTES: Final = 512 << 10
-REPORT_FIELDS_BYTES: Final = 1024  # of a report, beside what is in it
+REPORT_FIELDS_BYTES: Final = 1024  # of a report, beside its contents
 PULSE_S: Final = 2.0
 
 
 class WorkerConversation:
-    """One worker's sessions with one gateway; see gateway.conversation.Correspondent.
+    """The sessions of one worker with one gateway; see gateway.conversation.Correspondent.
 
     Args:
         address: the gateway's.
         tls: files for tls+tcp.
-        credentials: how we prove that we may come in.
-        hello: who we are.
-        give_up_s: how long to look for a gateway that lets us in; 0 for ever.
+        credentials: prove our identity to the gateway.
+        hello: describes this worker.
+        give_up_s: how long to try to get a session with a gateway; 0 for ever.
         hear: takes messages, Opened and Lapsed among them, in order.
-        say: tells people.
+        say: reports to the user.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class WorkerConversation:
         self.flush = self._conversation.flush
         self.settle = self._conversation.settle
         self._last_refusal = ""
-        self._refused_s: float | None = None  # since when it is refused again and again
-        self._closed_s = 0.0  # when there was last no session
+        self._refused_s: float | None = None  # start of the current run of refusals
+        self._closed_s = 0.0  # the last time without a session
 
     def tick(self) -> None:
         """Keep the lease, and send heartbeats."""
@@ -98,12 +98,12 @@ class WorkerConversation:
 
     @property
     def part_bytes_max(self) -> int:
-        """The largest report of a slot that one to the gateway has room for, with its fields."""
+        """The largest report of a slot that fits into one to the gateway, with its fields."""
         return (self._conversation.message_bytes_max or MESSAGE_BYTES_MAX) - REPORT_FIELDS_BYTES
 
     @property
     def pulse_s(self) -> float:
-        """How often to say something that is acknowledged: the lease counts from that."""
+        """The interval of pulses: they are acknowledged, which renews the lease."""
         return min(PULSE_S, self._conversation.heartbeat_s)
 
     def post(self, message: Any) -> None:
@@ -111,36 +111,38 @@ class WorkerConversation:
         self._outbox.add(message)
 
     def post_report(self, report: Report) -> None:
-        """Queue a report; one that waits may take it in."""
+        """Queue a report, merged into a queued one if possible."""
         self._outbox.add_report(report)
 
     def forget(self) -> None:
-        """What has not been sent is of no interest any more."""
+        """Discard all unsent messages."""
         self._outbox.take()
 
-    # --- what the conversation asks ------------------------------------------------------------
+    # --- callbacks of the conversation ---------------------------------------------------------
 
     def heard_all(self) -> None:
-        """Nothing is put off until then."""
+        """Do nothing: no message is deferred until all are received."""
 
     def dial(self, on_change: Callable[[], None]) -> NngLink:
-        """A new link; AddressError when nobody can dial that address, or not with a token."""
+        """Return a new link. Raises AddressError if the address can't be dialled, or not with a
+        token.
+        """
         if self._bears_token:
             check_bearer(self._address)
         return NngLink(self._address, on_change, self._tls)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no message is queued."""
         return not self._outbox
 
     def fill(self, dialogue: Dialogue) -> None:
-        """Post what waits."""
+        """Post the queued messages."""
         for message in self._outbox.take():
             dialogue.post(message)
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
-        """Tell people; raise what will be the same tomorrow, or has been for long enough."""
+        """Tell the user; raise a permanent refusal, or one that has lasted too long."""
         now_s = trio.current_time()
         if self._refused_s is None:
             self._refused_s = now_s
@@ -159,7 +161,7 @@ class WorkerConversation:
             self._say(refusal)
 
     def unanswered(self, for_s: float) -> None:
-        """Tell people after a while; GatewayUnreachable when it has been long enough."""
+        """Tell the user after a while; raise GatewayUnreachable after `give_up_s`."""
         if self._give_up_s and for_s > self._give_up_s:
             raise GatewayUnreachable(
                 f"no gateway answered at {self._address} for {self._give_up_s:g} s"
@@ -168,7 +170,7 @@ class WorkerConversation:
             self._was_told = False
         elif not self._was_told:
             self._was_told = True
-            # To look takes a moment, in which the agent must not stand still.
+            # The explanation takes a moment, and must not block the agent.
             threading.Thread(target=self._explain, name="gridfed-explain", daemon=True).start()
 
     def _explain(self) -> None:

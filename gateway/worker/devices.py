@@ -1,4 +1,4 @@
-"""Cores and GPUs of a worker: which slot has which. Pure."""
+"""Assigns a worker's cores and GPUs to its slots. Pure."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -6,9 +6,9 @@ from itertools import pairwise
 
 
 def share_cores(cores: Collection[int], slots: int) -> list[frozenset[int]]:
-    """The cores of each slot: neighbours, as many for each as there are for all.
+    """Return the cores of each slot: adjacent cores in shares as equal as possible.
 
-    With more slots than cores some slots have one in common.
+    With more slots than cores some slots share a core.
     """
     order = sorted(cores)
     if slots >= len(order):
@@ -18,17 +18,17 @@ def share_cores(cores: Collection[int], slots: int) -> list[frozenset[int]]:
 
 
 def show_cores(cores: Collection[int]) -> str:
-    """Cores as cgroups and container runtimes write them: `0,1`."""
+    """Format cores as cgroups and container runtimes expect them: `0,1`."""
     return ",".join(map(str, sorted(cores)))
 
 
 def gpus_held(amount: float) -> int:
-    """The GPUs that a task has to itself; who asks for a part of one has all of it."""
+    """Return the number of GPUs that a task holds; a fraction of a GPU takes the whole GPU."""
     return math.ceil(amount)
 
 
 class Devices:
-    """The GPUs of a worker, and who holds which."""
+    """The GPUs of a worker, and the slots that hold them."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = tuple(names)
@@ -37,11 +37,11 @@ class Devices:
 
     @property
     def free(self) -> int:
-        """How many nobody holds."""
+        """The number of free GPUs."""
         return len(self._free)
 
     def hold(self, slot: int, gpus: int) -> list[str]:
-        """Give a slot so many, instead of what it had; the first ones that are free."""
+        """Give a slot this many GPUs, instead of those it had; the first ones that are free."""
         self.release(slot)
         assert gpus <= len(self._free), "moved to a home without looking for its GPUs"
         taken, self._free = self._free[:gpus], self._free[gpus:]
@@ -50,6 +50,6 @@ class Devices:
         return taken
 
     def release(self, slot: int) -> None:
-        """Take back what a slot had, in the order of their names."""
+        """Take back the GPUs of a slot, in the order of their names."""
         free = {*self._free, *self._held.pop(slot, ())}
         self._free = [name for name in self.names if name in free]

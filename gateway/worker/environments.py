@@ -1,7 +1,8 @@
-"""Who of a worker's slots runs in what: environments are made as jobs want them, slots move there.
+"""The environments of a worker's slots: makes them as jobs need them, and moves slots there.
 
-Between the roster, which decides, and the host, which knows how: it starts what takes minutes
-in a helper thread, ends slots that are to move, and reports the tasks of what can't be had.
+It stands between the roster, which decides, and the host, which makes environments: it starts slow
+work in a helper thread, ends slots that are to move, and fails tasks whose environment is not to be
+had.
 """
 
 import math
@@ -19,9 +20,9 @@ from gateway.worker.pieces import Piece, SlotBook, Terms
 from gateway.worker.process import SlotProcess
 from gateway.worker.roster import Roster
 
-PATIENCE_S: Final = 1.0  # what takes longer to be made holds up no slot that the gateway counts
-REFUSED_S: Final = 30.0  # what could not be made is not tried again for so long
-BAD_STARTS_MAX: Final = 3  # of slots of one home, one after the other
+PATIENCE_S: Final = 1.0  # an environment that takes longer holds up no slot that the gateway counts
+REFUSED_S: Final = 30.0  # an environment that could not be made is not retried for this time
+BAD_STARTS_MAX: Final = 3  # consecutive, of slots of one home
 
 
 class Environments:
@@ -29,12 +30,13 @@ class Environments:
 
     Args:
         roster: its books.
-        host: what there is on this host.
-        processes: its slots' processes, by number; read when it is time.
+        host: makes environments on this host.
+        processes: its slots' processes, by number; read when needed.
         fail: reports a task as failed: terms, task, kind, text.
-        hand_back: gives the gateway all tasks of functions, which it is to keep until told less.
-        feed: gives slots what they have room for.
-        say: tells people.
+        hand_back: returns all tasks of functions to the gateway, which keeps them until told of
+            fewer functions.
+        feed: feeds slots that have room.
+        say: reports to the user.
     """
 
     def __init__(
@@ -58,9 +60,9 @@ class Environments:
         self._busy_s = busy_s
         self._say = say
         self._environments: dict[bytes, Environment] = {}  # of functions that have one
-        self._unhoused: dict[str, set[bytes]] = {}  # functions that wait for one to be made
-        self._refused: dict[str, tuple[float, str]] = {}  # what could not be made, when and why
-        self._slow: set[str] = set()  # of what is being made what takes long
+        self._unhoused: dict[str, set[bytes]] = {}  # functions whose environment is being made
+        self._refused: dict[str, tuple[float, str]] = {}  # failed environments: when and why
+        self._slow: set[str] = set()  # environments being made that take long
         self._bad_starts: Counter[Home] = Counter()
         self._one_by_one = trio.CapacityLimiter(1)
 
@@ -69,7 +71,7 @@ class Environments:
     def arrived(
         self, function: bytes, environment: Environment | None, nursery: trio.Nursery
     ) -> None:
-        """A function is here, with what it is to run in."""
+        """Take note of a new function and its environment."""
         if environment is None:
             self._roster.known.add(function)
         else:
@@ -77,7 +79,7 @@ class Environments:
             self.wanted(function, nursery)
 
     def wanted(self, function: bytes, nursery: trio.Nursery) -> None:
-        """Let a function's tasks run once what they run in is here; have it made if it isn't."""
+        """Let a function's tasks run once their environment is here; have it made if it isn't."""
         environment = self._environments[function]
         key = key_of(environment)
         at_s, text = self._refused.get(key, (-math.inf, ""))
@@ -96,7 +98,7 @@ class Environments:
             nursery.start_soon(self._provide, key, environment)
 
     def forget(self, function: bytes) -> None:
-        """A function is not here any more."""
+        """Forget a function that is not here any more."""
         self._roster.forget_function(function)
         environment = self._environments.pop(function, None)
         self._unhoused.get(key_of(environment), set()).discard(function)
@@ -112,13 +114,13 @@ class Environments:
         self._feed()
 
     async def _give_back(self, key: str) -> None:
-        """Have tasks wait at the gateway for what takes long, for others are there or come."""
+        """Have the gateway keep the tasks of a slow environment, as other workers may run them."""
         await trio.sleep(PATIENCE_S)
         self._slow.add(key)
         self._tell()
 
     def tell_again(self) -> None:
-        """Tell a gateway that has not heard it what is being made and takes long."""
+        """Tell a gateway with a new session which slow environments are being made."""
         if self._slow:
             self._tell()
 
@@ -146,7 +148,7 @@ class Environments:
             self._roster.known |= self._unhoused.pop(key)
 
     def refuse(self, function: bytes, text: str) -> None:
-        """Report all that waits of a function as impossible here."""
+        """Report all queued tasks of a function as impossible here."""
         self._report(self._roster.evict(function), text)
 
     def _report(self, pieces: Iterable[Piece], text: str) -> None:
@@ -157,7 +159,7 @@ class Environments:
     # --- slots -----------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """Have idle slots begin anew where work waits for them."""
+        """Restart idle slots in homes that have queued work."""
         if not self._roster.may_move:
             return
         for slot in self._roster.moves(self._busy_s()):
@@ -171,13 +173,13 @@ class Environments:
                 self._processes[slot.index].kill()
 
     def started(self, home: Home) -> None:
-        """A slot of this home is ready."""
+        """Note that a slot of this home is ready."""
         del self._bad_starts[home]
 
     def not_started(self, slot: SlotBook, process: SlotProcess) -> bool:
-        """A slot never became ready: it is tried again, or its home is given up.
+        """Handle a slot that never became ready: it is retried, or its home is given up.
 
-        False when there is nothing left to try: bare slots don't start.
+        Return False when no retry is left: bare slots don't start.
         """
         home = slot.home
         self._bad_starts[home] += 1
@@ -195,7 +197,7 @@ class Environments:
         return True
 
     def _give_up(self, home: Home, text: str, *, is_for_long: bool) -> None:
-        """Fail what waits for a home; what it was made of is made anew when it is wanted again."""
+        """Fail the tasks of a home; its environment is made anew when it is needed again."""
         self._host.forget(home)
         if is_for_long:
             self._refused[home.environment] = time.monotonic(), text

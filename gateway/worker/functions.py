@@ -1,4 +1,4 @@
-"""Function bodies that an agent keeps, by digest, so that each travels once. Pure."""
+"""The function bodies that an agent keeps, by digest, so that each travels once. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Collection
@@ -9,7 +9,7 @@ SLOT_FUNCTIONS_MAX: Final = 64
 
 
 class Functions:
-    """Bodies by digest; those used longest ago go first when there is no room."""
+    """Bodies by digest; the least recently used are evicted first."""
 
     def __init__(self, bytes_max: int = FUNCTIONS_BYTES_MAX) -> None:
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
@@ -20,7 +20,7 @@ class Functions:
         return digest in self._bodies
 
     def put(self, digest: bytes, body: bytes, in_use: Collection[bytes]) -> list[bytes]:
-        """Keep a body; return the digests of those that went for it, none of them `in_use`."""
+        """Keep a body; return the digests evicted for it, none of them `in_use`."""
         if digest in self._bodies:
             return []
         self._bodies[digest] = body
@@ -35,20 +35,20 @@ class Functions:
         return gone
 
     def get(self, digest: bytes) -> bytes:
-        """The body of a function that is here."""
+        """Return the body of a function that is here."""
         self._bodies.move_to_end(digest)
         return self._bodies[digest]
 
 
 class Lent:
-    """Which functions one slot has: so many, and the one used longest ago goes first."""
+    """The functions that one slot has: a limited number; the least recently used is evicted."""
 
     def __init__(self, functions_max: int = SLOT_FUNCTIONS_MAX) -> None:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._max = functions_max
 
     def lend(self, digest: bytes) -> tuple[bool, bytes | None]:
-        """Use a function: whether it must be sent first, and which one is to be forgotten."""
+        """Use a function; return whether it must be sent first, and the one to be forgotten."""
         is_new = digest not in self._digests
         self._digests[digest] = None
         self._digests.move_to_end(digest)

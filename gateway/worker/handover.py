@@ -1,8 +1,8 @@
-"""Where a slot in a container comes for its descriptors: a socket that only its container sees.
+"""The socket at which a slot in a container fetches its descriptors; only its container sees it.
 
-It says which Python it is, and is sent its end of the channel, its cells and a lifeline (the far
-end of a pipe of ours: when that closes we are gone, and so must it be). From the connection we
-know its process, by our own numbers, and end it without asking its runtime.
+The slot sends its Python version. It receives its end of the channel, its cells and a lifeline (the
+far end of a pipe of ours: when the pipe closes the agent is gone, and the slot must end). The
+connection tells us its process id on this host, so that we can kill it without its runtime.
 """
 
 import os
@@ -19,10 +19,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Handover:
-    """The socket of one slot, and what is handed out there, once.
+    """The socket of one slot, and the descriptors handed over there, once.
 
     Args:
-        path: the socket's; its folder is what the container sees.
+        path: the socket's; the container sees its folder.
         channel: the slot's end.
         cells: their descriptor.
     """
@@ -36,7 +36,7 @@ class Handover:
         self._pidfd: int | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _bind(self._listener, self._path)
-        # Whoever its user is: only its container can see it.
+        # The container may run as any user; only it can see the socket.
         os.chmod(path, 0o666)  # noqa: S103
         self._listener.listen(1)
         self._listener.setblocking(False)
@@ -44,11 +44,11 @@ class Handover:
 
     @property
     def is_through(self) -> bool:
-        """Whether the slot has come, so that we know its process."""
+        """Whether the slot has connected, so that its process is known."""
         return self._pidfd is not None
 
     async def hand_over(self) -> int:
-        """Wait for the slot and hand it what is its own; the number of its process."""
+        """Wait for the slot and send it its descriptors; return its process id."""
         await trio.lowlevel.wait_readable(self._listener)
         connection, _ = self._listener.accept()
         with connection:
@@ -66,7 +66,7 @@ class Handover:
         return pid
 
     def kill(self) -> None:
-        """End the slot, and so its container."""
+        """Kill the slot, and so its container."""
         if self._pidfd is None:
             return
         try:
@@ -74,7 +74,7 @@ class Handover:
         except ProcessLookupError:
             pass  # it has ended
         except PermissionError:
-            self._cut()  # another user's, who looks at the lifeline
+            self._cut()  # it has another user, and watches the lifeline
 
     def _cut(self) -> None:
         if self._lifeline >= 0:
@@ -82,7 +82,7 @@ class Handover:
             self._lifeline = -1
 
     def _let_go(self) -> None:
-        """Close what the slot has now, or will never have."""
+        """Close the descriptors that the slot has now, or will never have."""
         if self._life >= 0:
             self._channel.close()
             os.close(self._cells)
@@ -90,7 +90,7 @@ class Handover:
             self._life = -1
 
     def close(self) -> None:
-        """The slot has ended, or is to."""
+        """Kill the slot if it runs, and close everything."""
         if self._is_closed:
             return
         self._is_closed = True

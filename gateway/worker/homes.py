@@ -1,7 +1,7 @@
-"""What a slot's process runs in: its home. Tasks of one home share its process, one by one. Pure.
+"""The home of a slot's process: tasks of one home share its process, one by one. Pure.
 
-A bare slot is a process as any other. Other homes are containers, sandboxes and processes with
-packages of their own; and, of each, those that hold so many GPUs.
+A bare slot is a plain process. Other homes are containers, sandboxes and processes with packages of
+their own; and each of these with a number of GPUs.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from policies.environments import IMAGE, PACKAGES
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What a slot's process runs in.
+    """The environment, site and GPUs of a slot's process.
 
     Attributes:
         environment: `key_of` an environment; empty for none.
-        site: whose work it is, when it is kept apart from that of all others; empty for ours.
-        gpus: how many it holds for as long as it lives.
+        site: the site whose work is kept apart here from all other work; empty for ours.
+        gpus: the number that it holds for as long as it lives.
     """
 
     environment: str = ""
@@ -27,7 +27,7 @@ class Home:
 
     @property
     def image(self) -> str:
-        """The container image that it is; empty if it is none."""
+        """Its container image; empty if it is none."""
         name = self.environment.partition("|")[0]
         return name.removeprefix(IMAGE) if name.startswith(IMAGE) else ""
 
@@ -46,7 +46,7 @@ BARE: Final = Home()
 
 
 def key_of(environment: Environment | None) -> str:
-    """What tells environments apart that can't share a process."""
+    """Return a key that is equal for environments that can share a process."""
     if environment is None:
         return ""
     if environment.image:

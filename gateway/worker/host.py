@@ -1,10 +1,10 @@
-"""What slots' processes run in, on this host: found at the start, made when a job wants it.
+"""The environments of slots on this host: detected at the start, made when a job needs them.
 
-    Host.open       what there is: a sandbox, a runtime for images; and the tags that say so
+    Host.open       finds a sandbox and a runtime for images, and sets the tags for them
     Host.provide    makes an environment: pulls, builds, installs; in a helper thread
-    Host.launch     how a slot of some home is started
+    Host.launch     describes how a slot of some home is started
 
-Decisions about who moves where are the roster's.
+The roster decides which slot moves to which home.
 """
 
 import contextlib
@@ -41,13 +41,13 @@ class EnvironmentUnavailable(Exception):
 
 
 class Host:
-    """What this worker's slots run in.
+    """The environments of this worker's slots.
 
     Args:
-        rules: the owner's; None: there are bare slots, and no others.
-        memory_bytes: of a slot; 0 for no limit.
-        say: tells people.
-        confines: what else holds a slot.
+        rules: the owner's; None: there are only bare slots.
+        memory_bytes: the limit of a slot; 0 for none.
+        say: reports to the user.
+        confines: the other limits of a slot.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Host:
         self._folder: Path | None = None
         self._runtime: containers.Runtime | None = None
         self._is_probed = False
-        self._made: dict[str, Path | None] = {}  # by key: of packages, their folder
+        self._made: dict[str, Path | None] = {}  # by key; the folder of packages
         self._numbers = 0
         self._owner = owner_of(os.getpid())
         self.tags: dict[str, bool] = {}
@@ -84,11 +84,11 @@ class Host:
         return self._user is not None
 
     def open(self) -> None:
-        """Look at what there is.
+        """Detect what this host offers.
 
         Raises:
-            EnvironmentUnavailable: what keeps others' work apart is not here, and it must not
-                run without.
+            EnvironmentUnavailable: the means to isolate other sites' work are missing, and it must
+                not run without.
         """
         self._open_user()
         rules = self._rules
@@ -130,7 +130,7 @@ class Host:
         self.tags |= tags_of(images, packages.kinds(rules))
 
     def _choose(self, rules: Rules) -> Rules:
-        """The rules with the best sandbox for other sites' work that there is."""
+        """Return the rules with the best available sandbox for other sites' work."""
         try:
             sandbox.probe(self._kit)
         except sandbox.SandboxUnavailable as error:
@@ -144,7 +144,7 @@ class Host:
         return replace(rules, sandbox="bubblewrap")
 
     def _open_user(self) -> None:
-        """Find the user that slots run as. EnvironmentUnavailable where that is a must."""
+        """Find the user of slots. Raises EnvironmentUnavailable where one is required."""
         wanted = self._confines.user
         try:
             self._user = find_user(wanted)
@@ -163,7 +163,7 @@ class Host:
             return
         try:
             self._cgroups = open_cgroups(os.getpid())
-            self._cgroups.make(self._sandbox_limits).close()  # does it take them?
+            self._cgroups.make(self._sandbox_limits).close()  # check that they take the limits
         except (CgroupsUnavailable, OSError) as error:
             self._close_cgroups()
             if self._confines.cgroups == "required":
@@ -192,7 +192,7 @@ class Host:
         return rules.images
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove all files and groups of this host."""
         self._close_cgroups()
         if self._folder is not None:
             remove_folder(self._folder)
@@ -204,7 +204,7 @@ class Host:
         return key == "" or key in self._made
 
     def forget(self, home: Home) -> None:
-        """What a home was made of is of no use, or gone: it is made anew when it is wanted."""
+        """Forget an environment that is useless or gone: it is made anew when it is needed."""
         self._made.pop(home.environment, None)
 
     def provide(self, environment: Environment) -> None:
@@ -243,7 +243,7 @@ class Host:
 
     @property
     def usual(self) -> str:
-        """The key of what other sites' work runs in that names nothing; empty without one."""
+        """The key of the default environment of other sites' work; empty without one."""
         return key_of(self._usual)
 
     @property
@@ -253,7 +253,7 @@ class Host:
         return Environment(image=self._rules.sandbox_image, python=packages.PYTHON)
 
     def objection(self, home: Home) -> str:
-        """Why no slot of this worker can have such a home, though its environment is here."""
+        """Return why no slot here can have such a home, though its environment is here."""
         if home.gpus and (home.image or home.site):
             return "GPUs are not handed into containers and sandboxes"
         is_image = self._rules is not None and self._rules.sandbox == "image"
@@ -266,7 +266,7 @@ class Host:
     def launch(
         self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None = None
     ) -> Launch:
-        """How a slot of this home is started, on these cores; its environment is here."""
+        """Return how to start a slot of this home on these cores; its environment is here."""
         launch = self._launch(home, environment, cores)
         limits = self._sandbox_limits if home.site else self._limits
         if self._cgroups is None or launch.socket or not limits:
@@ -299,7 +299,7 @@ class Host:
         shell = () if user is None else user.shell
         if user is not None:
             environment = user.variables(environment)
-        # Not our own, which a user that tasks run as might not even enter.
+        # Not our own, which the user of the tasks might be unable to enter.
         folder = "" if user is None else user.home
         if python is None:
             return bare(environment, self._memory_bytes, shell, folder)
@@ -313,7 +313,7 @@ class Host:
         self._numbers += 1
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
-        sockets.chmod(0o755)  # the slot is another user, whatever umask we have
+        sockets.chmod(0o755)  # the slot is another user, whatever our umask is
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.Shape(
             name,
@@ -335,14 +335,14 @@ class Host:
         )
 
     def explain_start(self, home: Home, code: int | None, said: str) -> str:
-        """Why a slot of this home never became ready."""
+        """Return why a slot of this home never became ready."""
         if self._rules is not None and home.image:
             return containers.explain_end(code or 0, said, home.image, self._rules)
         return f"{home} can't be started"
 
 
 def _remove_strays() -> None:
-    """Remove folders of agents that were killed; other users' are not ours to remove."""
+    """Remove folders of agents that were killed, but not those of other users."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = path.name.removeprefix(PREFIX).rpartition("-")[0]
         with contextlib.suppress(FileNotFoundError):  # another agent removes them too

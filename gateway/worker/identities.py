@@ -1,30 +1,30 @@
-"""Which users other sites' work is to the kernel. Pure, but for what the kernel maps.
+"""The user ids of other sites' work. Pure, except that it reads the kernel's id maps.
 
-Not `nobody`: that is what own users' slots run as where root may choose, and processes of one user
-read each other's memory, whatever namespace they are in. So sandboxes and containers have numbers
-that no account has, another for each site. No account is needed for that.
+Not `nobody`: own users' slots run as that user where root may choose, and processes of one user can
+read each other's memory across namespaces. So sandboxes and containers have ids that no account
+has, distinct for each site. They need no account.
 """
 
 import hashlib
 from pathlib import Path
 from typing import Final
 
-# Nobody gives out numbers from here on: above what containers get of a host, below the sign bit.
+# No system assigns ids from here on: above those of containers on a host, below the sign bit.
 HIGH_FIRST: Final = 0x7000_0000
 HIGH_COUNT: Final = 0x0FFF_0000
-# Where a host, a container itself, has no more than 65,536; below `nobody`, above people.
+# For a host that is a container itself, with only 65,536 ids; below `nobody`, above people.
 LOW_FIRST: Final = 61_440
 LOW_COUNT: Final = 4_032
 _MAPS: Final = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 
 
 def sandbox_user(site: str) -> int:
-    """The number of user and group that a site's work has in a sandbox of root's."""
+    """Return the user and group id of a site's work in a sandbox of root's."""
     return _number(site, HIGH_FIRST, HIGH_COUNT) if _has_high() else container_user(site)
 
 
 def container_user(site: str) -> int:
-    """The same in a container, which often knows 65,536 users; ours are the site without a name."""
+    """Return the id in a container, which often has 65,536 ids; our own work has the site ""."""
     return _number(site, LOW_FIRST, LOW_COUNT)
 
 
@@ -41,6 +41,6 @@ def _has_high() -> bool:
 
 
 def is_mapped(table: str, first: int, count: int) -> bool:
-    """Whether a line of a user namespace's map, as the kernel shows it, has all of a range."""
+    """Whether one line of a user namespace's map, in the kernel's format, covers a whole range."""
     rows = (tuple(map(int, line.split())) for line in table.splitlines())
     return any(low <= first and first + count <= low + size for low, _, size in rows)

@@ -1,8 +1,8 @@
-"""Notices that this host will be taken away: what a cloud says of a spot instance, watched for.
+"""Watches for notices that this host will be taken away, as a cloud gives for a spot instance.
 
-Two things are said by the instance's metadata: `spot/instance-action`, two minutes before the end
-at best; and `events/recommendations/rebalance`, that an end has become likely, which comes earlier
-or not at all. Both are best effort: a host may go without a word, and then a lapsed session tells.
+The instance's metadata has two: `spot/instance-action`, two minutes before the end at best; and
+`events/recommendations/rebalance`, when an end has become likely, which comes earlier or not at
+all. Both are best effort: a host may vanish without notice, and then the session lapses.
 """
 
 import json
@@ -18,32 +18,32 @@ from gateway.worker.metadata import MetadataError, source
 ACTION: Final = "spot/instance-action"
 REBALANCE: Final = "events/recommendations/rebalance"
 POLL_S: Final = 5.0  # as often as EC2 advises
-LEAD_S: Final = 5.0  # kept for reports and the goodbye, out of what is left
+LEAD_S: Final = 5.0  # kept for reports and the goodbye, out of the remaining time
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A notice. `ends_s`: when the host goes, UTC; None: it may, some time."""
+    """A notice. `ends_s`: when the host goes, UTC; None: it may go at some time."""
 
     text: str
     ends_s: float | None = None
 
     def stop_in_s(self, utc_s: float) -> float | None:
-        """In how many seconds the last task is to be stopped, so that a goodbye can be said."""
+        """Return the seconds until the last task must stop, leaving time for a goodbye."""
         if self.ends_s is None:
             return None
         left_s = max(0.0, self.ends_s - utc_s)
         return left_s - min(LEAD_S, left_s / 4)
 
 
-# What a rebalance recommendation says: it has the moment of the notice, and nothing more.
+# A rebalance recommendation: it carries only the time of the notice.
 RISK: Final = Interruption("the cloud says that this instance may be taken away soon")
 
 
 def read_action(text: str, utc_s: float) -> Interruption:
-    """What `spot/instance-action` says: `{"action": "terminate", "time": "2026-11-22T21:00:00Z"}`.
+    """Parse `spot/instance-action`: `{"action": "terminate", "time": "2026-11-22T21:00:00Z"}`.
 
-    One that can't be read is a notice too: of an end at once.
+    An unreadable one is a notice too: of an end at once.
     """
     body = _object(text)
     ends_s = _moment_s(body.get("time"))
@@ -78,7 +78,7 @@ async def watch(
     poll_s: float = POLL_S,
     rebalances: bool = True,
 ) -> None:
-    """Ask again and again; hand each notice over once. Returns after the one that names an end.
+    """Poll for notices; pass each on once. Returns after the one that names an end.
 
     Args:
         address: of the metadata service, or a folder with its notices.

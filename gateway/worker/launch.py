@@ -1,4 +1,4 @@
-"""How a slot's process is started, and what shuts it in: said in advance, done by SlotProcess."""
+"""Describes how a slot's process is started and confined; SlotProcess carries it out."""
 
 import os
 import sys
@@ -11,7 +11,8 @@ from gateway.worker.cgroups import Group
 
 SLOT: Final = "gateway.worker.slot"
 FILTER_PLACE: Final = "@filter"  # in a command: stands for the descriptor of its `filter`
-# Moves itself into its cgroups, and becomes what follows "--": between the two nothing can escape.
+# Moves itself into its cgroups, and then executes the words after "--": nothing can escape in
+# between.
 _ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done; shift; exec "$@"'
 
 
@@ -20,17 +21,17 @@ class Launch:
     """How to start one slot's process.
 
     Attributes:
-        command: what runs the slot; its numbers come behind it. Of a container all of it.
+        command: runs the slot; its numbers are appended. For a container the whole command.
         environment: its variables.
-        memory_bytes: of the slot; 0 for no limit.
+        memory_bytes: the limit of the slot; 0 for none.
         is_child: whether it sees us as its parent; not from within a process namespace.
-        cores: the only ones that it may use; None: those that we may.
+        cores: the only ones that it may use; None: those that we may use.
         group: the control group that it joins; a container has its own.
-        socket: where it fetches its descriptors, being no child of ours; empty: they are inherited.
-        remove: the command that ends it, should its socket never have been used.
-        python: the minor version that it must be; empty: it is.
-        filter: of system calls, for bubblewrap's --seccomp; empty for none.
-        folder: where it runs; empty: where we do.
+        socket: where it fetches its descriptors if it is no child of ours; empty: it inherits them.
+        remove: the command that ends it if its socket was never used.
+        python: the required minor version; empty: no check.
+        filter: a filter of system calls for bubblewrap's --seccomp; empty for none.
+        folder: its working directory; empty: ours.
     """
 
     command: tuple[str, ...]
@@ -46,7 +47,7 @@ class Launch:
     folder: str = ""
 
     def open_filter(self) -> int | None:
-        """A new descriptor that the filter is read from, to its end; None without one."""
+        """Return a new descriptor with the filter, positioned at its start; None without one."""
         if not self.filter:
             return None
         descriptor = os.memfd_create("gridfed-filter", os.MFD_CLOEXEC)
@@ -55,18 +56,19 @@ class Launch:
         return descriptor
 
     def words(self, filter_fd: int | None) -> list[str]:
-        """The command, with the descriptor of its filter in its place."""
+        """Return the command, with the descriptor of its filter filled in."""
         return [str(filter_fd) if each == FILTER_PLACE else each for each in self.command]
 
     def argv(self, descriptors: tuple[int, int], filter_fd: int | None = None) -> list[str]:
-        """The command line, for a slot that inherits these."""
+        """Return the command line for a slot that inherits these descriptors."""
         command = self.words(filter_fd)
         if not self.socket:
             parent = os.getpid() if self.is_child else 0
             command += map(str, (*descriptors, parent, self.memory_bytes))
         if self.group is None and command[0] == sys.executable:
             return command
-        # Also what may not be there any more: then it ends with 127, as if it had been.
+        # Also for a program that may be gone: the shell exits with 127, as the program's absence
+        # would.
         entrances = () if self.group is None else self.group.entrances
         return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
 
@@ -74,5 +76,5 @@ class Launch:
 def bare(
     environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = (), folder: str = ""
 ) -> Launch:
-    """A slot like any other process, in this Python; behind a command that makes it another's."""
+    """Return the launch of a plain process in this Python; `shell` makes it run as another user."""
     return Launch((*shell, *run_module(SLOT)), environment, memory_bytes, folder=folder)

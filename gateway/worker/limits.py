@@ -1,4 +1,4 @@
-"""What the operating system is asked about a slot, and told: limits, memory, leftovers."""
+"""Operating system calls about a slot: limits, memory, leftover processes."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-# So many threads of a slot, and of what it has started, are looked at.
+# The limit of threads inspected, of a slot and its descendants.
 THREADS_MAX: Final = 4096
 UNCOUNTED: Final = 1 << 62  # bytes
 PR_SET_PDEATHSIG: Final = 1
@@ -18,21 +18,22 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends.
+    """Have the kernel kill this process when the thread that started it ends, for any reason.
 
-    It is the parent's *thread* that counts: who starts such a child must do so from a thread
-    that lives as long as itself, its main one.
+    The parent's *thread* counts: a parent must start such a child from a thread that lives as long
+    as itself, its main one.
     """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # it had ended before we could say so
+        os._exit(1)  # it had ended before the call
 
 
 @contextmanager
 def cores_of_children(cores: frozenset[int] | None) -> Iterator[None]:
-    """Have what this thread starts meanwhile use these cores alone; None: those that we may.
+    """Restrict processes that this thread starts in the block to these cores; None: our own.
 
-    Set here and not on the child: what that starts at once has them too.
+    The affinity is set here and not on the child, so that the child's own early children inherit
+    it.
     """
     if cores is None:
         yield
@@ -46,11 +47,11 @@ def cores_of_children(cores: frozenset[int] | None) -> Iterator[None]:
 
 
 def limit_this_process(memory_bytes: int) -> None:
-    """No core dumps (they would hold payloads), and a ceiling for one giant allocation.
+    """Forbid core dumps (they would hold payloads), and cap a single giant allocation.
 
-    The memory limit proper is the agent's to enforce, by resident memory. Address space is not
-    memory, and libraries reserve far more than they use, so the ceiling is wide: it turns the
-    allocation that would get the host killed into a MemoryError inside the task.
+    The agent enforces the memory limit proper, by resident memory. Address space is not memory, and
+    libraries reserve far more than they use, so the cap is wide: it turns an allocation that would
+    get the host killed into a MemoryError inside the task.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
@@ -59,10 +60,10 @@ def limit_this_process(memory_bytes: int) -> None:
 
 
 def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
-    """Resident memory of a process and its descendants.
+    """Return the resident memory of a process and its descendants.
 
     Pages that they share are counted once when that decides whether they are over `limit_bytes`:
-    it is exact, and slow. With a limit, what has too many threads to be counted is over it:
+    this is exact, and slow. With a limit, a family with too many threads to count is over it:
     UNCOUNTED.
     """
     below, is_whole = _family(pid)
@@ -76,16 +77,16 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
 
 
 def describe_memory(used_bytes: int, limit_bytes: int) -> str:
-    """Why a slot that is over its limit is ended."""
+    """Explain why a slot that is over its limit is killed."""
     if used_bytes == UNCOUNTED:
         return f"it has more than {THREADS_MAX:,} threads, too many to watch its slot's memory"
     return f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc, or nothing when its process has ended or keeps it to itself.
+    """Read a file of /proc; empty when its process has ended or hides it.
 
-    In bytes: programs are called whatever they like, in no encoding.
+    In bytes: the names of programs may be in any encoding, or none.
     """
     try:
         return Path(path).read_bytes()
@@ -94,7 +95,7 @@ def _read(path: str) -> bytes:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory; 0 when it has ended."""
+    """Return the resident memory of a process; 0 when it has ended."""
     words = _read(f"/proc/{pid}/statm").split()
     return int(words[1]) * PAGE_BYTES if words else 0
 
@@ -103,28 +104,28 @@ def _proportional_bytes(pid: int) -> int:
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
-    return resident_bytes(pid)  # it does not let its pages be looked at, or is gone
+    return resident_bytes(pid)  # its pages are not accessible, or it is gone
 
 
 def descendants(pid: int) -> list[int]:
-    """What a process has started, and what that has, as far as it is still below it.
+    """Return the descendants of a process that are still below it.
 
-    The nearest first; not all of them where there are more than THREADS_MAX threads.
+    The nearest come first; incomplete where there are more than THREADS_MAX threads.
     """
     return _family(pid)[0]
 
 
 def children(pid: int) -> list[int]:
-    """What a process has started, or been given by the kernel, and not waited for."""
+    """Return the children of a process, also adopted ones, that it has not waited for."""
     return [child for thread in _threads(pid) for child in _children(thread)]
 
 
 def _family(pid: int) -> tuple[list[int], bool]:
-    """The processes below one, and whether these are all.
+    """Return the processes below one, and whether the list is complete.
 
-    How many there are, and how deep, is a task's to choose.
+    A task controls how many there are, and how deep.
     """
-    found: dict[int, None] = {pid: None}  # each once: they come and go while this looks
+    found: dict[int, None] = {pid: None}  # each once: they come and go during the scan
     waiting = deque(found)
     threads = 0
     while waiting and threads <= THREADS_MAX:
@@ -152,9 +153,9 @@ def _threads(pid: int) -> list[str]:
 
 
 def kill_session(leader: int) -> None:
-    """Kill whatever a slot has left behind: all of its session, in whatever process group.
+    """Kill all leftovers of a slot: its whole session, in any process group.
 
-    Only what made itself a session of its own escapes.
+    Only processes that started a session of their own escape.
     """
     for pid in _session_members(leader):
         try:
@@ -167,7 +168,7 @@ def _session_members(leader: int) -> list[int]:
     members = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            # The program's name, in brackets, may hold anything: count from its end.
+            # The program's name, in brackets, may contain anything: count from its end.
             words = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             if words and int(words[3]) == leader:
                 members.append(int(name))

@@ -1,8 +1,8 @@
-"""One slot, kept by a process that does nothing else: for hosts of another's grid, without trio.
+"""One slot, kept by a dedicated process: for hosts of another grid, without trio.
 
-What an agent does for its slots (gateway.worker.agent), for one, and chunk by chunk: time limits,
-memory limits, the task at fault named when the slot dies, and another slot started. It needs the
-standard library, msgpack and cloudpickle alone.
+It does for one slot, chunk by chunk, the work of an agent (gateway.worker.agent): it enforces time
+and memory limits, names the task at fault when the slot dies, and starts another slot. It needs
+only the standard library, msgpack and cloudpickle.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 18
 TAIL_BYTES: Final = 4096
 BAD_STARTS_MAX: Final = 3
-WAY_NS: Final = 5 * 10**9  # what work may take to the slot and back
+WAY_NS: Final = 5 * 10**9  # time for work to travel to the slot and back
 _SENT_AT_ONCE: Final = 1 << 16
 
 
@@ -38,7 +38,7 @@ class SlotUnfitError(Exception):
 
 @dataclass(slots=True)
 class Ran:
-    """What became of calls, in the words of a Report (federation.messages)."""
+    """The outcome of calls, with the fields of a Report (federation.messages)."""
 
     values: list[bytes] = field(default_factory=list)
     failures: list[list[Any]] = field(default_factory=list)
@@ -48,18 +48,18 @@ class Ran:
     peak_memory_bytes: int = 0
 
     def fail(self, kind: str, text: str, wall_ns: int) -> None:
-        """The next call failed."""
+        """Add a failure of the next call."""
         self.failures.append([len(self.values), kind, text, b""])
         self.values.append(b"")
         self.wall_ns += wall_ns
 
     def fits(self, part: list[Any], total: int) -> bool:
-        """Whether a part is of no more than so many calls, and of all of them if it is the last."""
+        """Whether a part has at most the outstanding calls, and all of them if it is the last."""
         reported = len(self.values) + len(part[2])
         return reported == total if part[-1] else reported <= total
 
     def add(self, part: list[Any], meter: Meter) -> None:
-        """Take in a part that the slot tells of."""
+        """Add a part that the slot reports."""
         _, _, values, failures, prints, wall_ns, cpu_ns, peak, _ = part
         wall_ns = meter.charge(wall_ns, len(values), _moment())
         at = len(self.values)
@@ -73,7 +73,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of one function; `result_bytes_max` is of each result."""
+    """Calls of one function; `result_bytes_max` is the limit of each result."""
 
     digest: bytes
     job: str
@@ -84,7 +84,7 @@ class Calls:
 
 
 class _Process:
-    """A slot's process, seen from here."""
+    """A slot's process, as its keeper sees it."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.socket, theirs = socket.socketpair()
@@ -114,18 +114,18 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether it has ended."""
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """End it and all that it has started."""
+        """Kill it and all processes that it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         kill_session(self.pid)
 
     def describe_end(self) -> str:
-        """How it ended, with the last it said."""
+        """Describe how it ended, with its last output."""
         code = self._process.wait()
         words = f"its process ended with exit code {code}"
         if code < 0:
@@ -136,7 +136,7 @@ class _Process:
         return f"{words}; the last it wrote:\n{tail}" if tail else words
 
     def close(self) -> None:
-        """End it and let go of what it holds."""
+        """Kill it and release its resources."""
         self.kill()
         self.socket.close()
         self._said.close()
@@ -148,11 +148,11 @@ def _moment() -> Moment:
 
 
 class LoneSlot:
-    """A slot for calls, one lot of them after the other.
+    """Runs batches of calls in a slot, one after the other.
 
     Args:
-        memory_bytes: that it may use; 0: all there is.
-        look: called now and then while calls run; whatever it raises ends them.
+        memory_bytes: the limit of the slot; 0: none.
+        look: called periodically while calls run; an exception that it raises ends them.
     """
 
     def __init__(self, memory_bytes: int = 0, look: Callable[[], None] = lambda: None) -> None:
@@ -164,13 +164,13 @@ class LoneSlot:
     def run(self, calls: Calls, bodies: dict[bytes, bytes]) -> Ran:
         """Run calls in order. Raises SlotUnfitError when no slot can be started."""
         ran, total = Ran(), len(calls.arguments)
-        known: dict[int, tuple[str, str, int]] = {}  # calls of which it is known how they end
+        known: dict[int, tuple[str, str, int]] = {}  # calls with a known failure
         alone_until = 0
         while (at := len(ran.values)) < total:
             if at in known:
                 ran.fail(*known.pop(at))
                 continue
-            # What had ended beside one that took the slot down is tried one by one.
+            # Calls that ended along with one that took the slot down are tried one by one.
             stop = at + 1 if at < alone_until else min([*known, total])
             fault = self._attempt(calls, calls.arguments[at:stop], bodies, ran)
             if fault is not None:
@@ -188,9 +188,9 @@ class LoneSlot:
     def _attempt(
         self, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes], ran: Ran
     ) -> tuple[int, tuple[str, str, int]] | None:
-        """Have a slot run these; the number of the call at fault, and how, if one ends the slot."""
+        """Run calls in a slot; return the number of the call that ends it, and how, if one does."""
         if self._process is not None and self._process.has_ended:
-            self.close()  # while it had nothing to do: no call is at fault
+            self.close()  # it ended while idle: no call is at fault
         process = self._process = self._process or _Process(self._memory_bytes)
         first, before = process.next_number, len(ran.values)
         total = before + len(arguments)
@@ -227,8 +227,8 @@ class LoneSlot:
             return None
         wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
         wall_ns = process.meter.charge(wall_ns, 1, _moment())
-        # A task can write what it likes into the cells, so they decide only between calls that the
-        # slot has not told of.
+        # A task can write anything into the cells, so they decide only between calls that the slot
+        # has not reported.
         low = len(ran.values) - before
         is_one = since_ns > 0 and low <= started - first < len(arguments)
         number = started - first if is_one else low
@@ -251,7 +251,7 @@ class LoneSlot:
         process.next_number += len(arguments)
 
     def _exchange(self, process: _Process) -> list[list[Any]] | None:
-        """Send what it takes, receive what it says; None when it is gone, or talks nonsense."""
+        """Send pending bytes, receive messages; None when the slot is gone, or sends nonsense."""
         wanted = [process.socket] if process.outgoing else []
         readable, writable, _ = select.select([process.socket], wanted, [], LOOK_S)
         try:
@@ -266,7 +266,7 @@ class LoneSlot:
             return None
 
     def _look_at(self, process: _Process, timeout_s: float | None) -> tuple[str, str] | None:
-        """Whether the slot must be ended: the kind of failure, and its text."""
+        """Return the kind and text of the failure if the slot must be killed."""
         self._look()
         since_ns = process.cells.view[SINCE_NS]
         busy_s = (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0

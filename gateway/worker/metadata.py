@@ -1,8 +1,8 @@
-"""What a cloud instance is told of itself: instance metadata by IMDSv2. Blocking, for threads.
+"""A client of a cloud's instance metadata, by IMDSv2. Blocking, for threads.
 
-A token is asked for first, by PUT, and shown with each question: that is what keeps a web page that
-a task was made to fetch from reading it (docs/grids_ec2.md). Only the standard library is used: it
-runs on hosts where nothing but a worker is installed.
+It requests a token first, by PUT, and shows it with each request: that keeps a web page that a task
+was made to fetch from reading the metadata (docs/grids_ec2.md). It uses only the standard library,
+as it runs on hosts where nothing but a worker is installed.
 """
 
 import http.client
@@ -14,32 +14,32 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 ENDPOINT: Final = "http://169.254.169.254"
-ENDPOINT_VARIABLE: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"  # as the SDKs call it
-TOKEN_TTL_S: Final = 21_600  # the longest that there is
+ENDPOINT_VARIABLE: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"  # the SDKs' name
+TOKEN_TTL_S: Final = 21_600  # the longest possible
 TIMEOUT_S: Final = 2.0
 ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 class MetadataError(Exception):
-    """The metadata service did not answer, or not in a way that can be used."""
+    """The metadata service gave no answer, or no usable one."""
 
 
 class Source(Protocol):
-    """Where notices are read."""
+    """A source of notices."""
 
     def get(self, path: str) -> str | None:
-        """What stands there; None: there is no such thing (now). Raises MetadataError."""
+        """Return the text at a path; None: there is none (now). Raises MetadataError."""
         ...
 
 
 class Relayed:
-    """Notices in a folder: who may ask the metadata service puts them there, who may not reads."""
+    """Notices in a folder: a process with access to the metadata service relays them to others."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     def get(self, path: str) -> str | None:
-        """What was put there under that name."""
+        """Return the text that was put there under that name."""
         try:
             return self._file(path).read_text()
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class Relayed:
             raise MetadataError(f"a notice can't be read: {error}") from None
 
     def put(self, path: str, text: str) -> None:
-        """Put a notice there, whole or not at all, for everybody to read."""
+        """Put a notice there atomically, readable by all users."""
         new = self._file(f"{path}.new")
         new.write_text(text)
         new.chmod(0o644)
@@ -59,17 +59,17 @@ class Relayed:
 
 
 def source(address: str) -> Source:
-    """Of an address: a metadata service, `http://…`, or a folder with what it says."""
+    """Return the source for an address: a metadata service, `http://…`, or a folder of notices."""
     return Relayed(address) if address.startswith("/") else Metadata(address)
 
 
 def endpoint() -> str:
-    """Where this host asks for its metadata."""
+    """Return the address of this host's metadata service."""
     return os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
 
 
 class Metadata:
-    """Asks one metadata service. Not for several threads at once."""
+    """Queries one metadata service. Not thread-safe."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -81,7 +81,7 @@ class Metadata:
         self._token_ends_s = 0.0
 
     def get(self, path: str) -> str | None:
-        """What stands at `latest/meta-data/PATH`; None: there is no such thing (now)."""
+        """Return the text at `latest/meta-data/PATH`; None: there is none (now)."""
         if time.monotonic() >= self._token_ends_s:
             self._renew()
         path = f"/latest/meta-data/{path}"
@@ -96,7 +96,7 @@ class Metadata:
         return body
 
     def need(self, path: str) -> str:
-        """The same; MetadataError when it is not there."""
+        """Return the text at a path; raise MetadataError without one."""
         found = self.get(path)
         if found is None:
             raise MetadataError(f"the instance's metadata has no {path}")

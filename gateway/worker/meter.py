@@ -1,35 +1,35 @@
-"""What a slot's tasks are charged: what the slot says, within what its agent has seen pass. Pure.
+"""The charges of a slot's tasks: the slot's figures, bounded by the agent's clock. Pure.
 
-A task can change its slot's process, and so what that says of the time of this task and of later
-ones. The agent knows when a slot had work, so all of that time is somebody's: what the slot does
-not account for is charged to the tasks that it reports next, but for what getting work there and
-back takes. That is allowed for by a budget, which is small and grows slowly, so that a slot that
-tells of less than passes gains by it once, and then a twentieth.
+A task can change its slot's process, and so the slot's figures for this task and for later ones.
+The agent knows when a slot had work, so all of that time is charged: the tasks that the slot
+reports next are charged for the time that it does not account for, except for the travel of work
+there and back. A budget allows for that travel. It is small and grows slowly, so a slot that
+under-reports gains the budget once, and a twentieth of the time from then on.
 """
 
 from typing import Final, NamedTuple
 
-SPARE_NS: Final = 250_000_000  # at most: a busy host, and what a function imports
+SPARE_NS: Final = 250_000_000  # at most: a busy host, and the imports of a function
 CHUNK_NS: Final = 1_000_000  # for each chunk's way there and back
-SHARE: Final = 20  # one part in so many of the time
+SHARE: Final = 20  # the budget grows by one part in this many of the time
 GAP_NS: Final = 200_000_000
 
 
 class Moment(NamedTuple):
-    """By the monotonic clock, and by one that stands still while the agent does."""
+    """A moment by the monotonic clock, and by one that stops while the agent is suspended."""
 
     now_ns: int
     seen_ns: int
 
 
 class Attention:
-    """Tells moments. Ask several times within GAP_NS: longer gaps are the agent's own."""
+    """The clock of moments. Ask several times within GAP_NS: longer gaps are the agent's own."""
 
     def __init__(self, now_ns: int) -> None:
         self._moment = Moment(now_ns, now_ns)
 
     def at(self, now_ns: int) -> Moment:
-        """This moment."""
+        """Return this moment."""
         before = self._moment
         seen_ns = before.seen_ns + min(now_ns - before.now_ns, GAP_NS)
         self._moment = Moment(now_ns, seen_ns)
@@ -42,24 +42,25 @@ class Meter:
     __slots__ = ("_last", "_open_ns", "_room_ns", "_spare_ns")
 
     def __init__(self) -> None:
-        self._last: Moment | None = None  # up to when its time is accounted for; None: it has none
-        self._spare_ns = SPARE_NS  # that it may still leave unexplained
-        self._room_ns = 0  # that has passed and was not charged
-        self._open_ns = 0  # of that, what reports without tasks have not explained
+        # up to when its time is accounted for; None: it has no work
+        self._last: Moment | None = None
+        self._spare_ns = SPARE_NS  # the time that it may still leave unexplained
+        self._room_ns = 0  # the time that has passed and was not charged
+        self._open_ns = 0  # the part of it not explained by reports without tasks
 
     def hand(self, moment: Moment) -> None:
-        """A chunk goes to the slot."""
+        """Note that a chunk goes to the slot."""
         if self._last is None:
             self._last = moment
         self._earn(CHUNK_NS)
 
     def rest(self) -> None:
-        """The slot has no chunk any more."""
+        """Note that the slot has no chunk any more."""
         self._last = None
         self._open_ns = 0
 
     def charge(self, wall_ns: int, tasks: int, moment: Moment) -> int:
-        """What tasks are charged that the slot says took so long together. Ask for each report."""
+        """Return the charge of tasks that took `wall_ns` by the slot's word. Call once a report."""
         last = self._last or moment
         self._last = moment
         passed_ns, seen_ns = moment.now_ns - last.now_ns, moment.seen_ns - last.seen_ns
@@ -75,11 +76,11 @@ class Meter:
         return wall_ns
 
     def silent_ns(self, moment: Moment) -> int:
-        """For how long, as the agent has seen it, no report has told of tasks."""
+        """Return how long, by the agent's clock, no report has named tasks."""
         return 0 if self._last is None else self._open_ns + moment.seen_ns - self._last.seen_ns
 
     def heir(self) -> "Meter":
-        """For the slot's next process: what this one left unexplained is spent."""
+        """Return the meter of the slot's next process, which keeps the remaining budget."""
         meter = Meter()
         meter._spare_ns = self._spare_ns
         return meter

@@ -1,6 +1,6 @@
-"""What an agent has to tell its gateway and could not yet: neighbouring reports become one. Pure.
+"""An agent's queue of messages for its gateway, in which adjacent reports are merged. Pure.
 
-A report leaves at once while the session takes frames. When the gateway is slower than the slots
+A report leaves at once while the session takes frames. When the gateway is slower than the slots,
 reports gather here, and many small ones become few.
 """
 
@@ -12,7 +12,7 @@ MERGED_BYTES_MAX: Final = 256 << 10
 
 
 class Outbox:
-    """Messages in the order in which they go out."""
+    """Messages in the order in which they are sent."""
 
     def __init__(self) -> None:
         self._messages: list[Any] = []
@@ -20,11 +20,11 @@ class Outbox:
         self._last: dict[int, int] = {}  # the place of an assignment's last report
 
     def add(self, message: Any) -> None:
-        """Queue a message that stands for itself."""
+        """Queue a message that is not merged."""
         self._messages.append(message)
 
     def add_report(self, report: Report) -> None:
-        """Queue a report, as part of the assignment's last one if it goes on where that ends."""
+        """Queue a report, merged into the assignment's last one if it continues that."""
         size = _report_bytes(report)
         place = self._last.get(report.assignment)
         if place is not None:
@@ -40,7 +40,7 @@ class Outbox:
         self._messages.append(report)
 
     def take(self) -> list[Any]:
-        """Everything that waits, in order; nothing waits afterwards."""
+        """Return all queued messages in order, and empty the queue."""
         messages = self._messages
         self._messages = []
         self._bytes.clear()

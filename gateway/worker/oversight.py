@@ -1,4 +1,4 @@
-"""What the clock says of slots: time limits, memory limits, notices, silence; and their pulse."""
+"""Periodic checks of slots: time limits, memory limits, notices, silence; and their pulse."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,20 +9,22 @@ from gateway.worker.pieces import SlotBook, Terms
 from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import Roster
 
-START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
+# for a slot: allows for a busy host, and a container that is unpacked
+START_MAX_NS: Final = 120 * 10**9
 QUIET_MAX_NS: Final = 5 * 10**9
-# What work may take to its slot and back. What a slot has not told of for longer it is at.
+# Time for work to travel to its slot and back. A slot that has not reported a task for longer is
+# still at it.
 WAY_NS: Final = 5 * 10**9
-# A task that has run for so long is told to have begun. Shorter ones are reported instead: telling
-# of each would cost as much as its result.
+# A task that has run for this time is reported as begun. Shorter tasks are only reported when they
+# end: a message for each would cost as much as its result.
 BEGUN_S: Final = 0.25
 
 
 def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
-    """How long a slot has been at its task.
+    """Return how long a slot has been at its task.
 
-    A task can write that it has just begun, or that there is none. So it is at least as long as the
-    slot has not told of any task, but for the way, and for a chunk that is still being sent to it.
+    A task can write that it has just begun, or that there is none. So it is at least the time since
+    the slot last reported a task, less the travel time, except while a chunk is being sent to it.
     """
     said_s = process.busy_s(moment.now_ns)
     if process.is_sending and len(slot.chunks) == 1:
@@ -33,7 +35,7 @@ def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
 def oversee(
     roster: Roster, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
 ) -> None:
-    """Look after all slots: end the process of one where it, or its task, is over a limit.
+    """Check all slots: kill the process of one that is over a limit, or whose task is.
 
     `limit_bytes` is each slot's memory, 0 for no limit.
     """
@@ -59,17 +61,17 @@ def _oversee_one(
     elif process.quiet_since_ns is None:
         process.quiet_since_ns = moment.seen_ns
     elif moment.seen_ns - process.quiet_since_ns > QUIET_MAX_NS:
-        # It has work, is at none of it, and says nothing: a report was garbled on its way, or a
+        # It has work, is at none of it, and sends nothing: a report was garbled on its way, or a
         # task has written to its cells.
         process.distrust()
     if slot.home.site and slot.is_ready and not slot.chunks and process.has_strays:
         slot.is_forsaken = True
-        process.kill()  # another site's work is over when its tasks are
+        process.kill()  # another site's processes end with its tasks
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
     used_bytes = process.memory_bytes() if limit_bytes else 0
     if used_bytes > limit_bytes or process.lost_memory:
-        # What a task has left behind is not the fault of the next one.
+        # The memory of leftover processes is not the fault of the next task.
         blamed = number if running else NOBODY
         slot.is_forsaken |= slot.is_ready and not slot.chunks
         text = describe_memory(used_bytes, limit_bytes)
@@ -79,7 +81,7 @@ def _oversee_one(
 
 
 def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
-    """Whether a slot says that it is at a task of the first of its chunks, as it must be."""
+    """Whether a slot claims to be at a task of its first chunk, as it must be."""
     low, started = slot.unsettled, process.started
     is_its_own = low is not None and low <= started < slot.chunks[0].live
     return is_its_own and process.since_ns > 0
@@ -88,7 +90,7 @@ def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
 def _heed_notice(
     roster: Roster, process: SlotProcess, number: int, running: tuple[Terms, int], now_ns: int
 ) -> None:
-    """Stop a task whose slot is needed, when the time that it was given is over."""
+    """Stop a task whose slot is needed, when its grace period is over."""
     stops_ns = roster.stops_ns(running[0].assignment, running[1])
     if stops_ns is None:
         process.tell_stop(NOBODY, 0)
@@ -101,7 +103,7 @@ def _heed_notice(
 def newly_begun(
     roster: Roster, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[list[int]]:
-    """Tasks that have run for a while and that the gateway was not told of, as Begun has them."""
+    """Return tasks that have run for a while and are not reported yet, in the format of Begun."""
     found = []
     for slot, process in zip(roster.slots, processes, strict=True):
         at_s = busy_s(slot, process, moment)
@@ -118,7 +120,7 @@ def newly_begun(
 def pulse_of(
     roster: Roster, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[dict[str, Any]]:
-    """What each slot is doing, as a Pulse tells it."""
+    """Return the state of each slot, in the format of a Pulse."""
     slots = []
     for slot, process in zip(roster.slots, processes, strict=True):
         at_s = busy_s(slot, process, moment)

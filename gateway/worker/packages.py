@@ -1,9 +1,9 @@
-"""Python packages that a job brings: made once on a host, and kept by their content.
+"""Python packages that a job brings: installed once on a host, and cached by their content.
 
-A virtual environment of this worker's own Python, filled by uv where it is, else by pip, from
-where the owner says; of a uv.lock its versions and hashes hold, and none of its addresses. It is
-made beside its place and put there whole by one rename, so who finds it may use it; those used
-longest ago go when there are too many.
+They go into a virtual environment of this worker's own Python, filled by uv where available, else
+by pip, from the owner's sources; of a uv.lock the versions and hashes apply, and none of its
+addresses. It is made beside its place and put there by one atomic rename, so an environment that
+exists is complete. The least recently used are removed when there are too many.
 """
 
 import os
@@ -24,12 +24,12 @@ from gateway.worker.strays import remove_folder
 
 SAID_CHARS_MAX: Final = 1_500
 FOLDER: Final = "packages"
-MAKING: Final = ".making-"  # what an agent that was killed has left goes with the oldest
+MAKING: Final = ".making-"  # the leftovers of a killed agent are removed with the oldest
 REQUIREMENTS_FILE: Final = "requirements.txt"
 DAY_S: Final = 86_400.0  # longer than build_s can be
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _KEPT: Final = ("HOME", "PATH", "LANG", "LC_ALL", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
-_SET_UP: Final = ("PIP_", "UV_", "SSL_")  # how the owner has set pip and uv up
+_SET_UP: Final = ("PIP_", "UV_", "SSL_")  # the owner's settings of pip and uv
 
 
 class PackagesUnavailable(Exception):
@@ -37,20 +37,20 @@ class PackagesUnavailable(Exception):
 
 
 def kinds(rules: Rules) -> tuple[str, ...]:
-    """The kinds of files that can be installed here."""
+    """Return the kinds of files that can be installed here."""
     if not rules.packages:
         return ()
     return (REQUIREMENTS, UV) if find_uv() else (REQUIREMENTS,)
 
 
 def find_uv() -> str:
-    """Where uv is; empty when it isn't: beside this Python, or on the path."""
+    """Return the path of uv, beside this Python or on the path; empty without one."""
     beside = Path(sys.executable).parent / "uv"
     return str(beside) if beside.exists() else shutil.which("uv") or ""
 
 
 def cache_folder(rules: Rules) -> Path:
-    """Where environments are kept."""
+    """Return the folder of the cached environments."""
     if rules.cache:
         return Path(rules.cache) / FOLDER
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -58,7 +58,7 @@ def cache_folder(rules: Rules) -> Path:
 
 
 def provide(environment: Environment, rules: Rules) -> Path:
-    """The folder of a virtual environment with these packages. Raises PackagesUnavailable."""
+    """Return the folder of an environment with these packages. Raises PackagesUnavailable."""
     _check(environment, rules)
     cache = cache_folder(rules)
     place = cache / f"{PYTHON}-{environment.digest[:32]}"
@@ -99,14 +99,15 @@ def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> N
         try:
             target.rename(place)
         except OSError:
-            if not place.exists():  # else another agent of this host was sooner
+            if not place.exists():  # else another agent of this host was faster
                 raise
 
 
 def _let_all_read(folder: Path) -> None:
-    """Of others' work a slot is nobody, whatever umask this worker has, or had when uv kept these.
+    """Make a folder readable to all: slots of other sites' work run as users without rights.
 
-    What is beside it in the cache stays as it is: only this folder is shown to a slot.
+    The umask of this worker, or of the one that filled uv's cache, may have been stricter. The rest
+    of the cache stays as it is: only this folder is shown to a slot.
     """
     for path in chain((folder,), folder.rglob("*")):
         if not path.is_symlink():
@@ -115,16 +116,16 @@ def _let_all_read(folder: Path) -> None:
 
 
 def export_command(folder: Path, uv: str) -> list[str]:
-    """What writes the packages of a uv.lock down as requirements, with their hashes."""
+    """Return the command that exports a uv.lock as requirements, with their hashes."""
     command = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--no-header", "--quiet"]
     command += ["--no-annotate", "--no-python-downloads", "--directory", str(folder)]
     return [*command, "--output-file", str(folder / REQUIREMENTS_FILE)]
 
 
 def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str]]:
-    """What makes a virtual environment of a requirements file.
+    """Return the commands that make a virtual environment of a requirements file.
 
-    Nothing in it knows its own place but scripts that we don't call, so it may be moved.
+    It may be moved: only scripts that we don't call contain its path.
     """
     if uv:
         make = [uv, "venv", "--quiet", "--python", sys.executable, "--no-python-downloads"]
@@ -161,7 +162,7 @@ def _run(command: list[str], rules: Rules, folder: Path) -> None:
         try:
             stdout, stderr = process.communicate(timeout=rules.build_s)
         except subprocess.TimeoutExpired:
-            # With what it has started: a build's own programs would run on, in a folder that goes.
+            # With its children: they would run on, in a folder that is removed.
             os.killpg(process.pid, signal.SIGKILL)
             raise PackagesUnavailable(
                 f"they were not installed within build_s, {rules.build_s:g} s"
@@ -175,10 +176,10 @@ def _run(command: list[str], rules: Rules, folder: Path) -> None:
 
 
 def _forget_oldest(cache: Path, kept_max: int, needed: Path) -> None:
-    """Keep so many environments; one that a slot has loaded from may go all the same.
+    """Keep at most `kept_max` environments, even if a slot has loaded from a removed one.
 
-    What Python has imported stays; what it has not will be missed. So only what was not used for
-    a day goes, whatever `kept_max` says.
+    Modules that Python has imported stay; others will be missing. So only environments that were
+    not used for a day are removed, whatever `kept_max` says.
     """
     now_s = needed.stat().st_mtime
     found = sorted((each.stat().st_mtime, each) for each in cache.iterdir() if each != needed)

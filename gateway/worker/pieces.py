@@ -1,4 +1,4 @@
-"""Tasks as an agent's books have them: in assignments, pieces, and chunks that slots hold. Pure."""
+"""Tasks in an agent's books: assignments, pieces, and the chunks that slots hold. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from gateway.worker.meter import Meter
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an assignment says of all its tasks."""
+    """The terms of an assignment, common to all its tasks."""
 
     assignment: int
     job: str
@@ -19,17 +19,17 @@ class Terms:
     timeout_s: float | None
     prints: bool
     origin: str = ""  # the site that sent it
-    gpus: int = 0  # that each task has to itself
+    gpus: int = 0  # the number that each task has to itself
     task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not
-    wary: bool = False  # each task is told to have begun before it starts
+    wary: bool = False  # each task is reported as begun before it starts
 
 
 @dataclass(slots=True)
 class Piece:
     """Contiguous tasks of one assignment, with their arguments.
 
-    Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they go out
-    one at a time, so that it is clear which of them does it.
+    Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they are sent
+    one at a time, so that the one at fault is clear.
     """
 
     terms: Terms
@@ -43,7 +43,7 @@ class Piece:
         return self.first + len(self.arguments)
 
     def cut(self, first: int, stop: int) -> "Piece":
-        """The part [first, stop)."""
+        """Return the part [first, stop)."""
         part = self.arguments[first - self.first : stop - self.first]
         return Piece(self.terms, first, part, self.alone)
 
@@ -52,7 +52,7 @@ class Piece:
 class Chunk:
     """A piece at a slot, as the slot's tasks from `number` on.
 
-    Those before `reported` are settled; those from `live` on were taken back.
+    Tasks before `reported` are settled; tasks from `live` on were taken back.
     """
 
     number: int
@@ -61,55 +61,55 @@ class Chunk:
     live: int
 
     def task(self, number: int) -> int:
-        """The job's number of the slot's task `number`."""
+        """Return the job's number of the slot's task `number`."""
         return self.piece.first + number - self.number
 
     def part(self, low: int, high: int) -> Piece:
-        """The slot's tasks [low, high) as a piece."""
+        """Return the slot's tasks [low, high) as a piece."""
         return self.piece.cut(self.task(low), self.task(high))
 
 
 @dataclass(eq=False, slots=True)
 class Freeze:
-    """One time of taking tasks back: the slot starts none from `bound` on."""
+    """One operation of taking tasks back: the slot starts none from `bound` on."""
 
     bound: int
 
 
 @dataclass(slots=True)
 class SlotBook:
-    """What one slot process has, from its start to its end."""
+    """The state of one slot process, from its start to its end."""
 
     index: int
     chunks: deque[Chunk] = field(default_factory=deque)
     next_number: int = 0
     is_ready: bool = False
     freeze: Freeze | None = None
-    is_forsaken: bool = False  # its work is nobody's any more: it is being killed
+    is_forsaken: bool = False  # its work is abandoned: it is being killed
     home: Home = BARE
-    moves_to: Home | None = None  # it is being killed, to begin anew in another home
-    worked_ns: int = 0  # by what it has reported
+    moves_to: Home | None = None  # it is being killed, to restart in another home
+    worked_ns: int = 0  # by its reports
     meter: Meter = field(default_factory=Meter)
-    told: int = -1  # the last of its tasks that the gateway was told to have begun
+    told: int = -1  # the last of its tasks that was reported as begun
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be given more at all."""
+        """Whether it may be given more work at all."""
         return self.is_ready and self.freeze is None and not self.is_forsaken
 
     @property
     def unsettled(self) -> int | None:
-        """The first task of the chunk it is at that it has not told of; it may be at that one."""
+        """The first unreported task of its current chunk; it may be running that one."""
         chunk = self.chunks[0] if self.chunks else None
         return chunk.reported if chunk is not None and chunk.reported < chunk.live else None
 
     def reached(self, started: int) -> int:
-        """The last task that it may have started: a task can write any number for `started`."""
+        """Return the last task that it may have started: a task can forge `started`."""
         low = self.unsettled
         return started if low is None else max(started, low)
 
     def unstarted(self, started: int) -> int:
-        """How many of its tasks it has surely not started; `started` is its word."""
+        """Return how many of its tasks it has certainly not started; `started` is its word."""
         after = self.reached(started) + 1
         return sum(
             max(0, chunk.live - max(chunk.number, chunk.reported, after)) for chunk in self.chunks
@@ -129,7 +129,7 @@ class Held:
 def cut_out(
     queue: Iterable[Piece], assignment: int, first: int, stop: int
 ) -> tuple[deque[Piece], RangeSet]:
-    """A queue without an assignment's tasks of [first, stop), and those that were in it."""
+    """Return a queue without an assignment's tasks of [first, stop), and the tasks removed."""
     taken = RangeSet()
     kept: deque[Piece] = deque()
     for piece in queue:

@@ -1,8 +1,8 @@
-"""What a task prints: kept up to a limit when somebody wants it, else let go at no cost.
+"""The output of a task: kept up to a limit on request, else dropped at no cost.
 
-These streams replace sys.stdout and sys.stderr of a slot. What goes to the file descriptors
-themselves (C code, child processes) takes another way: the agent drains them and keeps the end,
-to show it when the slot dies.
+These streams replace sys.stdout and sys.stderr of a slot. Output to the file descriptors themselves
+(C code, child processes) takes another way: the agent drains them and keeps the end, to show it
+when the slot dies.
 """
 
 import io
@@ -13,7 +13,7 @@ PRINTS_BYTES_MAX: Final = 64 << 10
 
 
 class Prints:
-    """The prints of one task after the other; stdout and stderr together, in order."""
+    """The output of one task after the other; stdout and stderr together, in order."""
 
     def __init__(self) -> None:
         self.is_keeping = False
@@ -23,7 +23,7 @@ class Prints:
         self._streams = [_open(self, 1), _open(self, 2)]
 
     def install(self, *, keep: bool) -> None:
-        """Be sys.stdout and sys.stderr, whatever the last task has done to them."""
+        """Replace sys.stdout and sys.stderr, whatever the last task has done to them."""
         self.is_keeping = keep
         for at, stream in enumerate(self._streams):
             if stream.closed:
@@ -31,7 +31,7 @@ class Prints:
         sys.stdout, sys.stderr = self._streams
 
     def add(self, data: bytes) -> None:
-        """Take bytes; what is over the limit is counted and let go."""
+        """Take bytes; those over the limit are counted and dropped."""
         if not self.is_keeping:
             return
         room = PRINTS_BYTES_MAX - self._bytes
@@ -42,7 +42,7 @@ class Prints:
         self._cut += len(cut) if cut.isascii() else len(cut.decode(errors="ignore"))
 
     def take(self) -> str:
-        """What was printed since the last call."""
+        """Return the output since the last call."""
         if not self._bytes:
             return ""
         text = b"".join(self._parts).decode(errors="ignore")
@@ -73,7 +73,7 @@ class _Raw(io.RawIOBase):
 
 
 def _open(prints: Prints, descriptor: int) -> io.TextIOWrapper:
-    # What a task printed travels as UTF-8 text: half a surrogate pair must not stop it.
+    # The output of a task travels as UTF-8 text: half a surrogate pair must not stop it.
     raw: Any = _Raw(prints, descriptor)
     return io.TextIOWrapper(
         raw, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True

@@ -1,4 +1,4 @@
-"""One slot's process: started, spoken to, and ended, whatever it is doing."""
+"""One slot's process: starts it, exchanges messages with it, and ends it in any state."""
 
 import contextlib
 import math
@@ -39,14 +39,14 @@ STDERR_KEPT_BYTES: Final = 8192
 STDERR_SHOWN_BYTES: Final = 4096
 # A process that ends closes its channel a moment before it is gone.
 LINGER_S: Final = 0.2
-RUNTIME_LINGER_S: Final = 10.0  # and a container, until its runtime has told its exit code
-START_BYTES_MAX: Final = 1024  # of a message before it has work: it has nothing to tell
+RUNTIME_LINGER_S: Final = 10.0  # for a container, whose runtime has yet to return its exit code
+START_BYTES_MAX: Final = 1024  # the limit of a message before it has work: it has nothing to report
 NOBODY: Final = -1  # in place of a task's number
-# When it has ended its pipe and its channel hold no more reads than that. What has got away from it
-# may go on writing for ever.
+# Once it has ended its pipe and its channel hold at most this many reads. Processes that have
+# escaped from it may go on writing for ever.
 LAST_READS: Final = 64
-# Looking at a slot's memory takes no more of the agent's time than that: of a thousand processes it
-# takes a tenth of a second.
+# The agent spends at most one part in this many of its time on a slot's memory: for a thousand
+# processes one look takes a tenth of a second.
 LOOK_SHARE: Final = 20
 REMOVE_S: Final = 20.0
 BREACHED: Final = (
@@ -57,7 +57,7 @@ BREACHED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Doom:
-    """Why we kill a slot: its task `number` fails with this kind and text."""
+    """The reason why the agent kills a slot: its task `number` fails with this kind and text."""
 
     number: int
     kind: str
@@ -67,8 +67,8 @@ class Doom:
 class SlotProcess:
     """A slot's process and this agent's end of its channel.
 
-    Start it from the agent's main thread: the slot is killed when the thread that started it
-    ends. Not with trio's own Process, which uses another.
+    Create it in the agent's main thread: the slot is killed when the thread that started it ends.
+    trio's own Process uses another thread, and is not suitable.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -100,54 +100,54 @@ class SlotProcess:
         os.set_blocking(self._stderr, False)
         self._launch = launch
         self.leader = self._process.pid
-        # In a container it is not known until it has come in: until then there is none.
+        # Unknown for a container until it has connected.
         self.pid = 0 if launch.socket else self.leader
         self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
-        self.task_pass = ""  # that it was told last
+        self.task_pass = ""  # the last one sent to it
         self.doom: Doom | None = None
         self.is_breached = False
-        self._is_over_memory = False  # ended by the kernel, or by its container, for that
-        self.is_unfit = False  # what it was started in is of no use, and will not be
+        self._is_over_memory = False  # killed by the kernel, or by its container, for that
+        self.is_unfit = False  # its environment is useless, and will stay so
         self.born_ns = time.monotonic_ns()
         self.mute_since_ns: int | None = None  # when its channel was seen to be broken
-        self.quiet_since_ns: int | None = None  # by what the agent has seen (meter.Moment)
+        self.quiet_since_ns: int | None = None  # by the agent's clock (meter.Moment)
         self._tail = bytearray()
         self._decoder = Decoder(START_BYTES_MAX)
         self._outgoing = Outgoing()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
-        self._family = 0  # below it, when it came up
+        self._family = 0  # the number of its descendants when it came up
         self._used_bytes = 0
-        self._looks_ns = 0  # when its memory is looked at again
+        self._looks_ns = 0  # the next look at its memory
 
     def came_up(self) -> None:
-        """Count what belongs to it: it is there, and has run nothing of anybody's yet."""
+        """Count its own processes: it is up, and has run no task yet."""
         self._family = len(descendants(self.pid))
 
     @property
     def has_strays(self) -> bool:
-        """Whether tasks have left processes behind; of use when it is at none."""
+        """Whether tasks have left processes behind; meaningful while it is idle."""
         return len(descendants(self.pid)) > self._family
 
     @property
     def started(self) -> int:
-        """The number of the last task that it came to, as it says."""
+        """The number of the last task that it started, by its word."""
         return min(max(NOBODY, self._cells.view[STARTED]), NO_LIMIT - 1)
 
     @property
     def since_ns(self) -> int:
-        """Since when it is at that task, by the monotonic clock; 0 when it is at none."""
+        """The start of the current task, by the monotonic clock; 0 when it is at none."""
         since_ns = self._cells.view[SINCE_NS]
         return max(self.born_ns, since_ns) if since_ns else 0
 
     def busy_s(self, now_ns: int) -> float:
-        """How long it has been at its task."""
+        """Return how long it has been at its task."""
         since_ns = self.since_ns
         return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
 
     def memory_bytes(self) -> int:
-        """What it, and what it has started, has in memory (limits.memory_used_bytes)."""
+        """Return the memory of it and its descendants (limits.memory_used_bytes)."""
         before_ns = time.monotonic_ns()
         if before_ns >= self._looks_ns:
             self._used_bytes = memory_used_bytes(self.pid, self._launch.memory_bytes)
@@ -157,16 +157,16 @@ class SlotProcess:
 
     @property
     def _patience_s(self) -> float:
-        """How long it may take to end when it is killed: our own children do in any case."""
+        """The time that it may take to end when it is killed; our own children end in any case."""
         return math.inf if self._handover is None else RUNTIME_LINGER_S
 
     @property
     def is_sending(self) -> bool:
-        """Whether a message is on its way to it."""
+        """Whether a message is being sent to it."""
         return bool(self._outgoing)
 
     def bound(self, bytes_max: int) -> None:
-        """Take no larger message from it."""
+        """Accept no larger message from it."""
         self._decoder.bytes_max = bytes_max
 
     def limit(self, number: int = NO_LIMIT) -> None:
@@ -176,12 +176,12 @@ class SlotProcess:
     def tell_stop(self, number: int, at_ns: int) -> None:
         """Let its task of this number know when it is going to be stopped."""
         if (self._cells.view[STOPS_WHICH], self._cells.view[STOPS_NS]) != (number, at_ns):
-            self._cells.view[STOPS_WHICH] = NOBODY  # a moment of another task is nobody's
+            self._cells.view[STOPS_WHICH] = NOBODY  # no task may read the moment of another
             self._cells.view[STOPS_NS] = at_ns
             self._cells.view[STOPS_WHICH] = number
 
     def send(self, message: list[Any]) -> None:
-        """Send it a message, now if its channel takes it."""
+        """Queue a message, and send it now if the channel takes it."""
         was_empty = not self._outgoing
         self._outgoing.add(encode_parts(message))
         if was_empty:
@@ -193,21 +193,21 @@ class SlotProcess:
         try:
             self._outgoing.send(self._socket)
         except OSError:
-            self._outgoing.clear()  # it is ending: nobody will read it
+            self._outgoing.clear()  # it is ending, and will not read it
 
     def kill(self, doom: Doom | None = None) -> None:
-        """End it and all it has started, at once."""
+        """Kill it and all processes that it has started, at once."""
         if self.doom is None:
             self.doom = doom
         if self._process.returncode is not None:
             return
         if self._handover is not None and self._handover.is_through:
-            self._handover.kill()  # and its runtime tidies up
+            self._handover.kill()  # its runtime cleans up
             self._is_told_to_end.set()
             return
-        # A sandbox's first process is to end with its parent, but a task may have got hold of it.
+        # A sandbox's first process should end with its parent, but a task may have taken it over.
         below = () if self._launch.is_child else descendants(self.leader)
-        # What has become another user's, by a program that lets it, is not ours to end.
+        # A process that became another user's, by a setuid program, is not ours to kill.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.leader, signal.SIGKILL)
         for pid in below:
@@ -215,7 +215,7 @@ class SlotProcess:
                 os.kill(pid, signal.SIGKILL)
 
     def distrust(self) -> None:
-        """Its channel can't be relied on: end it. Which task has done that is not known."""
+        """Kill it because its channel is unreliable; the task that has broken it is not known."""
         self.is_breached = True
         self._is_mute()
         self.kill()
@@ -225,7 +225,7 @@ class SlotProcess:
             self.mute_since_ns = time.monotonic_ns()
 
     async def run(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
-        """Carry messages both ways until it ends; its last ones are taken too."""
+        """Relay messages both ways until it ends, including its last ones."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, on_messages)
             nursery.start_soon(self._write)
@@ -243,11 +243,11 @@ class SlotProcess:
                     break
 
     async def _let_in(self, handover: Handover) -> None:
-        """Hand its descriptors to a slot that is no child of ours, when it comes for them."""
+        """Send a slot that is no child of ours its descriptors, when it connects."""
         try:
             self.pid = await handover.hand_over()
         except OSError as error:
-            # It was ended just then; or what came is none of ours, whatever the image has for one.
+            # It was killed just then; or an image's process other than ours has connected.
             self.kill(Doom(NOBODY, "environment", f"it did not take its channel: {error}"))
             return
         wanted = self._launch.python
@@ -257,7 +257,7 @@ class SlotProcess:
             self.kill(Doom(NOBODY, "environment", text))
 
     async def _insist(self) -> None:
-        """End a container whose first process is not the one that came to us, by its runtime."""
+        """Kill a container by its runtime if the process that connected is not its first one."""
         await self._is_told_to_end.wait()
         await trio.sleep(RUNTIME_LINGER_S)
         await self._remove()
@@ -280,7 +280,7 @@ class SlotProcess:
         was_through = self._handover.is_through
         self._handover.close()
         if not was_through and self._launch.remove:
-            # It may just have been made: its runtime was killed before it could say so.
+            # It may just have been made: its runtime was killed before it could report that.
             await self._remove()
 
     async def _read(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
@@ -293,7 +293,7 @@ class SlotProcess:
                 return
 
     def _take_messages(self, on_messages: Callable[[list[list[Any]]], None]) -> bool:
-        """Take what has arrived; False when nothing more can come."""
+        """Take messages that have arrived; return False when no more can come."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
@@ -320,7 +320,7 @@ class SlotProcess:
                 return
 
     def _take_stderr(self) -> bool:
-        """Keep the end of what it wrote to its descriptors 1 and 2; False when that is all."""
+        """Keep the end of its output to descriptors 1 and 2; return False at its end."""
         try:
             data = os.read(self._stderr, READ_BYTES)
         except BlockingIOError:
@@ -331,23 +331,23 @@ class SlotProcess:
 
     @property
     def lost_memory(self) -> bool:
-        """Whether the kernel has ended something of it for its memory."""
+        """Whether the kernel has killed one of its processes for its memory."""
         return self._launch.group is not None and self._launch.group.oom_kills() > 0
 
     @property
     def failure(self) -> str:
-        """The kind of failure of the task that it was at."""
+        """The kind of failure of its current task."""
         if self.doom is not None:
             return self.doom.kind
         return "memory" if self._is_over_memory else "crash"
 
     @property
     def code(self) -> int | None:
-        """Its exit code, when it has ended; of a container its runtime's."""
+        """Its exit code, when it has ended; the runtime's for a container."""
         return self._process.returncode
 
     def describe_end(self) -> str:
-        """How it ended, in words, with the last it said."""
+        """Describe how it ended, with its last output."""
         code = self._process.returncode
         words = f"its process ended with exit code {code}"
         if self.doom is None and self._is_over_memory:
@@ -363,7 +363,7 @@ class SlotProcess:
         return f"{words}; the last it wrote:\n{tail}" if tail else words
 
     async def close(self) -> None:
-        """End it, if it has not ended, and let go of every descriptor."""
+        """Kill it, if it has not ended, and close every descriptor."""
         if self._process.returncode is None:
             self.kill()
             with trio.CancelScope(shield=True), trio.move_on_after(self._patience_s):

@@ -1,14 +1,14 @@
-"""An agent's books: which tasks wait, which slot has which, and how to get them back. Pure.
+"""An agent's books: the queue, the tasks of each slot, and how to take tasks back. Pure.
 
-Tasks come in assignments and go to slots in *chunks* worth up to fifty milliseconds. A slot has
-one chunk that it works on and one that waits in its channel, so that it never idles. A task is
-in one place: the queue, a chunk, or settled (reported, or handed back).
+Tasks come in assignments and go to slots in *chunks* worth up to fifty milliseconds. A slot has one
+chunk that it works on and one queued in its channel, so that it never idles. A task is in one
+place: the queue, a chunk, or settled (reported, or handed back).
 
 Taking tasks back from a slot needs no answer from it. The agent writes a limit into the slot's
-cells (`freeze`), waits until the slot must have seen it, and reads where the slot is: what lies
-past both is the agent's again (`reclaim`), and the slot will stop there by itself. It is not fed
-until it has said so. Only whether it has started the very task at that boundary is the slot's to
-say, and it does when its chunk is over.
+cells (`freeze`), waits until the slot must have seen it, and reads the slot's position. The tasks
+past both belong to the agent again (`reclaim`), and the slot stops there by itself. It is fed again
+only after it reports that. Only the slot knows whether it has started the very task at that
+boundary; it reports that when its chunk is over.
 """
 
 from collections import deque
@@ -22,26 +22,27 @@ from gateway.worker.pieces import Chunk, Freeze, Held, Piece, SlotBook, Terms, c
 
 CHUNK_S: Final = 0.05
 CHUNK_TASKS_MAX: Final = 1000
-# What waits is spread over all slots, but not into chunks worth less than this.
+# Queued tasks are spread over all slots, but not in chunks worth less than this.
 SPREAD_S: Final = 0.001
-# A chunk waits behind the running one only when tasks are shorter than this.
+# A chunk is queued behind the running one only when tasks are shorter than this.
 AHEAD_MAX_S: Final = 0.2
-# Tasks are moved from a slot to one that has run dry when it saves at least so much.
+# Tasks are moved from a slot to one that has run dry when that saves at least this time.
 LEVEL_S: Final = 0.005
-# A slot moves to another home for work that is worth so much of its time: about what moving takes.
+# A slot moves to another home for work worth this much of its time: about the cost of a move.
 MOVE_S: Final = 0.5
 
 
 class Roster:
-    """The books of one agent with so many slots."""
+    """The books of one agent with a number of slots."""
 
     def __init__(
         self, slots: int, gpus: int = 0, *, keeps_apart: bool = False, usual: str = ""
     ) -> None:
         self._gpus = gpus
         self._keeps_apart = keeps_apart  # whether other sites' work has homes of its own
-        self._usual = usual  # the environment of such work that names none
-        self.environments: dict[bytes, str] = {}  # of functions that have one, their homes' keys
+        self._usual = usual  # the environment of other sites' work that names none
+        # of functions that have one, the keys of their homes
+        self.environments: dict[bytes, str] = {}
         self._homes: dict[tuple[bytes, str, int], Home] = {}
         self.slots = [SlotBook(index) for index in range(slots)]
         self.held: dict[int, Held] = {}
@@ -49,10 +50,10 @@ class Roster:
         self._queue: deque[Piece] = deque()
         self._durations = Durations()
 
-    # --- work comes ----------------------------------------------------------------------------
+    # --- assignments ---------------------------------------------------------------------------
 
     def assign(self, terms: Terms, first: int, arguments: list[bytes]) -> None:
-        """Take an assignment on."""
+        """Add an assignment to the queue, unless it is known."""
         if arguments and terms.assignment not in self.held:
             left = RangeSet([(first, first + len(arguments))])
             self.held[terms.assignment] = Held(terms, left)
@@ -60,7 +61,7 @@ class Roster:
 
     @property
     def functions(self) -> set[bytes]:
-        """The functions of everything that is held."""
+        """The functions of all held assignments."""
         return {held.terms.function for held in self.held.values()}
 
     @property
@@ -68,10 +69,10 @@ class Roster:
         """Whether there is no work at all."""
         return not self.held
 
-    # --- work goes to slots --------------------------------------------------------------------
+    # --- feeding slots -------------------------------------------------------------------------
 
     def feed(self) -> Iterator[tuple[SlotBook, Chunk]]:
-        """Hand out chunks to slots that have room, one at a time, first to those without any."""
+        """Give chunks to slots that have room, one at a time; empty slots come first."""
         waiting = sum(len(piece.arguments) for piece in self._runnable())
         for depth in (0, 1):
             for slot in self.slots:
@@ -90,7 +91,7 @@ class Roster:
     # --- homes -----------------------------------------------------------------------------------
 
     def home_of(self, terms: Terms) -> Home:
-        """What tasks under these terms run in; their function is here."""
+        """Return the home of tasks under these terms; their function is here."""
         apart = terms.origin if self._keeps_apart else ""
         key = (terms.function, apart, terms.gpus)
         home = self._homes.get(key)
@@ -100,22 +101,22 @@ class Roster:
         return home
 
     def settle_in(self, function: bytes, environment: str) -> None:
-        """Note what a function runs in."""
+        """Note the environment of a function."""
         self.environments[function] = environment
 
     def forget_function(self, function: bytes) -> None:
-        """A function is not here any more."""
+        """Forget a function that is not here any more."""
         self.known.discard(function)
         self.environments.pop(function, None)
         for key in [key for key in self._homes if key[0] == function]:
             del self._homes[key]
 
     def _next_for(self, slot: SlotBook) -> Piece | None:
-        """The first piece that a slot can run where it is.
+        """Return the first piece that a slot can run in its present home.
 
-        None as well when what came before it has no slot at all, and could have one: that is
-        first of all. But first the slot does as much work where it is as moving takes, if there
-        is some: else it would do nothing but move between homes whose tasks come by turns.
+        None as well if the head of the queue has no slot in its home, and could have this one: it
+        takes precedence. But a slot first works as long in its home as a move takes, if there is
+        work for it: otherwise it would only move between homes whose tasks alternate.
         """
         pieces = self._runnable()
         head = next(pieces)
@@ -131,7 +132,7 @@ class Roster:
         return all((slot.moves_to or slot.home) != home for slot in self.slots)
 
     def _gpus_to_have(self, mover: SlotBook) -> int:
-        """The GPUs that a slot can have if those that have nothing to do let go of theirs."""
+        """Return the GPUs available to a slot if idle slots release theirs."""
         held = (
             (slot.moves_to or slot.home).gpus
             for slot in self.slots
@@ -141,15 +142,15 @@ class Roster:
 
     @property
     def may_move(self) -> bool:
-        """Whether anything waits while a slot has nothing to do."""
+        """Whether tasks are queued while a slot is idle."""
         return bool(self._queue) and any(slot.has_room and not slot.chunks for slot in self.slots)
 
     def moves(self, busy_s: Sequence[float]) -> list[SlotBook]:
-        """Slots with nothing to do that are to begin anew where work waits: see `moves_to`.
+        """Return idle slots that are to restart where work is queued: see `moves_to`.
 
-        Call it when `feed` has given what it could. A home that has no slot gets one; for another
-        a slot moves only from where nothing waits, and for work that is worth its time, by what
-        was measured, or since all its slots are at their tasks for longer (`busy_s`) than that.
+        Call it after `feed`. A home without a slot gets one. For another home a slot moves only
+        from one without queued tasks, and for work that is worth its time: by measured durations,
+        or because all slots there have been at their tasks for longer (`busy_s`).
         """
         moved: list[SlotBook] = []
         if not self.may_move:
@@ -169,7 +170,7 @@ class Roster:
         return moved
 
     def _slots_worth(self, home: Home, pieces: list[Piece], busy_s: Sequence[float]) -> int:
-        """How many slots what waits for a home keeps busy for longer than they need to move."""
+        """Return how many slots the queued tasks of a home keep busy for longer than a move."""
         there = [slot for slot in self.slots if (slot.moves_to or slot.home) == home]
         least = int(all(busy_s[slot.index] > MOVE_S for slot in there))
         tasks = sum(len(piece.arguments) for piece in pieces)
@@ -183,7 +184,7 @@ class Roster:
         return max(least, min(tasks, int(worth_s / MOVE_S)))
 
     def _mover(self, home: Home, waiting: Iterable[Home]) -> SlotBook | None:
-        """The idle slot that is missed least where it is: a bare one, or one nobody waits for."""
+        """Return the idle slot best spared: a bare one, or one whose home has no queued tasks."""
         is_homeless = self._is_homeless(home)
         wanted = set(waiting)
         found = [
@@ -194,7 +195,8 @@ class Roster:
             and (is_homeless or slot.home not in wanted)
             and self._gpus_to_have(slot) >= home.gpus
         ]
-        # Who has GPUs that are needed gives them up by moving itself; else bare slots go first.
+        # If GPUs are needed, a slot that holds some moves and so releases them; else bare slots go
+        # first.
         return min(
             found,
             key=lambda slot: (
@@ -205,7 +207,7 @@ class Roster:
         )
 
     def _move(self, slot: SlotBook, home: Home) -> list[SlotBook]:
-        """Have a slot move, and those without work that hold the GPUs it needs let go of them."""
+        """Move a slot, and have idle slots release the GPUs that it needs."""
         moved = [slot]
         slot.moves_to, slot.is_forsaken = home, True
         for other in self.slots:
@@ -218,9 +220,9 @@ class Roster:
         return moved
 
     def stuck(self, started: Sequence[int], busy_s: Sequence[float]) -> list[SlotBook]:
-        """Slots with tasks that wait behind one that takes its time, while others could move.
+        """Return slots with tasks queued behind a long one, while others could move.
 
-        Between slots of one home `donor` sees to that.
+        Between slots of one home `donor` balances the work.
         """
         if not any(slot.has_room and not slot.chunks for slot in self.slots):
             return []
@@ -250,7 +252,7 @@ class Roster:
     def _may_wait(self, slot: SlotBook, piece: Piece) -> bool:
         """Whether a slot that has a chunk may have this one as well: if both are short."""
         if piece.alone or slot.chunks[0].piece.alone or slot.home.gpus:
-            return False  # GPUs are held by what runs, and by nothing that waits
+            return False  # only running tasks hold GPUs, never queued ones
         for function in (slot.chunks[0].piece.terms.function, piece.terms.function):
             task_s = self._durations.of(function)
             if task_s is None or task_s > AHEAD_MAX_S:
@@ -278,10 +280,10 @@ class Roster:
         worth_s = min(CHUNK_S, max(waiting * task_s / len(self.slots), SPREAD_S))
         return max(1, min(int(worth_s / max(task_s, 1e-9)), CHUNK_TASKS_MAX))
 
-    # --- work must make way --------------------------------------------------------------------
+    # --- preemption ----------------------------------------------------------------------------
 
     def note_stop(self, assignment: int, first: int, stop: int, at_ns: int | None) -> None:
-        """Tasks in [first, stop) are to be stopped at a moment; None: at none, after all."""
+        """Note when tasks in [first, stop) are to be stopped; None: they run on, after all."""
         held = self.held.get(assignment)
         if held is None:
             return
@@ -293,17 +295,17 @@ class Roster:
             held.stops.append((first, stop, at_ns))
 
     def stops_ns(self, assignment: int, task: int) -> int | None:
-        """When a task is to be stopped."""
+        """Return when a task is to be stopped."""
         held = self.held.get(assignment)
         found = (at for low, high, at in held.stops if low <= task < high) if held else ()
         return next(iter(found), None)
 
-    # --- work is done --------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------
 
     def report(
         self, slot: SlotBook, number: int, tasks: int, wall_ns: int
     ) -> tuple[Terms, int] | None:
-        """A slot has results of its tasks from `number` on: whose, and from which task on.
+        """Book results of a slot's tasks from `number` on; return their terms and first task.
 
         None when they are not the slot's to report.
         """
@@ -319,13 +321,13 @@ class Roster:
         return terms, first
 
     def may_finish(self, slot: SlotBook) -> bool:
-        """Whether a slot can be through with its chunk: it leaves tasks only where it must stop."""
+        """Whether a slot may end its chunk: it may leave tasks only where it must stop."""
         chunk = slot.chunks[0]
         stop = chunk.live if slot.freeze is None else min(slot.freeze.bound, chunk.live)
         return chunk.reported >= stop
 
     def finish(self, slot: SlotBook) -> list[Piece]:
-        """A slot is through with its chunk: queue again what it did not start.
+        """End a slot's chunk, and queue its unstarted tasks again.
 
         Returns the tasks among them that must be reported as cancelled.
         """
@@ -336,17 +338,17 @@ class Roster:
         return self._take_back([chunk.part(chunk.reported, chunk.live)])
 
     def running(self, slot: SlotBook, started: int) -> tuple[Terms, int] | None:
-        """Which task the slot's number `started` is, if it is the slot's and not reported yet."""
+        """Return the task of the slot's number `started`, if it is an unreported one of its own."""
         for chunk in slot.chunks:
             if chunk.reported <= started < chunk.live:
                 return chunk.piece.terms, chunk.task(started)
         return None
 
     def at(self, slot: SlotBook, started: int) -> int:
-        """The number of the task that a slot at work is at; `started` is its word.
+        """Return the number of the current task of a slot at work; `started` is its word.
 
-        Where that is none of its tasks, or one that it has told of, it is at the first that it has
-        not told of.
+        If that is none of its tasks, or a reported one, the current task is its first unreported
+        one.
         """
         low = slot.unsettled
         return started if low is None or self.running(slot, started) else low
@@ -384,7 +386,7 @@ class Roster:
         return list(taken)
 
     def cancel(self, assignment: int, first: int, stop: int) -> None:
-        """No task of [first, stop) is to be started any more, should it come back from a slot."""
+        """Forbid starting tasks of [first, stop) that come back from a slot."""
         held = self.held.get(assignment)
         if held is not None:
             for low, high in held.left.within(first, stop):
@@ -393,7 +395,7 @@ class Roster:
     def holders(
         self, assignment: int, first: int, stop: int, started: Sequence[int]
     ) -> list[SlotBook]:
-        """The slots with tasks of an assignment in [first, stop) that they have not started."""
+        """Return the slots with unstarted tasks of an assignment in [first, stop)."""
         found = []
         for slot, at in zip(self.slots, started, strict=True):
             after = slot.reached(at) + 1
@@ -406,9 +408,9 @@ class Roster:
         return found
 
     def freeze(self, slot: SlotBook, started: int) -> Freeze:
-        """Stop a slot after its task `started`: its limit must become the `bound` of this.
+        """Stop a slot after its task `started`: its limit must become the `bound` of the result.
 
-        Only a slot that is at work can be: the end of its work is what frees it again.
+        Only a slot at work can be frozen: the end of its work unfreezes it.
         """
         assert slot.chunks, "an idle slot would stay frozen for ever"
         if slot.freeze is None:
@@ -416,11 +418,10 @@ class Roster:
         return slot.freeze
 
     def reclaim(self, slot: SlotBook, freeze: Freeze, started: int) -> list[Piece]:
-        """Queue again what a slot will never start, now that it must have seen its limit.
+        """Queue the tasks again that a slot will never start, now that it must have seen its limit.
 
-        `started` is where it is now. Nothing happens when it has ended meanwhile, or was through
-        with its chunks and has been fed again. Returns the tasks that must be reported as
-        cancelled.
+        `started` is its position now. Nothing happens if it has died meanwhile, or has ended its
+        chunks and been fed again. Returns the tasks that must be reported as cancelled.
         """
         if slot.freeze is not freeze or self.slots[slot.index] is not slot:
             return []
@@ -434,7 +435,7 @@ class Roster:
         return self._take_back(pieces)
 
     def is_uneven(self, started: Sequence[int]) -> bool:
-        """Whether a slot has run dry while another has tasks that it has not started."""
+        """Whether a slot has run dry while another has unstarted tasks."""
         dry = self._dry()
         if not dry or any(True for _ in self._runnable()):
             return False
@@ -444,11 +445,11 @@ class Roster:
         )
 
     def _dry(self) -> set[Home]:
-        """The homes of slots that have nothing to do: of another's work they can take none."""
+        """Return the homes of idle slots: only tasks of these homes can go to them."""
         return {slot.home for slot in self.slots if slot.has_room and not slot.chunks}
 
     def donor(self, started: Sequence[int], busy_s: Sequence[float]) -> SlotBook | None:
-        """The slot to take unstarted tasks from when work is uneven: who would need longest.
+        """Return the slot to take unstarted tasks from: the one that would need longest for them.
 
         None when that saves too little; `busy_s` is how long each is at its task.
         """
@@ -465,12 +466,12 @@ class Roster:
                 best, best_s = slot, ahead_s
         return best
 
-    # --- slots end, sessions end ---------------------------------------------------------------
+    # --- ends of slots and sessions ------------------------------------------------------------
 
     def died(self, slot: SlotBook, started: int, *, is_at_fault: bool) -> list[Piece]:
-        """A slot is gone: queue again what it had, without its task `started` if that fails.
+        """Queue the tasks of a dead slot again, without its task `started` if that fails.
 
-        Those before `started` go out one by one: see `gateway.worker.fault`.
+        Those before `started` are sent one by one: see `gateway.worker.fault`.
 
         Returns the tasks that must be reported as cancelled.
         """
@@ -490,12 +491,12 @@ class Roster:
         return self._take_back(pieces)
 
     def drop_all(self) -> list[SlotBook]:
-        """Forget all work, it is the gateway's again; return the slots that must be killed."""
+        """Forget all work: it is the gateway's again. Return the slots that must be killed."""
         self.held.clear()
         self._queue.clear()
         busy = [slot for slot in self.slots if slot.chunks]
         for slot in busy:
-            # Numbers of assignments may come again: nothing of the old ones may stay.
+            # Numbers of assignments may be reused: no old ones may stay.
             slot.chunks.clear()
             slot.is_forsaken = True
         return busy

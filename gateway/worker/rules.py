@@ -1,8 +1,8 @@
-"""What a worker's owner lets jobs run in, and how far that is shut: [pool.environments].
+"""The owner's rules for the environments of jobs, and how far they are isolated.
 
 [pool.environments]                     # also a file of its own, for `gridfed worker`
 images = ["localhost/quant:*"]          # that jobs may name; * stands for anything but a slash
-runtimes = ["podman", "docker"]         # which is looked for first
+runtimes = ["podman", "docker"]         # in order of preference
 pull = "never"                          # "missing", "always": from a registry
 network = "none"                        # "host"; of images, and of work in the sandbox
 cpus = 1.0                              # cores of a slot in a container or sandbox
@@ -10,18 +10,18 @@ pids_max = 256                          # processes and threads of such a slot
 tmp_bytes = 268435456                   # of a slot's own /tmp
 image_python = "python3"                # the interpreter in images
 packages = false                        # whether jobs may bring Python packages
-wheels_only = true                      # nothing is built, so no code of theirs runs meanwhile
-index = ""                              # where packages are from; empty: as pip and uv are set up
+wheels_only = true                      # nothing is built, so none of their code runs meanwhile
+index = ""                              # source of packages; empty: the settings of pip and uv
 links = ""                              # a folder of wheels; with no index, the only source
-build_s = 600                           # how long building may take
-cache = ""                              # where environments are kept; empty: ~/.cache/gridfed
-kept_max = 20                           # that are kept
-sandbox = "auto"                        # what others' work runs in: "bubblewrap", "user", "image";
-                                        # "auto": the first of the first two that can be had here
+build_s = 600                           # time limit of a build
+cache = ""                              # of environments; empty: ~/.cache/gridfed
+kept_max = 20                           # environments in the cache
+sandbox = "auto"                        # of others' work: "bubblewrap", "user", "image";
+                                        # "auto": the first of the first two that works here
 sandbox_image = ""                      # the image for others' work that names none
-accept_risk = ""                        # with sandbox = "none": the words by which others' work is
-                                        # taken all the same; without them it is not
-[pool.environments.build]               # images that are built from a folder when they are not here
+accept_risk = ""                        # with sandbox = "none": the words that accept others' work
+                                        # all the same; without them it is refused
+[pool.environments.build]               # images that are built from a folder if they are missing
 "localhost/quant:1" = "/srv/images/quant"
 """
 
@@ -75,16 +75,16 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Confines:
-    """What holds all slots of a local pool, whatever they run in; 0 is no limit.
+    """The limits of all slots of a local pool, in any environment; 0 is no limit.
 
-    `cgroups` are used where there are any ("auto"), never ("off"), or there must be ("required").
+    `cgroups` are used where available ("auto"), never ("off"), or must be available ("required").
     """
 
     cpus: float = 0.0
     pids_max: int = 0
     cgroups: str = "auto"
     pin: bool = False  # each slot to cores of its own
-    user: str = "none"  # that slots run as: see gateway.worker.users
+    user: str = "none"  # the user that slots run as: see gateway.worker.users
 
 
 FREE: Final = Confines()
@@ -92,7 +92,7 @@ FREE: Final = Confines()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """See above; every field is a key."""
+    """The rules described above; every field is a key."""
 
     images: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = RUNTIMES
@@ -121,31 +121,31 @@ class Rules:
 
     @property
     def keeps_apart(self) -> bool:
-        """Whether other sites' work is to be shut in."""
+        """Whether other sites' work must be sandboxed."""
         return self.sandbox != "none"
 
     @property
     def takes_others(self) -> bool:
-        """Whether other sites' work may run: it is shut in, or the owner has accepted the risk."""
+        """Whether other sites' work may run: sandboxed, or because the owner accepted the risk."""
         return self.keeps_apart or bool(self.accept_risk)
 
     @property
     def promised(self) -> dict[str, bool]:
-        """The tags of a worker where all is there that these rules ask for."""
+        """The tags of a worker where everything works that these rules ask for."""
         found = tags_of(self.images, (REQUIREMENTS, UV) if self.packages else ())
         is_known = self.takes_others and self.sandbox != AUTO
         return found | ({f"{SANDBOX_TAG}{self.sandbox}": True} if is_known else {})
 
     def to_json(self) -> str:
-        """As an agent is told them."""
+        """Return the rules in the format of `rules_from_json`, for an agent."""
         plain = asdict(self)
         if not self.accept_risk:
-            del plain["accept_risk"]  # which older workers do not know
+            del plain["accept_risk"]  # older workers do not know it
         return json.dumps(plain)
 
 
 def check_confines(confines: Confines) -> None:
-    """Refuse what can't hold a slot: KnobError."""
+    """Check the limits of slots. Raises KnobError."""
     if confines.cpus:
         number("cpus", confines.cpus, CPUS_MIN, CPUS_MAX)
     if confines.pids_max:
@@ -155,19 +155,19 @@ def check_confines(confines: Confines) -> None:
 
 
 def check_user(user: Any) -> None:
-    """Refuse what is no name of a user: KnobError."""
+    """Check the name of a user. Raises KnobError."""
     if not isinstance(user, str) or re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user) is None:
         raise KnobError('user must be "auto", "none", or the name of a user of this host')
 
 
 def gpus_tagged(tags: Any) -> int:
-    """The GPUs that a pool's tag counts; a plain one counts none."""
+    """Return the GPUs that a pool's tag counts; a plain tag counts none."""
     amount = tags.get("gpu", 0) if isinstance(tags, Mapping) else 0
     return int(amount) if type(amount) in (int, float) and 0 <= amount <= 1e12 else 0
 
 
 def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
-    """The names of a pool's GPUs; KnobError."""
+    """Return the names of a pool's GPUs. Raises KnobError."""
     if not isinstance(given, list | tuple) or not all(
         isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
         for each in given
@@ -182,7 +182,7 @@ def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
 
 
 def read_rules(table: Any) -> Rules:
-    """The rules of a table; KnobError says what is wrong with which key."""
+    """Return the rules of a table. Raises KnobError that names the wrong key."""
     if not isinstance(table, dict):
         raise KnobError("must be a table")
     check_known(table, Rules.__slots__)
@@ -204,7 +204,7 @@ def read_rules(table: Any) -> Rules:
             values[key] = _builds(value)
         else:
             values[key] = _text(key, value)
-    # What is built before a sandbox is there would be others' code, outside of any.
+    # Building packages would run other sites' code outside of the sandbox.
     is_building = values.get("packages") and not values.get("wheels_only", True)
     values.setdefault("sandbox", "none" if is_building else AUTO)
     rules = Rules(**values)
@@ -213,7 +213,7 @@ def read_rules(table: Any) -> Rules:
 
 
 def rules_from_json(text: str) -> Rules:
-    """The rules that a local pool hands to its agent."""
+    """Return the rules that a local pool hands to its agent."""
     plain = json.loads(text)
     for key in ("images", "runtimes"):
         plain[key] = tuple(plain[key])

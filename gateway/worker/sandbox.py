@@ -1,15 +1,15 @@
-"""Bubblewrap: a light sandbox, in which work of other sites sees little of this host. Builders.
+"""Bubblewrap: a light sandbox that hides most of this host from other sites' work. Builders.
 
-The slot gets a process, user, host and network namespace of its own; it reads the system's
+The slot gets a process, user, host and network namespace of its own; it can read the system's
 programs and libraries and the worker's Python, and nothing else: no home folders, no keys, no
-sockets. Its /tmp is its own, and gone with it. It dies with the agent.
+sockets. Its /tmp is its own, and is removed with it. It dies with the agent.
 
-A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is
-root to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on
-this host. So there is none then, and the slot really becomes another user, with the two rights that
-this takes and that it loses by it: one that no account is, and no other site's work
-(gateway.worker.identities). A filter of system calls keeps tasks from making user namespaces of
-their own (gateway.worker.seccomp).
+A user namespace only renames the user. Where we are root, `nobody` in a namespace of ours is still
+root to the kernel: it may write files of root, kernel.core_pattern for one, and so run anything on
+this host. So root makes no user namespace, and the slot really changes its user, with the two
+capabilities that this takes and that it loses by it. The new id belongs to no account, and to no
+other site's work (gateway.worker.identities). A filter of system calls keeps tasks from making user
+namespaces of their own (gateway.worker.seccomp).
 """
 
 import os
@@ -29,31 +29,32 @@ from gateway.worker.users import SETPRIV, become
 PROGRAM: Final = "bwrap"
 NOBODY: Final = "65534"
 PROBE_S: Final = 10.0
-# What Python and its packages read of /etc: libraries, zones, certificates; no accounts, no keys.
+# The parts of /etc that Python and its packages read: libraries, zones, certificates; no accounts,
+# no keys.
 ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "ssl/certs")
 ETC_NETWORK: Final = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf")
 ROOTS: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SHARED_BYTES: Final = 64 << 20  # of its /dev/shm
-# Never GRIDFED_SECRET: whoever has it may come in as anybody.
+# Never GRIDFED_SECRET: it lets its holder in under any identity.
 VARIABLES: Final = ("LANG", "LC_ALL", "TZ")
 VARIABLES_NETWORK: Final = ("GRIDFED_GATEWAY",)
 
 
 class SandboxUnavailable(Exception):
-    """There is no sandbox on this host; the text says what to do."""
+    """There is no sandbox on this host; the text gives advice."""
 
 
 def shell(
     kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int, site: str = ""
 ) -> tuple[str, ...]:
-    """The command in front of a slot's own.
+    """Return the command in front of a slot's own.
 
     Args:
         kit: the slot's own code.
-        readable: what else it may read; a folder of packages, or a Python.
+        readable: other readable folders: of packages, or a Python.
         network: "host", or "none".
         tmp_bytes: of its /tmp.
-        site: whose work it is for.
+        site: the site whose work it runs.
     """
     command = [PROGRAM, *_namespaces(network), "--die-with-parent", "--new-session"]
     command += ["--seccomp", FILTER_PLACE] if no_user_namespaces() else []
@@ -69,7 +70,7 @@ def shell(
             command += ["--ro-bind", str(path), str(path)]
     bound = list(dict.fromkeys((*python_folders(), *readable, kit)))
     etc = [Path("/etc", each) for each in (*ETC, *(ETC_NETWORK if network == "host" else ()))]
-    # Made by bubblewrap itself, folders on the way to them would be for root alone.
+    # Parent folders made by bubblewrap itself would be readable for root alone.
     ways = {way for path in (*bound, *etc) for way in path.parents if way != Path("/")}
     for way in sorted(ways):
         command += ["--dir", str(way)]
@@ -77,7 +78,7 @@ def shell(
         command += ["--ro-bind-try", str(path), str(path)]
     for path in bound:
         command += ["--ro-bind", str(path), str(path)]
-    # Else it could write there without bounds.
+    # Otherwise it could write there without bounds.
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return (*command, *_becoming(site))
 
@@ -100,7 +101,7 @@ def _is_root() -> bool:
 
 
 def python_folders() -> list[Path]:
-    """Where this Python and what is installed in it are; without those below /usr."""
+    """Return the folders of this Python and its packages, except those below /usr."""
     folders = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     # A virtual environment's interpreter is a link to the one that it was made from.
     folders.add(Path(sys.executable).resolve().parent.parent)
@@ -108,7 +109,7 @@ def python_folders() -> list[Path]:
 
 
 def variables(environment: Mapping[str, str], kit: Path, network: str) -> dict[str, str]:
-    """The few variables that a slot in a sandbox gets; the way to our gateway only with a net."""
+    """Return the few variables of a sandboxed slot; our gateway's address only with a network."""
     names = (*VARIABLES, *(VARIABLES_NETWORK if network == "host" else ()))
     kept = {name: environment[name] for name in names if name in environment}
     return {**kept, "PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(kit)}  # noqa: S108
@@ -120,7 +121,7 @@ def launch(
     memory_bytes: int,
     python: Path | None = None,
 ) -> Launch:
-    """A slot behind a `shell`, in this Python or another."""
+    """Return the launch of a slot behind a `shell`, in this Python or another."""
     inner = run_module(SLOT, "-s", python=str(python or ""))
     return Launch(
         (*command, *inner), environment, memory_bytes, is_child=False, filter=no_user_namespaces()
@@ -128,7 +129,7 @@ def launch(
 
 
 def probe(kit: Path) -> None:
-    """Make sure that a sandbox can be had. Raises SandboxUnavailable."""
+    """Check that a sandbox works here. Raises SandboxUnavailable."""
     for folder in python_folders():
         if Path.home().resolve().is_relative_to(folder.resolve()):
             raise SandboxUnavailable(
@@ -154,7 +155,7 @@ def probe(kit: Path) -> None:
 
 
 def _try(launch: Launch) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command that is no slot, to see whether it starts."""
+    """Run a command other than a slot, to test whether it starts."""
     filter_fd = launch.open_filter()
     try:
         return subprocess.run(

@@ -1,11 +1,11 @@
-"""A filter of system calls for sandboxes: no process in one makes a user namespace. Pure.
+"""A filter of system calls that forbids user namespaces in sandboxes. Pure.
 
-In a user namespace of its own a process holds all capabilities over what it makes there, and with
-them reaches parts of the kernel that are otherwise root's alone: mounts, packet filters, and what
-was found wrong in them. Nothing that tasks do needs that.
+In a user namespace of its own a process holds all capabilities over the objects it makes there, and
+so reaches parts of the kernel that are otherwise reserved to root: mounts, packet filters, and
+their vulnerabilities. Tasks need none of that.
 
-The filter is a program of the kernel's classic BPF over `struct seccomp_data`, as bubblewrap's
---seccomp takes it (linux/filter.h, linux/seccomp.h).
+The filter is a program of the kernel's classic BPF over `struct seccomp_data`, in the format of
+bubblewrap's --seccomp (linux/filter.h, linux/seccomp.h).
 """
 
 import errno
@@ -19,7 +19,7 @@ _LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _ALLOW: Final = 0x7FFF0000
 _ERROR: Final = 0x00050000
-_X32: Final = 0x40000000  # of the numbers of x86-64's third set of calls
+_X32: Final = 0x40000000  # a bit in the numbers of x86-64's third set of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ _MACHINES: Final = {
 
 
 def no_user_namespaces(machine: str = "") -> bytes:
-    """The filter for this host's kind of processor, or another; empty for one that is not known.
+    """Return the filter for this processor, or another; empty for an unknown one.
 
     clone and unshare with CLONE_NEWUSER, and setns, fail with EPERM. clone3, whose flags lie in
-    memory that no filter can read, fails with ENOSYS: the C library uses clone then. So do calls
-    of another architecture, whose numbers mean something else.
+    memory that no filter can read, fails with ENOSYS: the C library uses clone then. So do calls of
+    another architecture, whose numbers have other meanings.
     """
     known = _MACHINES.get(machine or platform.machine())
     if known is None:
         return b""
-    allow, refuse, absent = 10, 11, 12  # where each ends
+    allow, refuse, absent = 10, 11, 12  # the places of the final instructions
     program = [
         _load(_ARCHITECTURE_AT),
         _jump(_JUMP_EQUAL, 1, known.audit, otherwise=absent),
@@ -59,7 +59,8 @@ def no_user_namespaces(machine: str = "") -> bytes:
         _jump(_JUMP_EQUAL, 5, known.setns, to=refuse),
         _jump(_JUMP_EQUAL, 6, known.clone, to=8),
         _jump(_JUMP_EQUAL, 7, known.unshare, otherwise=allow),
-        _load(_FIRST_ARGUMENT_AT),  # its lower half, where the flags are: both are little-endian
+        # its lower half has the flags: both processors are little-endian
+        _load(_FIRST_ARGUMENT_AT),
         _jump(_JUMP_SET, 9, CLONE_NEWUSER, to=refuse),
         _end(_ALLOW),
         _end(_ERROR | errno.EPERM),
@@ -73,7 +74,7 @@ def _load(offset: int) -> bytes:
 
 
 def _jump(kind: int, at: int, value: int, to: int = 0, otherwise: int = 0) -> bytes:
-    """A comparison at place `at`; without `to` or `otherwise` the next instruction follows."""
+    """Encode a comparison at place `at`; `to` and `otherwise` default to the next instruction."""
     jumps = [place - at - 1 if place else 0 for place in (to, otherwise)]
     return struct.pack("=HBBI", kind, *jumps, value)
 

@@ -1,11 +1,11 @@
-"""An agent's token, kept from the tasks that it runs: they are processes of the same user.
+"""Hides an agent's token from its tasks, which are processes of the same user.
 
-What a process was started with stays to be read in /proc/PID/environ, by all of its user's, also
-when it has taken it out of its own variables. So the bytes themselves are overwritten. Its memory
-could be read by them as well (ptrace, /proc/PID/mem), where the kernel is not told otherwise: that
-is what "dumpable" stands for.
+The variables that a process was started with stay readable in /proc/PID/environ for processes of
+the same user, even after it has removed them from its environment. So the bytes themselves are
+overwritten. Those processes could read its memory too (ptrace, /proc/PID/mem), unless it is marked
+as not "dumpable".
 
-Not against root, nor against who can read the file that the token comes from.
+This does not protect against root, nor against a reader of the token's file.
 """
 
 import ctypes
@@ -19,33 +19,33 @@ from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 PR_SET_DUMPABLE: Final = 4
 # A pilot's mark, "/" and its name, by which gateway.grids.processes finds it.
 PILOT_VARIABLE: Final = "GRIDFED_PILOT"
-# What slots get nothing of: secrets, tokens, and where the gateway keeps what is its own.
+# Variables withheld from slots: secrets, tokens, and the folder of the gateway's private files.
 PRIVATE_VARIABLES: Final = (SECRET_VARIABLE, TOKEN_VARIABLE, "GRIDFED_CONFIG_DIR")
 _BEGIN, _END = 47, 48  # env_start and env_end in /proc/PID/stat, counted after the program's name
 
 
 def take_variable(name: str) -> str:
-    """A variable of our environment, which nobody finds there from now on; empty without one."""
+    """Remove a variable from our environment and from /proc; return its value, or ""."""
     value = os.environ.pop(name, "")
-    if sys.platform == "linux":  # also where it was taken out before, or never was ours: a fork's
+    if sys.platform == "linux":  # even if it was removed before, or was inherited by a fork
         _overwrite(os.fsencode(name))
     return value
 
 
 def hide_memory() -> None:
-    """Have the kernel keep other processes of our user from looking into this one (Linux).
+    """Have the kernel keep other processes of our user from reading this one's memory (Linux).
 
-    What they could read of it in /proc belongs to root after that; its children's is as ever. Not
-    where its gateway, on the same host, has to find it by its environment.
+    Its files in /proc belong to root after that; those of its children do not. Skipped if its
+    gateway, on the same host, has to find it by its environment.
     """
     if sys.platform == "linux" and PILOT_VARIABLE not in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _overwrite(name: bytes) -> None:
-    """Fill what the kernel shows as the value of a variable with nothing.
+    """Overwrite the value of a variable in the kernel's view with zeros.
 
-    Where the environment lies says /proc/self/stat; the C library's own copies are gone with
+    /proc/self/stat gives the place of the environment; the C library's own copies are gone with
     unsetenv, which `os.environ` has called.
     """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()

@@ -1,4 +1,4 @@
-"""What an agent is told at its start, and what it says of itself."""
+"""The settings of an agent, and its Hello."""
 
 import argparse
 import os
@@ -23,15 +23,15 @@ from gateway.worker.secrecy import take_variable
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is told at its start.
+    """The settings of an agent.
 
     `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
     gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
-    `interruptions` is the metadata service that says when the host will be taken away, asked every
-    `interruptions_s`; with `heeds_rebalance` also that it may be (gateway.worker.interruption).
-    `rules` say what slots may run in; `gpus` are those it gives out, as CUDA_VISIBLE_DEVICES has
-    them; without any that variable is not touched. `tasks_dial` is where tasks dial the gateway, if
-    not where the agent does.
+    `interruptions` is the metadata service that announces the end of the host, polled every
+    `interruptions_s`; with `heeds_rebalance` also a possible end (gateway.worker.interruption).
+    `rules` say which environments slots may have; `gpus` are those it gives out, in the format of
+    CUDA_VISIBLE_DEVICES; without any that variable is not touched. `tasks_dial` is the address at
+    which tasks dial the gateway, if it is not the agent's.
     """
 
     address: str
@@ -55,19 +55,19 @@ class AgentSettings:
 
     @property
     def credentials(self) -> SharedSecret:
-        """How the agent proves that it may come in."""
+        """The credentials that the agent shows to the gateway."""
         own = read_pass(self.token)
         return SharedSecret(self.secret) if own is None else own.credentials
 
     def pass_of(self, message: Assign) -> str:
-        """The pass of an assignment's job, for its tasks; empty without one."""
+        """Return the pass of an assignment's job, for its tasks; empty without one."""
         if len(message.pass_key) != KEY_BYTES:
             return ""
         subject = subject_of(message.job)
         return str(TaskPass(subject, seal(message.pass_key, self.token or self.secret, subject)))
 
     def hello(self, offered: Mapping[str, bool]) -> Hello:
-        """What the agent says of itself; `offered` are tags of what slots can run in."""
+        """Return the agent's Hello; `offered` are the tags of the environments of slots."""
         about: dict[str, Any] = {
             "slots": self.slots,
             "tags": {**self.tags, **offered},
@@ -90,7 +90,7 @@ class AgentSettings:
 
 
 def read_arguments() -> AgentSettings:
-    """The settings of an agent that a grid has started: secrets come by its environment."""
+    """Read the settings of an agent started by a grid; secrets come from its environment."""
     parser = argparse.ArgumentParser(prog="gateway.worker.agent")
     parser.add_argument("--gateway", required=True)
     parser.add_argument("--slots", type=int, required=True)
@@ -135,7 +135,7 @@ def read_arguments() -> AgentSettings:
 
 
 def read_rules_file(path: str) -> Rules:
-    """The rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
+    """Read the rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
     try:
         table = tomllib.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -147,7 +147,7 @@ def read_rules_file(path: str) -> Rules:
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:
-    """Read tags as policies.placement.show_tag writes them: `linux,gpu=2`."""
+    """Parse tags in the format of policies.placement.show_tag: `linux,gpu=2`."""
     tags: dict[str, bool | int | float] = {}
     for part in filter(None, text.split(",")):
         name, equals, number = part.partition("=")
@@ -157,7 +157,7 @@ def parse_tags(text: str) -> dict[str, bool | int | float]:
 
 
 def _gpus(text: str) -> tuple[str, ...]:
-    """The GPUs that there are to give; `inherited`: those that we were given ourselves."""
+    """Return the GPUs to give out; `inherited`: those that this process was given."""
     if text == "inherited":
         text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return tuple(filter(None, text.split(",")))

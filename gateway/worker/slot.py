@@ -1,8 +1,8 @@
 """The slot: a child process that runs one task at a time. The only place that opens payloads.
 
-Started by its agent as `python -m gateway.worker.slot CHANNEL CELLS PARENT MEMORY`, the first two
-being inherited descriptors. Whatever a task does to this process, the agent copes: it knows from
-the cells which task was at it.
+Its agent starts it as `python -m gateway.worker.slot CHANNEL CELLS PARENT MEMORY`, the first two
+being inherited descriptors. A task may do anything to this process: the agent knows from the cells
+which task was running.
 """
 
 import faulthandler
@@ -41,14 +41,14 @@ from gateway.worker.channel import (
 from gateway.worker.limits import die_with_parent, limit_this_process
 from gateway.worker.prints import Prints
 
-# Results leave at least this often, if tasks end that often, and before they are more than this.
+# Results leave at least this often, if tasks end that often, and before they exceed this size.
 PART_NS: Final = 50_000_000
 PART_BYTES: Final = 256 << 10
 TEXT_BYTES_MAX: Final = 64 << 10
 EXCEPTION_BYTES_MAX: Final = 128 << 10
 # The channel's descriptor: far from those that a task which closes and opens files gets.
 CHANNEL_DESCRIPTOR: Final = 900
-# Kept where a task that patches the module `time`, or a library for frozen time, does not reach.
+# Kept out of reach of a task that patches the module `time`, or a library for frozen time.
 _CLOCKS: Final = (time.monotonic_ns, time.process_time_ns)
 _NOW_NS: Final = time.time_ns
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -76,13 +76,13 @@ class _Part:
         self.wall_ns, self.cpu_ns = _CLOCKS[0](), _CLOCKS[1]()
 
     def fail(self, kind: str, text: str, payload: bytes) -> None:
-        """The next task failed."""
+        """Add a failure of the next task."""
         self.failures.append([len(self.values), kind, text, payload])
         self.values.append(b"")
         self.bytes += len(text) + len(payload)
 
     def message(self, *, is_over: bool) -> list[Any]:
-        """What the agent is told: see gateway.worker.channel."""
+        """Return the message for the agent: see gateway.worker.channel."""
         wall_ns, cpu_ns = _CLOCKS[0]() - self.wall_ns, _CLOCKS[1]() - self.cpu_ns
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         used = (wall_ns, cpu_ns, peak)
@@ -123,19 +123,19 @@ class Slot:
 
     @staticmethod
     def _take_pass(text: str) -> None:
-        """Whose task comes now: by this it may be a client of the grid, or by nothing."""
+        """Set the pass by which the next tasks may be clients of the grid, or remove it."""
         if text:
             os.environ[TOKEN_VARIABLE] = text
         else:
             os.environ.pop(TOKEN_VARIABLE, None)
 
     def disown(self) -> None:
-        """A task has forked, and this is the child: it is no slot."""
+        """Mark this process as a child that a task has forked: it is no slot."""
         self._is_fork = True
         self._channel.close()
 
     def _deadline(self) -> float | None:
-        """When the task that runs now is stopped, by the clock of the day; None if it isn't."""
+        """Return when the running task is stopped, by the clock of the day; None if it isn't."""
         cells, since_ns = self._cells, self._cells[SINCE_NS]
         if not since_ns or self._is_fork:
             return None
@@ -153,8 +153,8 @@ class Slot:
         if self._come_to(number):
             function = self._functions.get(digest)
             if function is None:
-                # Part of the first task as far as limits and crashes go; what is charged of it is
-                # what the agent does not allow for (gateway.worker.meter).
+                # Loading counts as part of the first task for limits and crashes; it is charged
+                # only beyond the allowance of the agent (gateway.worker.meter).
                 function = self._load(digest, job)
                 part = _Part(number)
             part = self._run(part, function, arguments, job)
@@ -162,13 +162,13 @@ class Slot:
         self._channel.send(part.message(is_over=True))
 
     def _come_to(self, number: int) -> bool:
-        """Say that a task is about to start; whether it may. See gateway.worker.cells."""
+        """Announce the start of a task; return whether it may start. See gateway.worker.cells."""
         self._cells[SINCE_NS] = _CLOCKS[0]()
         self._cells[STARTED] = number
         return number < self._cells[LIMIT]
 
     def _load(self, digest: bytes, job: str) -> Any:
-        """Unpickle a function; when that fails, one that says so."""
+        """Unpickle a function; if that fails, return one that raises the reason."""
         try:
             function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
         except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
@@ -185,7 +185,7 @@ class Slot:
 
     def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
         """Run a chunk's tasks in order; return the part that is not reported yet."""
-        # The innermost loop of the whole system: what it needs is bound to local names.
+        # The innermost loop of the whole system: its variables are local names.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
         prints = self._prints if self._prints.is_keeping else None
         values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
@@ -195,8 +195,8 @@ class Slot:
                 self._channel.send(part.message(is_over=False))
                 part = _Part(number)
                 values, due_ns = part.values, part.wall_ns + PART_NS
-            # In this order: the agent must never take a task for older than it is, and what is
-            # started must be known before the limit is read.
+            # In this order: the agent must never overestimate the age of a task, and must know of
+            # the start before the limit is read.
             cells[SINCE_NS] = now_ns
             cells[STARTED] = number
             if number >= cells[LIMIT]:
@@ -232,7 +232,7 @@ class Slot:
         return part
 
     def _exit_if_fork(self) -> None:
-        """A child that a task forked must not go on as if it were the slot."""
+        """Exit in a child that a task forked, which must not go on as the slot."""
         if self._is_fork:
             os._exit(0)
 
@@ -261,7 +261,7 @@ def _type_name(value: Any) -> str:
 
 
 def _explain(error: BaseException) -> tuple[str, str, bytes]:
-    """A failure's kind, its text from the task's own frames on, and a pickle if it survives one."""
+    """Return a failure's kind, its text from the task's own frames on, and a pickle if possible."""
     if isinstance(error, _RefusedError):
         return UNSENT, _clip(str(error)), b""
     if isinstance(error, _BrokenError):
@@ -276,7 +276,7 @@ def _explain(error: BaseException) -> tuple[str, str, bytes]:
 
 
 def _show(error: BaseException) -> str:
-    """The traceback without this module's own frame."""
+    """Format the traceback without this module's own frame."""
     frames = error.__traceback__
     if frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
@@ -291,7 +291,7 @@ def _explain_unpickling(what: str, error: BaseException) -> str:
 
 
 def _clip(text: str) -> str:
-    """Text that can travel: bounded, and valid as UTF-8. What is cut is its middle."""
+    """Bound a text, and make it valid UTF-8; a long one loses its middle."""
     if text.isascii() and len(text) <= TEXT_BYTES_MAX:
         return text
     data = text.encode(errors="backslashreplace")
@@ -319,21 +319,21 @@ def main() -> None:
 
 
 def serve(channel_fd: int, cells_fd: int, memory_bytes: int) -> NoReturn:
-    """Be the slot of a channel and its cells."""
+    """Run the slot of a channel and its cells."""
     limit_this_process(memory_bytes)
     faulthandler.enable()
-    # An agent in a shell's background ignores Ctrl-C; that is no reason for tasks to do so.
+    # An agent in a shell's background ignores Ctrl-C; tasks should not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A batch system that stops a pilot sends this to all that it runs. Its agent lets what runs
-    # end, as long as there is time. What a task starts can be ended by it as ever.
+    # A batch system that stops a pilot sends this to all its processes. The agent lets running
+    # tasks end, as long as there is time. Children of a task can be ended by it as usual.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     slot = Slot(_open_channel(channel_fd), open_cells(cells_fd))
     os.register_at_fork(after_in_child=slot.disown)
     with suppress(ChannelClosedError, OSError):
         slot.serve()
-    # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks have
-    # no say in when a slot ends.
+    # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks must
+    # not delay the end of a slot.
     os._exit(CHANNEL_LOST)
 
 

@@ -1,7 +1,7 @@
-"""What a slot needs of us, in a folder of its own: for slots that don't see this installation.
+"""Copies the code that a slot needs, for slots that can't see this installation.
 
-Our two packages, as far as a slot uses them, and the two libraries below them. Copied, and not
-bound where it lies: beside an installation there may be anything.
+These are our two packages, as far as a slot uses them, and the two libraries below them. They are
+copied, not mounted in place: an installation may have any files beside it.
 """
 
 import shutil
@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-# Everything else of `gateway` stays out: a slot has no use for it.
+# A slot uses nothing else of `gateway`.
 _WORKER: Final = (*("__init__", "cells", "channel", "container_init", "limits", "prints", "slot"),)
 _LIBRARIES: Final = ("cloudpickle", "msgpack")
 
 
 def copy_slot_code(folder: Path) -> Path:
-    """Copy what a slot needs into a folder; returns it. It may be read by any user."""
+    """Copy a slot's code into a folder; return it. Any user may read it."""
     worker = folder / "gateway" / "worker"
     worker.mkdir(parents=True)
     shutil.copy(_package("gateway") / "__init__.py", folder / "gateway")

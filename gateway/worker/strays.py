@@ -1,4 +1,4 @@
-"""Whose something is that outlives a process: a name which no later process gets again."""
+"""Names of processes that no later process gets, for marking the owner of leftovers."""
 
 import contextlib
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def owner_of(pid: int) -> str:
-    """A process, told from one that gets its number later, or has it elsewhere.
+    """Return a name of a process that is distinct from reuses of its number, here or elsewhere.
 
-    Elsewhere is another namespace of processes, or another host: a folder for what is temporary may
-    be shared by the nodes of a cluster, and the first namespace has one number on all of them.
+    Elsewhere is another namespace of processes, or another host: nodes of a cluster may share a
+    folder of temporary files, and the first namespace has the same number on all of them.
     """
     return f"{pid}-{_began(pid)}-{_whereabouts()}"
 
 
 def lives(owner: str) -> bool:
-    """Whether the process that such a name means is there.
+    """Whether the process of such a name is alive.
 
-    Of one elsewhere, in a container or on another host, nobody here can tell: it does.
+    A process elsewhere, in a container or on another host, can't be checked: it counts as alive.
     """
     pid, _, rest = owner.partition("-")
     began, _, whereabouts = rest.partition("-")
@@ -30,7 +30,7 @@ def lives(owner: str) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, as far as we may; how deep it is may be a task's doing."""
+    """Remove a folder, as far as we may; a task may have made it very deep."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
@@ -45,6 +45,6 @@ def _began(pid: int) -> str:
 
 
 def _whereabouts() -> str:
-    """A namespace on a host. Not this boot's: what was there before it is to be found again."""
+    """Return a namespace on a host, independent of the boot, so that older leftovers are found."""
     namespace = "".join(filter(str.isdecimal, os.readlink("/proc/self/ns/pid")))
     return f"{namespace}{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"

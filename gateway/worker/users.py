@@ -1,7 +1,7 @@
-"""Which user slots run as, where the worker may choose: root alone may.
+"""The user that slots run as, where the worker may choose: as root only.
 
-A slot of another user than the worker's can neither read what is the worker's or the gateway's, nor
-signal them, nor look into their memory. What all users of the host may read it reads as well.
+A slot with another user than the worker's can neither read the files of the worker and the gateway,
+nor signal them, nor read their memory. It can still read files that all users of the host may read.
 """
 
 import os
@@ -23,12 +23,12 @@ NOBODY: Final = "nobody"
 SETPRIV: Final = "/usr/bin/setpriv"
 HOME: Final = "/tmp"  # noqa: S108 - where an account's own can't be used
 PROBE_S: Final = 20.0
-# Of the worker's user, and of no use to another.
+# Variables of the worker's user that are useless to another.
 _OWN: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")
 
 
 class UserUnavailable(Exception):
-    """Slots can't run as that user; the text says why, and what to do."""
+    """Slots can't run as that user; the text says why, and gives advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class SlotUser:
 
     @property
     def shell(self) -> tuple[str, ...]:
-        """The command in front of a slot's own: it becomes that user, and never more."""
+        """The command in front of a slot's own: it switches to that user for good."""
         return become(self.uid, self.gid, "--no-new-privs")
 
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """A worker's variables as that user should have them."""
+        """Return a worker's variables, adapted to that user."""
         kept = {name: value for name, value in environment.items() if name not in _OWN}
         return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 
 def become(uid: int, gid: int, *more: str) -> tuple[str, ...]:
-    """What runs the command behind it as a user, without any other group or right."""
+    """Return a command prefix that switches to a user, without other groups or capabilities."""
     who = (f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--inh-caps=-all")
     return (SETPRIV, *who, *more, "--")
 
 
 def find_user(wanted: str) -> SlotUser | None:
-    """The user that slots are to run as: a name, AUTO or NONE; None for the worker's own.
+    """Return the user of slots for a name, AUTO or NONE; None for the worker's own.
 
     Raises:
         UserUnavailable: slots can't run as that user here.
@@ -95,8 +95,8 @@ def _is_owners(folder: str, uid: int) -> bool:
 
 
 def _probe(user: SlotUser) -> None:
-    """Make sure that such a slot could start: it must read the worker's Python and our code."""
-    # Where the libraries of a Python can't be read another's may be found: that is none of ours.
+    """Check that such a slot can start: it must read the worker's Python and our code."""
+    # A Python whose libraries can't be read may find another one's: those are not ours.
     code = "import sys, gateway.worker.slot; print(sys.version, sys.base_prefix, sys.prefix)"
     ours = " ".join((sys.version, sys.base_prefix, sys.prefix))
     command = [*user.shell, *run_code(code)]
