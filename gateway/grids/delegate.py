@@ -94,9 +94,7 @@ RESTART_MAX_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DelegateSettings:
-    """The settings of the process. `tags` are the pool's, `name` is the prefix of its workers'
-    names.
-    """
+    """The settings of the process. `tags` are the pool's, `name` is a prefix of worker names."""
 
     address: str
     pool: str
@@ -424,7 +422,7 @@ class Delegate:
                 return
 
     def _clear_estate(self, now_s: float) -> None:
-        """Cancel parcels whose tasks were not assigned to us: they were stopped, or run elsewhere."""
+        """Cancel parcels whose tasks are not assigned to us: they were stopped or run elsewhere."""
         names = self.estate.stale(now_s - self.take_up_s)
         if names:
             for name in names:

@@ -133,8 +133,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The parcel was taken from us: a slot was reclaimed, a session ended. Its calls are not at
-    fault: they run again, without using up a try.
+    """The parcel was taken from us: a slot was reclaimed, a session ended.
+
+    Its calls are not at fault: they run again, without using up a try.
     """
 
     parcel: str
@@ -181,7 +182,7 @@ class Engine(Protocol):
 
     @property
     def round_trip_s(self) -> float:
-        """The approximate travel time of a parcel there and back: the broker sends so much ahead."""
+        """The approximate round-trip time of a parcel: the broker sends that much work ahead."""
         ...
 
     async def check(self) -> str:
@@ -205,7 +206,10 @@ class Engine(Protocol):
         ...
 
     def send(self, parcel: Parcel) -> None:
-        """Run a parcel. At least one of Done, Lost, Broken and Cancelled follows; the first counts."""
+        """Run a parcel. At least one of Done, Lost, Broken and Cancelled follows.
+
+        Only the first of them counts.
+        """
         ...
 
     def cancel(self, names: Collection[str], *, running: bool) -> None:
@@ -229,16 +233,15 @@ class Keeping(Protocol):
 
     @property
     def take_up_s(self) -> float:
-        """How long Found parcels wait for their tasks to be assigned to us again, before they are
-        cancelled. 0: nothing is kept, and nothing Found.
+        """How long Found parcels wait for their tasks to be assigned to us again.
+
+        They are cancelled after that. 0: nothing is kept, and nothing Found.
         """
         ...
 
     @property
     def detaches(self) -> bool:
-        """Whether running parcels go on when the process is stopped, and not only when it is
-        killed.
-        """
+        """Whether running parcels go on when the process is stopped, not only when killed."""
         ...
 
 

@@ -143,8 +143,7 @@ def demand(
 def _waiting(
     broker: Broker, pool: str, room: Room, kept: int, booked: Sequence[Seats], *, is_dry: bool
 ) -> Iterator[tuple[Job, int]]:
-    """Yield the jobs that may begin in a pool, with the number of their tasks queued for more
-    slots.
+    """Yield the jobs that may begin in a pool, with the number of their tasks queued for it.
 
     Args:
         kept: slots that are booked and have no task: they will do theirs; `booked`: for whom.

@@ -78,9 +78,7 @@ class FakeGateway:
         return {guest.name for guest in self._guests.values() if guest.pipe is not None}
 
     async def getenv(self, name: str, variable: str) -> bytes:
-        """Return a variable of a task's environment on a worker, pickled: no payload is opened
-        here.
-        """
+        """Return a variable of a task's environment on a worker, pickled: no payload is opened."""
         guest = next(each for each in self._guests.values() if each.name == name)
         digest, number = sha256(GETENV).digest(), next(self._numbers)
         self._functions[digest] = GETENV

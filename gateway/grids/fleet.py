@@ -1,16 +1,16 @@
-"""The pilots of one pool: what its grid shows, and what their workers say, put together. Pure.
+"""The pilots of one pool: merges the grid's list with the reports of workers. Pure.
 
-The grid's list says which there are; a worker that has come says that a pilot is ready, and what it
-does. Between an order and the first sighting of a pilot this is taken to be on its way; so long,
-and an order of which nothing is shown is made again, by the same name. What is not shown of an
-order that is shown in part, or that was made again in vain, is given up; should it be shown later,
-it is taken up like one of a former life.
+The grid's list says which pilots exist; a worker that has come proves that its pilot is ready, and
+reports its work. Between an order and its first sighting a pilot counts as coming, for a limited
+time; then an order without any sighting is made again, by the same name. The missing pilots of a
+partly shown order, or of one that was made again in vain, are given up; if they are shown later,
+they are adopted like those of a former run.
 
 A pilot that ends, or is given up, before its worker came is a failed start, unless we stopped it.
-Many of one order are one failure: they have one cause, and the pause that follows one doubles with
-each. So is one whose worker came, and that ended by itself within PROOF_S with nothing done: else a
-host on which workers die at once would be paid for again and again. After that the next that comes
-proves nothing; one that has done a task does, or has stayed.
+All failures of one order count as one: they have one cause, and each doubles the back-off. A pilot
+whose worker came, and that ended by itself within PROOF_S without finishing a task, is a failure
+too: otherwise a host on which workers die at once would be paid for again and again. After such a
+failure the arrival of the next worker proves nothing; finishing a task does, or staying.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,17 +20,17 @@ from typing import Final
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
 from policies.butler import MINUTE_S, Past, Pilot, Stage
 
-UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is made again, …
-TRIES_MAX: Final = 3  # … so often in all
-DIAL_S: Final = 120.0  # a worker has so long to dial once its pilot runs, …
-DIAL_STARTS: Final = 3.0  # … or so many times what a start takes
-PROOF_S: Final = 60.0  # who has been there for so long has not failed to start
-START_WEIGHT: Final = 0.2  # of the newest start in the mean of how long they take
+UNSEEN_S: Final = 60.0  # an order that the grid does not show after this time is made again, …
+TRIES_MAX: Final = 3  # … up to this many times in all
+DIAL_S: Final = 120.0  # the time for a worker to dial once its pilot runs, …
+DIAL_STARTS: Final = 3.0  # … or this multiple of the start time
+PROOF_S: Final = 60.0  # a worker that has stayed for this time has not failed to start
+START_WEIGHT: Final = 0.2  # of the newest start in the mean start time
 
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """What the broker knows of a pilot's worker.
+    """The broker's knowledge of a pilot's worker.
 
     Attributes:
         busy: of its slots.
@@ -51,12 +51,12 @@ class Known:
     """A pilot that was ordered or found.
 
     Attributes:
-        asked_s: when it was ordered, in this life; None: it was found.
-        begun_s: since when it starts, as far as we saw: it was ordered or queued until then.
+        asked_s: when it was ordered, in this run of the site; None: it was found.
+        begun_s: the observed beginning of its start: it was ordered or queued until then.
         since_s: it has been in its stage.
         alone_s: since when it runs without a worker of its name; None: it does not.
         came_s: when its worker came first; None: it has not.
-        is_proven: it has done something, or stayed for long, or was found.
+        is_proven: it has finished a task, or stayed for long, or was found.
         is_let_go: we drained or stopped it.
     """
 
@@ -74,7 +74,7 @@ class Known:
 
 @dataclass(slots=True)
 class Made:
-    """An order of this life that is not yet shown whole. `missing`: pilots not shown so far."""
+    """An order of this run that is not fully shown yet. `missing`: pilots not shown so far."""
 
     order: Order
     at_s: float
@@ -87,13 +87,13 @@ class Fleet:
     """The pilots of one pool.
 
     Attributes:
-        start_s: how long a start takes: as its owner expects, then as measured.
+        start_s: the duration of a start: the owner's estimate, then as measured.
         pilots: by name, those that have not ended.
-        orders: that the grid has not shown whole yet, by name.
-        failures: starts that failed since one did not; `failed_s`: when the last of them did.
-        why: what the grid said of the last one that failed.
-        barred: what it said of one that is not worth trying again until somebody has changed
-            something; empty: nothing.
+        orders: those that the grid has not fully shown yet, by name.
+        failures: failed starts since the last success; `failed_s`: when the last of them failed.
+        why: the grid's reason for the last failure.
+        barred: the grid's reason for a failure that is not worth a retry until something is
+            changed; empty: none.
     """
 
     start_s: float
@@ -105,13 +105,14 @@ class Fleet:
     failed_s: float = 0.0
     why: str = ""
     barred: str = ""
-    _failed: set[str] = field(default_factory=set)  # orders that have counted, since one did not
-    _is_fleeting: bool = False  # the last failure was of one that had come
+    # orders with a counted failure, since the last success
+    _failed: set[str] = field(default_factory=set)
+    _is_fleeting: bool = False  # the last failure was of a pilot whose worker had come
 
-    # --- what is asked of the grid -------------------------------------------------------------
+    # --- orders --------------------------------------------------------------------------------
 
     def ordered(self, order: Order, now_s: float) -> None:
-        """An order is about to be made."""
+        """Note an order that is about to be made."""
         names = order.names()
         self.orders[order.name] = Made(order, now_s, set(names))
         for name in names:
@@ -119,10 +120,10 @@ class Fleet:
         self.starts += [now_s] * len(names)
 
     def refused(self, order: Order, fault: GridFault, now_s: float) -> None:
-        """The grid did not take an order. What it has shown of it is there nevertheless.
+        """Note that the grid refused an order. Pilots of it that were shown exist nevertheless.
 
-        Where it is not to be asked again there is no other until `forgive`. One that is full has as
-        many as it takes, which is no failure.
+        A permanent refusal bars further orders until `forgive`. A full grid has as many pilots as
+        it takes, which is no failure.
         """
         made, text = self.orders.pop(order.name, None), str(fault)
         if fault.blame is Blame.NEVER and not fault.is_full:
@@ -135,12 +136,12 @@ class Fleet:
             self._give_up(made, text, now_s)
 
     def forgive(self) -> None:
-        """Somebody may have put right what kept starts from working: they are tried at once."""
+        """Retry failed starts at once: the operator may have fixed their cause."""
         self.barred = ""
         self._works()
 
     def stopped(self, names: Iterable[str], now_s: float) -> None:
-        """These get nothing more, and are stopped. Those that have ended meanwhile are none."""
+        """Note that pilots are drained or stopped; those that have ended meanwhile do not count."""
         for name in names:
             known = self.pilots.get(name)
             if known is not None and not known.is_let_go:
@@ -149,23 +150,23 @@ class Fleet:
                 _enter(known, Stage.DRAINING, now_s)
 
     def taken_back(self, names: Iterable[str], now_s: float) -> None:
-        """These were drained, and get work again."""
+        """Note that drained pilots get work again."""
         for name in names:
             known = self.pilots[name]
             known.is_let_go = False
             _enter(known, Stage.READY, now_s)
 
-    # --- what is seen --------------------------------------------------------------------------
+    # --- sightings -----------------------------------------------------------------------------
 
     def see(
         self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], now_s: float
     ) -> None:
-        """Take in what the grid shows, and who has come."""
+        """Take in the grid's list, and the present workers."""
         ended = {each.name: each for each in sightings if each.stand is Stand.ENDED}
         shown = {each.name: each for each in sightings if each.stand is not Stand.ENDED}
         for name, sighting in shown.items():
             known = self.pilots.get(name)
-            if known is None:  # of a former life, or given up too soon
+            if known is None:  # of a former run, or given up too soon
                 known = Known(sighting.slots, None, now_s, now_s, is_proven=True)
                 self.pilots[name] = known
             known.sighting = sighting
@@ -180,7 +181,7 @@ class Fleet:
                 self._ended(name, "the grid knows nothing of it", now_s)
 
     def _strike_off(self, found: set[str], now_s: float) -> None:
-        """Note of which orders all is there; give up what is not where the rest is, for long."""
+        """Remove fully shown orders; give up the long-missing pilots of partly shown ones."""
         for name in found if self.orders else ():
             expected = self.orders.get(order_of(name))
             if expected is not None:
@@ -196,7 +197,7 @@ class Fleet:
                 self._give_up(made, text, now_s)
 
     def _advance(self, known: Known, worker: AtWork | None, now_s: float) -> None:
-        """Move one on that is there, by its sighting if there is any, or its worker."""
+        """Update a pilot that exists, by its sighting if there is any, or its worker."""
         stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
         is_alone = stand is Stand.RUNNING and worker is None
         if not is_alone:
@@ -220,12 +221,12 @@ class Fleet:
             _enter(known, Stage.STARTING, now_s)
 
     def _came(self, known: Known, now_s: float) -> None:
-        """A pilot's worker has come: so long does a start take, without the grid's queue."""
+        """Note that a pilot's worker has come, and learn the start time, less the grid's queue."""
         known.came_s = now_s
         if not self._is_fleeting:
             self._works()
         if known.asked_s is None:
-            return  # nobody knows when it began
+            return  # its beginning is unknown
         begun_s = known.begun_s
         paid_s = known.sighting.paid_s if known.sighting is not None else None
         if paid_s is not None and known.asked_s <= paid_s <= now_s:
@@ -233,7 +234,7 @@ class Fleet:
         self.start_s += START_WEIGHT * (max(0.0, now_s - begun_s) - self.start_s)
 
     def _works(self) -> None:
-        """Starts do not fail, or not any more."""
+        """Reset the failures: starts work."""
         self.failures, self._is_fleeting = 0, False
         self._failed.clear()
 
@@ -242,7 +243,7 @@ class Fleet:
         return made is not None and name in made.missing
 
     def _give_up(self, made: Made, text: str, now_s: float) -> None:
-        """What is missing of an order is not expected any more."""
+        """Give up the missing pilots of an order."""
         lost = [self.pilots.pop(name) for name in made.missing if name in self.pilots]
         if not all(each.is_let_go for each in lost):
             self._note_failure(made.order.name, text, now_s)
@@ -266,16 +267,16 @@ class Fleet:
         self.failed_s = now_s
         self.why = text
 
-    # --- what follows --------------------------------------------------------------------------
+    # --- conclusions ---------------------------------------------------------------------------
 
     def unseen(self, now_s: float) -> list[Order]:
-        """Orders that are to be made again: nobody knows whether they arrived."""
+        """Return orders to be made again: it is unknown whether they arrived."""
         found = []
         for name, made in list(self.orders.items()):
             if now_s - made.at_s < UNSEEN_S or len(made.missing) < made.order.pilots:
                 continue
             if all(self.pilots[each].is_let_go for each in made.missing):
-                del self.orders[name]  # nobody wants it any more
+                del self.orders[name]  # it is not needed any more
                 self._give_up(made, "", now_s)
             elif made.tries >= TRIES_MAX:
                 del self.orders[name]
@@ -288,7 +289,7 @@ class Fleet:
         return found
 
     def silent(self, now_s: float) -> list[str]:
-        """Pilots that run, and whose worker has not come in time: to be stopped."""
+        """Return running pilots whose worker has not come in time: to be stopped."""
         return [name for name, each in self.pilots.items() if self._is_silent(each, now_s)]
 
     def _is_silent(self, known: Known, now_s: float) -> bool:
@@ -296,7 +297,7 @@ class Fleet:
         return known.alone_s is not None and now_s - known.alone_s >= patience_s
 
     def done(self, workers: Mapping[str, AtWork]) -> list[str]:
-        """Pilots that are drained and have nothing left: to be stopped."""
+        """Return drained pilots without remaining tasks: to be stopped."""
         return [
             name
             for name, each in self.pilots.items()
@@ -304,7 +305,7 @@ class Fleet:
         ]
 
     def view(self, workers: Mapping[str, AtWork]) -> list[Pilot]:
-        """The pilots, as the butler sees them. One whose worker is away is not taken to be idle."""
+        """Return the pilots for the butler. One whose worker is absent does not count as idle."""
         found = []
         for name, each in self.pilots.items():
             since_s, busy, lost_s = each.since_s, 0, 0.0
@@ -323,13 +324,13 @@ class Fleet:
 
     @property
     def is_moving(self) -> bool:
-        """Whether anything is on its way, here or off."""
+        """Whether any pilot is starting or ending."""
         return bool(self.orders) or any(
             each.stage is not Stage.READY for each in self.pilots.values()
         )
 
     def clock_set(self, by_s: float) -> None:
-        """The time of day was set: all that was noted by the old one is moved by so much."""
+        """Shift all noted times, as the time of day was set."""
         for known in self.pilots.values():
             known.begun_s += by_s
             known.since_s += by_s
@@ -343,19 +344,19 @@ class Fleet:
         self.failed_s += by_s
 
     def slots(self, *, is_shown: bool = False) -> int:
-        """Slots of all that have not ended; or of those alone that the grid has shown."""
+        """Return the slots of all pilots that have not ended, or of those the grid shows."""
         return sum(
             each.slots for each in self.pilots.values() if not is_shown or each.sighting is not None
         )
 
     @property
     def slots_coming(self) -> int:
-        """Slots that are on their way."""
+        """The slots of pilots that are queued or starting."""
         on_the_way = Stage.QUEUED, Stage.STARTING
         return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
 
     def past(self, now_s: float) -> Past:
-        """What was done lately."""
+        """Return recent starts, stops and failures."""
         self.starts = [each for each in self.starts if each > now_s - MINUTE_S]
         self.stops = [each for each in self.stops if each > now_s - MINUTE_S]
         return Past(
@@ -370,5 +371,5 @@ def _enter(known: Known, stage: Stage, now_s: float) -> None:
 
 
 def order_of(name: str) -> str:
-    """The order that a pilot of this name is of."""
+    """Return the order of a pilot of this name."""
     return name.rpartition(PILOT_MARK)[0]

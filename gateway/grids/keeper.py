@@ -1,14 +1,14 @@
-"""The keeper of a pool whose workers a grid starts: it looks, asks the butler, and does as told.
+"""The keeper of a pool whose workers a grid starts: it looks, asks the butler, and acts.
 
-    run ── every ROUND_S, and more seldom where that takes long:
-    ├── grid.pilots()      every `look`, and each second while pilots are on their way
-    ├── Fleet.see          what the grid shows, and which workers have come
+    run ── every ROUND_S, or less often if a round takes long:
+    ├── grid.pilots()      every `look`, and each second while pilots start or end
+    ├── Fleet.see          the grid's list, and the workers that have come
     ├── butler.attend      how many slots there should be
-    └── grid.start / stop  each in a task of its own: a grid may take its time
+    └── grid.start / stop  each in a task of its own: a grid may be slow
 
-What is decided is in policies.butler and gateway.grids.fleet; what there is to do in the pool, in
-gateway.grids.demand; how the grid is asked, in gateway.grids.ordering. The broker is told what the
-pool could grow to, so that plans count with it.
+policies.butler and gateway.grids.fleet decide; gateway.grids.demand measures the work of the pool;
+gateway.grids.ordering queries the grid. The broker is told the possible size of the pool, so that
+plans count with it.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -45,16 +45,16 @@ from policies.placement import Tags
 
 ROUND_S: Final = 0.25
 ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
-HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their way
-PRICE_STEP: Final = 0.02  # a price that changed by less is as it was
-START_STEP: Final = 0.05  # a start that takes longer or shorter by less takes as long as it did
-FACTS_S: Final = 30.0  # capacity and limits are asked for so often
-STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
-CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
-# What a former life had queued is kept so long, for work comes back only when clients do.
+HASTE_S: Final = 1.0  # the interval of looks at the grid while pilots start or end
+PRICE_STEP: Final = 0.02  # a smaller change of a price is ignored
+START_STEP: Final = 0.05  # a smaller change of the start time is ignored
+FACTS_S: Final = 30.0  # the interval of queries for capacity and limits
+STRANGER_S: Final = 120.0  # a worker that the grid does not show is drained after this time
+CLOCK_SET_S: Final = 5.0  # a larger jump means that the clock was set
+# Queued pilots of a former run are kept for this time, as work returns only with the clients.
 SETTLE_S: Final = 60.0
-SAID_MAX: Final = 20  # reasons why work waits for ever, until somebody acts
-PROBE_S: Final = 60.0  # a pilot that is tried is kept so much longer than its tester waits
+SAID_MAX: Final = 20  # reasons for stranded work, until the operator acts
+PROBE_S: Final = 60.0  # a tested pilot is kept so much longer than its tester waits
 
 Expect = Callable[[events.Event], None]
 
@@ -63,17 +63,17 @@ class Keeper:
     """Keeps the pilots of one pool.
 
     Args:
-        pool: whose `scale` says how it may grow.
-        grid: what starts them.
-        broker: whose work it is; it is only looked at.
+        pool: its `scale` says how it may grow.
+        grid: starts the pilots.
+        broker: read for its work, never changed.
         expect: takes events for the broker.
         utc_s: the time of day.
         say: takes lines for the operator.
-        house: for what a task is taken to be, and jobs' usual objective.
+        house: the defaults of task durations and of jobs' objective.
         reprice: has the pool charge by another price list from now on.
 
     Attributes:
-        round_s: how long it waits between two rounds, at least.
+        round_s: the least wait between two rounds.
     """
 
     def __init__(
@@ -98,30 +98,32 @@ class Keeper:
         self._broker = broker
         self._expect = expect
         self._utc_s = utc_s
-        self._ahead_s: float | None = None  # of the time of day before the clock that only runs
+        self._ahead_s: float | None = None  # the time of day minus the monotonic clock
         self._say_it = say
         self._ordering = Ordering(pool, grid, self.fleet, self._now, self._say)
         self._tidings = Tidings(self._say)
         self._house = house
         self.round_s = ROUND_S
         self._reprice = reprice
-        self._followed_nanos = 0  # what it charged when our own price was set
+        self._followed_nanos = 0  # the grid's charge when our own price was set
         self._idle_since_s: dict[str, float] = {}
-        self._strange_s: dict[str, float] = {}  # since when workers are here that no pilot is
+        self._strange_s: dict[str, float] = {}  # since when workers are here that are no pilots
         self._drained: dict[str, int] = {}  # pilots that we drained, with their workers' handles
         self._carried = Carried()
         self._promised = broker.offers.get(f"pool {pool.name}")
         self._told_tags: Tags | None = None
-        self._stranded: set[str] = set()  # why there is work that no pilot can do, as was said
+        self._stranded: set[str] = set()  # reported reasons for work that no pilot can do
         self._noted: set[str] = set()  # jobs with such work, that were told
-        self._kept: dict[str, float] = {}  # pilots that are not let go of before then
+        self._kept: dict[str, float] = {}  # pilots that are kept until a moment
         self._has_looked = False
-        self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
-        self._awaited: dict[str, tuple[str, float | None]] = {}  # the same, of those yet to come
+        # by worker, the values told to the broker
+        self._seen: dict[int, tuple[str, float | None]] = {}
+        # the same, of pilots without a worker yet
+        self._awaited: dict[str, tuple[str, float | None]] = {}
         self._looked_s = self._asked_s = float("-inf")
 
     async def run(self) -> None:
-        """Keep the pool until cancelled. What it started goes on: the next life takes it up."""
+        """Keep the pool until cancelled. Its pilots go on: the next run of the site adopts them."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             now_s = self._now()
@@ -132,23 +134,23 @@ class Keeper:
                 await trio.sleep(max(self.round_s, took_s / ROUND_SHARE - took_s))
 
     def take_in(self, pool: PoolConfig) -> None:
-        """Go on by other rules."""
+        """Continue with a changed configuration."""
         assert pool.scale is not None
         self.pool, self.scale, self._ordering.pool = pool, pool.scale, pool
-        self._followed_nanos = 0  # the list is as it was written, until the grid is asked again
+        self._followed_nanos = 0  # the list is as configured, until the grid is asked again
         self._forgive()
 
     def _forgive(self) -> None:
-        """Whoever looks after the pool has done something: what did not work is tried again."""
+        """Retry all failures, as the operator has acted."""
         self.fleet.forgive()
         self._carried.forgive()
         self._stranded.clear()
 
     async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
-        """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
+        """Ask the grid all questions, and have a pilot started that carries these tags.
 
-        It is one of the pool's, and let go as all others are once it has done a task, or `wait_s`
-        have passed. What fails ends it: `failed` says so.
+        The pilot is one of the pool's, and is released as all others are once it has done a task,
+        or `wait_s` have passed. A failure ends the probe: `failed` describes it.
         """
         steps: list[tuple[str, str]] = []
         asked: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
@@ -175,7 +177,7 @@ class Keeper:
         return {"steps": steps, "failed": None, "pilot": order.names()[0]}
 
     def _objection(self) -> str:
-        """Why no pilot can be tried now: its owner's limits hold for it too. Empty if one can."""
+        """Return why no pilot can be tried now, by the owner's limits; empty if one can."""
         if self.scale.dry_run:
             return "dry_run is set in [pool.scale]: nothing is started"
         most = slots_max(self.rules, self._past(self._now()))
@@ -192,7 +194,7 @@ class Keeper:
     # --- a round -------------------------------------------------------------------------------
 
     async def _round(self) -> float:
-        """Look, decide and do as decided; how long that took, without waiting for the grid."""
+        """Look, decide and act; return the time it took, without waiting for the grid."""
         await self._look()
         began_s, now_s = trio.current_time(), self._now()
         workers = self._workers()
@@ -216,9 +218,9 @@ class Keeper:
         return trio.current_time() - began_s
 
     def _now(self) -> float:
-        """The time of day. Where the clock was set, all that was noted by the old one is moved.
+        """Return the time of day; if the clock was set, shift all noted times.
 
-        Else pilots would stand idle, and nothing be started, until the old time comes again.
+        Otherwise pilots would idle, and none be started, until the old time comes again.
         """
         utc_s = self._utc_s()
         ahead_s = utc_s - trio.current_time()
@@ -239,7 +241,7 @@ class Keeper:
     def _with_kept(
         self, pilots: list[Pilot], workers: Mapping[str, Worker], now_s: float
     ) -> list[Pilot]:
-        """The pilots, those that are kept as if there were something to do for each."""
+        """Return the pilots, with those that are kept marked as busy."""
         if not self._kept:
             return pilots
         done = {name for name, each in workers.items() if each.tasks_done}
@@ -257,7 +259,7 @@ class Keeper:
         ]
 
     def _with_returning(self, pilots: list[Pilot], workers: Mapping[str, Worker]) -> list[Pilot]:
-        """The pilots, with those marked that drain because we said so, and may take it back."""
+        """Return the pilots, with those marked that only we drained, and may undrain."""
         self._drained = {
             name: handle
             for name, handle in self._drained.items()
@@ -279,7 +281,7 @@ class Keeper:
         return not is_taken and not is_others and not self._ordering.was_told(worker.name)
 
     def _shape(self, workers: Mapping[str, Worker]) -> Shape:
-        """What a pilot is, as far as is known by now."""
+        """Return the properties of a pilot, as known by now."""
         pilots = self.fleet.pilots
         self._carried.see(
             (each, pilots[name].asked_s is not None)
@@ -292,7 +294,7 @@ class Keeper:
         )
 
     def _say_what_is_stranded(self) -> None:
-        """Tell the operator, and whoever asks about the job, of work that no pilot can do."""
+        """Tell the operator, and the status of the jobs, of work that no pilot can do."""
         work, jobs = self.work, self._broker.jobs
         why = f"no pilot can do it, and none is started for it: its worker {work.stranded_why}"
         for job in work.stranded_jobs:
@@ -305,13 +307,13 @@ class Keeper:
 
     @property
     def rules(self) -> Rules:
-        """As the owner wrote them."""
+        """The owner's rules."""
         return self.scale.rules
 
     def _past(self, now_s: float) -> Past:
         tariff = self._broker.tariffs[self.pool.name]
         nanos, currency = self._ordering.charged or (tariff.price_nanos, tariff.currency)
-        if currency != self.scale.currency:  # `hourly_cost` says nothing of that
+        if currency != self.scale.currency:  # `hourly_cost` is in the scale's currency
             nanos = tariff.price_nanos if tariff.currency == self.scale.currency else 0
         return replace(
             self.fleet.past(now_s), price_nanos=nanos, attainable=self._ordering.attainable
@@ -341,7 +343,7 @@ class Keeper:
             self._follow_price()
 
     def _found_again(self, found: Collection[Sighting], now_s: float) -> None:
-        """A life begins: say what the one before it has left, and keep what waits for work."""
+        """Report the pilots of the former run of the site, and keep the queued ones for work."""
         there = [each for each in found if each.stand is not Stand.ENDED]
         if there:
             stands = ", ".join(
@@ -375,7 +377,7 @@ class Keeper:
             handle = self._drained.pop(name)
             self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
         self._drain(workers, self._strangers(at_work, now_s))
-        # Who was not draining when we looked may have been given something since.
+        # A worker that was not draining at the last look may have been given tasks since.
         done = {
             name
             for name in self.fleet.done(at_work)
@@ -388,7 +390,7 @@ class Keeper:
             self._nursery.start_soon(self._ordering.stop, over)
 
     async def _start(self, order: Order) -> str:
-        """Make an order, and look at once: a worker may come before the next look would be."""
+        """Make an order, and look at once: a worker may come before the next scheduled look."""
         fault = await self._ordering.start(order)
         self._looked_s = float("-inf")
         return fault
@@ -399,7 +401,7 @@ class Keeper:
             self._say(text)
 
     def _follow_price(self) -> None:
-        """Charge what the grid charges, times the markup; small changes are not passed on."""
+        """Charge the grid's price, times the markup; small changes are not passed on."""
         markup = self.scale.markup
         if markup is None or self._ordering.charged is None:
             return
@@ -412,15 +414,15 @@ class Keeper:
         elif abs(nanos - self._followed_nanos) > PRICE_STEP * self._followed_nanos:
             self._followed_nanos = nanos
             price = format_money(round(nanos * markup), currency)
-            # A version that its owner has written stands for the price that he has written.
+            # A version that the owner has configured belongs to the configured price.
             tariff = {key: each for key, each in self.pool.tariff.items() if key != "version"}
             self._reprice(replace(self.pool, price=price, tariff=tariff))
             self._say(f"a slot-hour is {price} from now on")
 
-    # --- what the broker knows, and is told ----------------------------------------------------
+    # --- exchange with the broker --------------------------------------------------------------
 
     def _workers(self) -> dict[str, Worker]:
-        """The pool's workers, by name."""
+        """Return the pool's workers, by name."""
         return {
             each.name: each
             for each in self._broker.workers.values()
@@ -446,10 +448,10 @@ class Keeper:
         }
 
     def _strangers(self, at_work: Mapping[str, AtWork], now_s: float) -> list[str]:
-        """Workers that are no pilots of ours, and have been here for long.
+        """Return workers that have been here for long, and are no pilots of ours.
 
-        They are another mark's, of a gateway whose state lay elsewhere: the grid does not show them
-        to us, so nobody would ever stop them. One that is drained ends.
+        They belong to another mark, of a gateway whose state lay elsewhere: the grid does not show
+        them to us, so nothing else would ever stop them. A drained one ends.
         """
         strange = at_work.keys() - self.fleet.pilots.keys()
         self._strange_s = {name: self._strange_s.get(name, now_s) for name in strange}
@@ -460,7 +462,7 @@ class Keeper:
         return found
 
     def _drain(self, workers: Mapping[str, Worker], strangers: Collection[str]) -> None:
-        """Give no more to whoever is let go, or taken from us; also when it has dialled again."""
+        """Drain workers that are released, or taken from us; also those that have reconnected."""
         for name, worker in workers.items():
             known = self.fleet.pilots.get(name)
             is_over = known is not None and known.stage is Stage.DRAINING
@@ -474,7 +476,7 @@ class Keeper:
     ) -> None:
         """Tell the broker the grid's names of workers, and when it will stop them.
 
-        Also of those that are yet to come: what they do first is booked by that name, too.
+        Also of those without a worker yet: their first usage is booked by that name, too.
         """
         told: dict[int, tuple[str, float | None]] = {}
         awaited: dict[str, tuple[str, float | None]] = {}
@@ -509,7 +511,7 @@ class Keeper:
     # --- for people ----------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """How the pool stands: what there is, what there should be, and why."""
+        """Return the state of the pool: its slots, the wanted number, and why."""
         now_s = self._now()
         pilots = self.fleet.view(self._at_work(self._workers(), now_s))
         slots = dict.fromkeys(Stage, 0)
@@ -547,7 +549,7 @@ class Keeper:
 
 
 def _is_news(told: Growth | None, found: Growth) -> bool:
-    """Whether a pool could grow otherwise than was told; that a queue moves on is none at once."""
+    """Whether a pool's growth has changed; small changes of the start time do not count."""
     if told is None or told._replace(start_s=found.start_s) != found:
         return True
     return abs(found.start_s - told.start_s) > max(ROUND_S, START_STEP * told.start_s)

@@ -1,7 +1,7 @@
 """The kinds of grids that are installed: entry points of the group `gridfed.grids`.
 
-Each names a GridKind or a DelegatingKind, ours as anybody's. None is imported but the one that a
-pool asks for.
+Each names a GridKind or a DelegatingKind, ours as well as third parties'. Only the kinds that pools
+use are imported.
 """
 
 import re
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def kind_names() -> list[str]:
-    """What a pool's `kind` may be, in order."""
+    """Return the valid kinds of pools, in order."""
     return sorted({*BUILT_IN, *(each.name for each in entry_points(group=GROUP))})
 
 
 def find_kind(name: str) -> GridKind | DelegatingKind:
-    """The kind of that name. Raises KnobError, which says what there is, or what to install."""
+    """Return the kind of that name. Raises KnobError with the known kinds, or with advice."""
     found = _installed(name)
     if name in BUILT_IN:
         whose = f", and {_owners(found)} must not have one of that name" if found else ""
@@ -48,12 +48,12 @@ def find_kind(name: str) -> GridKind | DelegatingKind:
 
 
 def read_settings(kind: GridKind | DelegatingKind, table: Mapping[str, Any]) -> Any:
-    """What a kind makes of its table [pool.KIND]. KnobError, whatever its code may raise."""
+    """Return a kind's settings of its table [pool.KIND]. Raises KnobError for any error."""
     return _call(kind, "read its table", lambda: kind.read(table))
 
 
 def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
-    """A grid that starts pilots. KnobError, whatever its code may raise or return."""
+    """Open a grid that starts pilots. Raises KnobError for any error or invalid grid."""
     grid = _call(kind, "be opened", lambda: kind.open(settings, launch))
     lacking = [each for each in _CALLS if not callable(getattr(grid, each, None))]
     if lacking:
@@ -65,7 +65,7 @@ def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
 
 
 def open_engine(kind: DelegatingKind, settings: Any, home: Home) -> Engine:
-    """A grid that has workers of its own. KnobError, whatever its code may raise."""
+    """Open a grid that has workers of its own. Raises KnobError for any error."""
     return _call(kind, "be opened", lambda: kind.open(settings, home))
 
 
@@ -74,7 +74,7 @@ def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> 
         return call()
     except KnobError:
         raise
-    except Exception as error:  # whatever somebody's code does
+    except Exception as error:  # third-party code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise KnobError(
             f"{_whose(kind)} broke when it was to {what}: {type(error).__name__}: {error!s:.300} "
@@ -101,7 +101,7 @@ def _load(entry: EntryPoint) -> GridKind | DelegatingKind:
         raise KnobError(
             f"{where} needs module {error.name!r}, which is not here{remedy}"
         ) from error
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except Exception as error:  # importing a third-party module may raise anything
         raise KnobError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, GridKind | DelegatingKind):
         raise KnobError(f"{where} is no gateway.grids.contract.GridKind, but {kind!r:.60}")
@@ -111,7 +111,7 @@ def _load(entry: EntryPoint) -> GridKind | DelegatingKind:
 
 
 def _missing(kind: GridKind | DelegatingKind) -> Iterator[str]:
-    """The libraries of its extra that are not installed."""
+    """Yield the libraries of its extra that are not installed."""
     for library, extra in _extras("gridfed") if kind.needs else ():
         if extra == kind.needs:
             try:
@@ -121,7 +121,7 @@ def _missing(kind: GridKind | DelegatingKind) -> Iterator[str]:
 
 
 def _remedy(entry: EntryPoint, module: str) -> str:
-    """What to install for a module that an entry point's distribution has not asked for at once."""
+    """Return advice on installing a module that is an optional requirement of a distribution."""
     owner = entry.dist.name if entry.dist is not None else ""
     extras = [*entry.extras]
     extras += [extra for library, extra in _extras(owner) if _plain(library) == _plain(module)]
@@ -129,10 +129,10 @@ def _remedy(entry: EntryPoint, module: str) -> str:
 
 
 def _extras(owner: str) -> Iterator[tuple[str, str]]:
-    """The libraries that a distribution's extras bring, and which extra does."""
+    """Yield the libraries that a distribution's extras bring, each with its extra."""
     try:
         requirements = distribution(owner).requires or []
-    except (PackageNotFoundError, ValueError):  # a name that is empty
+    except (PackageNotFoundError, ValueError):  # an empty name
         return
     for requirement in requirements:
         match = _REQUIREMENT.match(requirement)

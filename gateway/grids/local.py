@@ -1,7 +1,7 @@
 """The local grid: one worker agent on this host, a child process of the gateway.
 
-The agent dies with the gateway (PDEATHSIG), so that a restarted gateway never finds workers of
-its predecessor using the same cores. When the agent dies it is started again, ever more slowly.
+The agent dies with the gateway (PDEATHSIG), so that a restarted gateway never finds workers of its
+predecessor using the same cores. When the agent dies it is restarted, with growing delays.
 """
 
 import os
@@ -20,8 +20,8 @@ from policies.placement import show_tag
 
 RESTART_MIN_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
-STEADY_S: Final = 60.0  # an agent that lived so long starts afresh at the shortest wait
-STOP_S: Final = 15.0  # how long an agent may take to stop before it is killed
+STEADY_S: Final = 60.0  # an agent that lived this long resets the back-off
+STOP_S: Final = 15.0  # time for an agent to stop before it is killed
 
 
 class LocalGrid:
@@ -30,7 +30,7 @@ class LocalGrid:
     Args:
         pool: the pool.
         address: where the agent dials us.
-        credential: what it comes in by: a worker's pass (federation.task_passes).
+        credential: the agent's: a worker's pass (federation.task_passes).
         say: takes lines for the operator.
         tasks_dial: where its tasks dial us; empty: where the agent does.
     """
@@ -50,7 +50,7 @@ class LocalGrid:
         self._say = say
 
     async def run(self) -> None:
-        """Start the agent, and start it again whenever it ends; until cancelled."""
+        """Run the agent, and restart it whenever it ends; until cancelled."""
         wait_s = RESTART_MIN_S
         while True:
             started_s = trio.current_time()
@@ -64,7 +64,7 @@ class LocalGrid:
             await trio.sleep(wait_s)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """Start one, in this very thread: it is killed when the thread that started it ends."""
+        """Start an agent in this very thread: it is killed when the thread that started it ends."""
         command = run_module("gateway.worker.agent")
         command += ["--gateway", self._address, "--slots", str(self._pool.slots_wanted)]
         command += ["--pool", self._pool.name, "--name", f"{self._pool.name}-{os.getpid()}"]
@@ -74,7 +74,8 @@ class LocalGrid:
         command += ["--slot-user", self._pool.user, "--tasks-dial", self._tasks_dial]
         command += self._pool.agent_options
         environment = dict(os.environ)
-        environment.pop(SECRET_VARIABLE, None)  # good for what no worker should do, as is our token
+        # it grants more than any worker needs, as does our token
+        environment.pop(SECRET_VARIABLE, None)
         environment[TOKEN_VARIABLE] = self._credential
         return subprocess.Popen(
             command,
@@ -86,10 +87,11 @@ class LocalGrid:
 
     @property
     def _folder(self) -> str | None:
-        """Where the agent runs; None: where we do.
+        """The agent's working directory; None: ours.
 
-        Of root it may be that its slots run as another user, who may be able to write where we run:
-        then an entry of $PYTHONPATH that is empty or relative would have it import what they left.
+        If we are root its slots may run as another user, who may be able to write to our directory:
+        then an empty or relative entry of $PYTHONPATH would have the agent import that user's
+        files.
         """
         return "/" if os.geteuid() == 0 and self._pool.user != NONE else None
 

@@ -1,7 +1,7 @@
 """Processes of this host that carry a mark in their environment, found by /proc and ended safely.
 
-The mark comes with the program: whoever starts one with it can't lose it, also when he dies right
-after. Children inherit it, so what a process leaves behind is found as well.
+The mark is part of the program's start: a starter can't lose track of it, even by dying right
+after. Children inherit it, so the leftovers of a process are found as well.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SHOWN_S: Final = 1.0  # no process takes so long to be shown
+SHOWN_S: Final = 1.0  # no process takes that long to be shown
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A process: what is behind the mark, and its command line.
+    """A process: the text after the mark, and its command line.
 
     `since`: in clock ticks since this host has started.
     """
@@ -30,7 +30,7 @@ class Marked:
 
 
 def find(variable: str, begin: str) -> Iterator[Marked]:
-    """The processes of our user that have not ended and whose variable begins like that."""
+    """Yield the running processes of our user whose variable begins with a text."""
     mark = f"{variable}={begin}".encode()
     for entry in os.listdir("/proc"):
         found = _look(int(entry), mark) if entry.isdecimal() else None
@@ -41,7 +41,7 @@ def find(variable: str, begin: str) -> Iterator[Marked]:
 def wait_until_shown(pid: int, variable: str) -> None:
     """Wait until a process that was just started can be found, or has ended; blocks.
 
-    The kernel lets who started it go on a moment before it shows the environment.
+    The kernel lets the starter go on a moment before it shows the environment.
     """
     ends_s = time.monotonic() + SHOWN_S
     while _look(pid, f"{variable}=".encode()) is None and time.monotonic() < ends_s:
@@ -58,7 +58,7 @@ def _runs(pid: int) -> bool:
 
 
 def send(process: Marked, number: signal.Signals) -> None:
-    """Send a signal to a process, and to no other that has come to its number."""
+    """Send a signal to a process, and to no other that has got its number."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
@@ -84,7 +84,7 @@ def _look(pid: int, mark: bytes) -> Marked | None:
 
 
 def _since(pid: int) -> int | None:
-    """When a process has begun; None when there is none."""
+    """Return when a process has begun; None when there is none."""
     try:
         return int(_words(pid)[19])
     except OSError:
@@ -92,5 +92,5 @@ def _since(pid: int) -> int | None:
 
 
 def _words(pid: int) -> list[bytes]:
-    """What /proc/PID/stat says after the program's name, in brackets, which may be anything."""
+    """Return the fields of /proc/PID/stat after the name in brackets, which may be anything."""
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

@@ -1,4 +1,4 @@
-"""From the configuration of pools to their keepers: what their grids are told at the start."""
+"""Opens the keepers of pools from their configuration."""
 
 import hashlib
 import secrets
@@ -24,7 +24,7 @@ from gateway.knobs import ConfigError, KnobError
 from gateway.secret_files import read_token
 
 MARK_CHARS: Final = 12  # of a site's and a pool's name, each
-INSTALL: Final = "install"  # of the state folder: a number, which installation this is
+INSTALL: Final = "install"  # in the state folder: a number that identifies this installation
 
 
 def open_keepers(
@@ -37,13 +37,13 @@ def open_keepers(
     say: Callable[[str], None],
     reprice: Callable[[PoolConfig], None],
 ) -> list[Keeper]:
-    """A keeper for each pool whose workers a grid starts.
+    """Open a keeper for each pool whose workers a grid starts.
 
     Args:
         addresses: where this gateway listens.
 
     Raises:
-        GridError: a grid, or something that its pilots need, can't be used.
+        GridError: a grid, or a need of its pilots, is unusable.
     """
     keepers = []
     for pool in config.pools:
@@ -78,7 +78,7 @@ def open_keepers(
 def open_engine_pools(
     config: SiteConfig, address: str, say: Callable[[str], None]
 ) -> list[EnginePool]:
-    """What keeps the process of each delegating pool, which dials us at `address`."""
+    """Return the keepers of the processes of delegating pools, which dial us at `address`."""
     pools = []
     for pool in config.pools:
         if pool.is_delegated:
@@ -92,9 +92,9 @@ def open_engine_pools(
 
 
 async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
-    """Look whether a delegating pool's engine can be reached, beside the process that serves it.
+    """Check whether a delegating pool's engine is reachable, beside the process that serves it.
 
-    As Keeper.probe answers: what went well, what did not, and no pilot.
+    The result is that of Keeper.probe: steps and failure, and no pilot.
     """
     delegated, mark = pool.grid, mark_of(config, pool)
     assert isinstance(delegated, Delegated)
@@ -110,7 +110,7 @@ async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
 def launch_of(
     config: SiteConfig, pool: PoolConfig, addresses: Sequence[str], say: Callable[[str], None]
 ) -> Launch:
-    """For whom a pool's grid runs pilots, and what these need. Raises GridError."""
+    """Return the owner of a pool's pilots, and their needs. Raises GridError."""
     scale = pool.scale
     assert scale is not None
     environment = {}
@@ -124,7 +124,7 @@ def launch_of(
             f"pool {pool.name}: this site demands tokens, so its pilots need one: set token_file "
             "in [pool.scale] (`gridfed token --scope work`)"
         )
-    elif config.rules.secret:  # which is good for much that no pilot should do
+    elif config.rules.secret:  # grants more than any pilot needs
         environment["GRIDFED_TOKEN"] = str(pass_of_pool(config.rules.secret, pool.name))
     if scale.ca_file:
         environment["GRIDFED_TLS_CA_FILE"] = scale.ca_file
@@ -145,13 +145,13 @@ def launch_of(
 
 
 def mark_of(config: SiteConfig, pool: PoolConfig) -> str:
-    """What a pool's grid knows our pilots by: the same in each life, and nobody else's.
+    """Return the mark of our pilots at a pool's grid: the same in each run, and unique.
 
-    It begins with names for people, and ends by which books are ours: another gateway of the same
-    name, on a grid that both use, has others. Raises GridError where that can't be noted down.
+    It begins with readable names, and ends with a digest that identifies our books: another gateway
+    of the same name, on a shared grid, has other books. Raises GridError if it can't be recorded.
     """
-    # A pool that has a folder is known by it, and so are its pilots: by the path of the state, as
-    # all were before 2026-11-23 (two hosts may share that), or by the number of before the books
+    # A pool with a folder keeps the mark of that, and so its pilots. Older marks use the path of
+    # the state (before 2026-11-23; two hosts may share that), or the number from before the books
     # were moved to a server.
     known = [str(config.state_path.absolute())]
     note = config.state_path / INSTALL
@@ -170,9 +170,9 @@ def _mark(site: str, pool: str, ours: str) -> str:
 
 
 def _books(config: SiteConfig) -> str:
-    """Which books are ours. A database server's go by its address, for the host may be a new one.
+    """Identify our books: those on a database server by its address, as the host may be a new one.
 
-    Where they are a file, by a number in the state's folder, drawn once.
+    Books in a file are identified by a number in the state's folder, drawn once.
     """
     if config.database and not config.database.startswith("sqlite"):
         url = make_url(config.database)
@@ -202,7 +202,7 @@ def _plain(name: str) -> str:
 
 
 def _far(pool: str, addresses: Iterable[str]) -> str:
-    """The address that other hosts can dial, if there is one; else one of this host."""
+    """Return the address that other hosts can dial, if there is one; else one of this host."""
     address = min(addresses, key=is_home)
     if address.partition("://")[2].startswith(("0.0.0.0:", "[::]:")):
         raise GridError(

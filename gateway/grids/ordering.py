@@ -1,7 +1,7 @@
-"""What a keeper asks of its grid: lists and limits, orders for pilots, and that some be stopped.
+"""A keeper's calls to its grid: lists and limits, orders for pilots, and stops.
 
-A grid may be anybody's, slow, or wrong. Each call has its time, an answer that is none is its fault
-like any other, and what is wrong is said once, as is its end.
+A grid may be a third party's, slow, or wrong. Each call has a time limit, an invalid answer is the
+grid's fault like any other, and a fault is reported once, as is its end.
 """
 
 import itertools
@@ -31,25 +31,26 @@ from gateway.worker.rules import gpus_tagged
 from policies.butler import MINUTE_S
 from policies.placement import Tags
 
-CALL_S: Final = 60.0  # what a call to the grid may take
-STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, …
-STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
-SAY_S: Final = 10.0  # what was ordered and stopped is said so often at most
+CALL_S: Final = 60.0  # the time limit of a call to the grid
+# a pilot that was told to stop, and has not, is told again after this time, …
+STOP_AGAIN_S: Final = 60.0
+STOP_RETRY_S: Final = 10.0  # … sooner if the grid did not accept it
+SAY_S: Final = 10.0  # the least interval between reports of orders and stops
 
 
 class Ordering:
-    """Asks one grid, and has it start and stop pilots.
+    """Queries one grid, and has it start and stop pilots.
 
     Args:
-        fleet: which is told what was ordered, and refused.
+        fleet: told of orders and refusals.
         now_s: the time of day.
         say: takes lines for the operator.
 
     Attributes:
-        pool: as it is configured now.
+        pool: its present configuration.
         limits: the grid's own, as far as they are known.
         charged: by the grid, for a slot-hour.
-        troubles: what the grid said, by what it was asked for; empty: all is well.
+        troubles: the grid's faults, by the call; empty: all is well.
     """
 
     def __init__(
@@ -69,29 +70,29 @@ class Ordering:
         self._now_s = now_s
         self._say = say
         self._capacity: Capacity | None = None
-        # Slots that it could give, those of ours that it showed included; None: it does not say.
+        # The slots that it could give, including our visible ones; None: unknown.
         self._with_ours: int | None = None
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
-        self._starting: dict[str, int] = {}  # orders that the grid is being given: how often
+        self._starting: dict[str, int] = {}  # orders being sent to the grid: how often
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
 
     @property
     def shape(self) -> Shape:
-        """What a pilot is."""
+        """The properties of a pilot."""
         assert self.pool.scale is not None
         slots, tags = self.pool.scale.rules.pilot_slots, self.pool.tags
         return Shape(slots, self.pool.memory_bytes * slots, gpus_tagged(tags), tags)
 
     def clock_set(self, by_s: float) -> None:
-        """The time of day was set: all that was noted by the old one is moved by so much."""
+        """Shift all noted times, as the time of day was set."""
         self._told_s = {name: at_s + by_s for name, at_s in self._told_s.items()}
         self._orders_s = [each + by_s for each in self._orders_s]
 
     # --- questions -----------------------------------------------------------------------------
 
     async def ask(self, what: str, call: Callable[[], Any]) -> Any:
-        """What the grid answers; None when it doesn't, which is said once."""
+        """Return the grid's answer; None for a fault, which is reported once."""
         try:
             with trio.fail_after(CALL_S):
                 found = checked(what, await call())
@@ -107,7 +108,7 @@ class Ordering:
         return None
 
     def note_trouble(self, what: str, text: str) -> None:
-        """What is wrong with an answer; empty: nothing."""
+        """Note a fault of a call; empty: none."""
         before = self.troubles.get(what, "")
         if text and text != before:
             self._say(f"`{what}` of its grid failed: {text}")
@@ -116,7 +117,7 @@ class Ordering:
         self.troubles[what] = text
 
     async def ask_facts(self) -> None:
-        """Learn the grid's limits, what it could give, and what it charges."""
+        """Ask for the grid's limits, capacity and price."""
         self.limits = await self.ask("limits", self.grid.limits) or self.limits
         known = self._capacity = await self.ask("capacity", lambda: self.grid.capacity(self.shape))
         self._with_ours = None
@@ -127,16 +128,16 @@ class Ordering:
 
     @property
     def attainable(self) -> int | None:
-        """Slots more than have been ordered that the grid could give; None: it does not say.
+        """The slots that the grid could give beyond those ordered; None: unknown.
 
-        It is asked seldom: what was ordered since counts, and what has ended is there again.
+        The grid is asked seldom: later orders are subtracted, and ended pilots added.
         """
         if self._with_ours is None:
             return None
         return max(0, self._with_ours - self._fleet.slots())
 
     def wait_s(self, now_s: float) -> float:
-        """How long it takes until the grid would begin with anything more, as far as it says."""
+        """Return the time until the grid would begin further pilots, as far as it is known."""
         known = self._capacity
         if known is None or known.slots_now or known.begins_s is None:
             return 0.0
@@ -145,7 +146,7 @@ class Ordering:
     # --- orders --------------------------------------------------------------------------------
 
     def order(self, pilots: int, now_s: float) -> list[Order]:
-        """Orders for so many, as many and as large as the grid takes in a minute; to be made."""
+        """Return new orders for pilots, as many and as large as the grid takes in a minute."""
         self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
         made: list[Order] = []
         while pilots > 0 and len(self._orders_s) < self.limits.orders_max:
@@ -161,14 +162,14 @@ class Ordering:
         return made
 
     def limited(self, pilots: int) -> list[str]:
-        """Why no more of so many pilots are ordered, where the grid takes no more."""
+        """Return why fewer pilots are ordered, if the grid takes no more."""
         left = self.limits.pilots_left
         return (
             [] if left is None or pilots <= left else [f"its grid takes {left:,} pilots more now"]
         )
 
     def order_one(self, tags: Tags, now_s: float) -> Order:
-        """An order for one pilot that carries these tags beside the pool's; to be made."""
+        """Return a new order for one pilot that carries these tags beside the pool's."""
         return self._new(1, replace(self.shape, tags={**self.pool.tags, **tags}), now_s)
 
     def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
@@ -184,7 +185,7 @@ class Ordering:
         return min((each for each in both if each is not None), default=None)
 
     async def start(self, order: Order) -> str:
-        """Make an order; what the grid said if it did not take it, else nothing."""
+        """Make an order; return the grid's reason if it refused, else ""."""
         self._starting[order.name] = self._starting.get(order.name, 0) + 1
         try:
             return await self._start(order)
@@ -202,7 +203,7 @@ class Ordering:
         except GridFault as error:
             fault = error
         except trio.TooSlowError:
-            return ""  # nobody knows whether it did: it is made again when it does not show
+            return ""  # the outcome is unknown: the order is made again if it does not show
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self._say(describe_fault("its adapter", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
@@ -215,10 +216,10 @@ class Ordering:
             self._say(f"no pilot was started: {fault}{more * (fault.blame is Blame.NEVER)}")
         return str(fault)
 
-    # --- and their end -------------------------------------------------------------------------
+    # --- stopping pilots -----------------------------------------------------------------------
 
     def to_tell(self, names: Collection[str], now_s: float) -> frozenset[str]:
-        """Of pilots that are to be stopped those that are to be told so now.
+        """Return those pilots of `names` that are to be told to stop now.
 
         Not while their order is being made: the grid would find nothing to stop, and start them.
         """
@@ -255,26 +256,26 @@ class Ordering:
             self._told_s |= dict.fromkeys(names, again_s)
 
     def _name_orders(self) -> Iterator[str]:
-        """Names that no other order has, in this life or another: the first ends by the clock."""
+        """Yield unique names of orders: the first part is the time of this run of the site."""
         life = f"{int(self._now_s() * 1000):x}"
         return (f"{life}-{number}" for number in itertools.count(1))
 
 
 @dataclass(slots=True)
 class Tidings:
-    """Says what was ordered and let go: at once, and then what has come together meanwhile."""
+    """Reports orders and releases: at once, and then batched."""
 
     say: Callable[[str], None]
     said_s: float = float("-inf")
     _waiting: dict[str, tuple[int, str]] = field(default_factory=dict)  # how many, and why
 
     def add(self, what: str, pilots: int, why: str) -> None:
-        """So many pilots are ordered, or let go; the last reason is said of all."""
+        """Add pilots to the next report; their last reason stands for all."""
         if pilots:
             self._waiting[what] = self._waiting.get(what, (0, ""))[0] + pilots, why
 
     def tell(self, now_s: float) -> None:
-        """Say what has come together, if it is time."""
+        """Report the batch, if it is time."""
         if self._waiting and not 0 <= now_s - self.said_s < SAY_S:
             self.said_s = now_s
             for what, (pilots, why) in self._waiting.items():
@@ -283,7 +284,7 @@ class Tidings:
 
 
 def in_words(found: Any) -> str:
-    """What a grid has answered, for people."""
+    """Format a grid's answer for people."""
     match found:
         case str():
             return found

@@ -1,11 +1,11 @@
-"""The books of one lot of a delegating grid: which task is where, and what is told of it. Pure.
+"""The books of one lot of a delegating grid: the place of each task, and its reports. Pure.
 
-A task waits here, or is in a parcel at the engine, or is settled: reported, or handed back. An
-engine is not believed more than it must be: what it tells of a parcel that is not out is nothing,
-so that each task is settled exactly once whatever it does.
+A task is queued here, or in a parcel at the engine, or settled: reported, or handed back. An engine
+is not trusted more than needed: news of a parcel that is not out are ignored, so that each task is
+settled exactly once whatever the engine does.
 
-Taking back is a question to the engine. A recall is answered when it has spoken of every parcel
-that was asked for, or after RECALL_S; what it has not given back by then counts as begun.
+Taking back is a question to the engine. A recall is answered when the engine has reported on every
+parcel concerned, or after RECALL_S; parcels not given back by then count as begun.
 """
 
 import math
@@ -21,17 +21,17 @@ from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.worker.channel import is_part
 from gateway.worker.pieces import Held, Piece, Terms, cut_out
 
-PARCEL_S: Final = 0.5  # of work in a parcel, where it is known how long a call takes
+PARCEL_S: Final = 0.5  # of work in a parcel, if the duration of a call is known
 PARCEL_TASKS_MAX: Final = 1_000
-AHEAD: Final = 2  # parcels a slot: one at work, one on its way
+AHEAD: Final = 2  # parcels per slot: one at work, one in transit
 RECALL_S: Final = 2.0
-REPORT_BYTES: Final = 256 << 10  # of results in one report, but for one that is larger
+REPORT_BYTES: Final = 256 << 10  # of results in one report, unless a single one is larger
 HUNG_S: Final = 30.0  # beyond the time limits of all its calls, a parcel is given up
 
 
 @dataclass(slots=True)
 class Sent:
-    """A piece at the engine, as a parcel. `begun_s`: when it was told to be at work."""
+    """A piece at the engine, as a parcel. `begun_s`: when it was reported to be at work."""
 
     piece: Piece
     begun_s: float | None = None
@@ -40,7 +40,7 @@ class Sent:
 
 @dataclass(slots=True)
 class _Recall:
-    """A recall that is not answered yet: it waits for the engine's word on these parcels."""
+    """An unanswered recall, which waits for the engine's reports on these parcels."""
 
     assignment: int
     first: int
@@ -54,7 +54,7 @@ class Book:
     """The books of one lot.
 
     Args:
-        lot: what its parcels' names begin with.
+        lot: the prefix of its parcels' names.
         slots: how many parcels run at a time.
         result_bytes_max: of each result.
     """
@@ -78,10 +78,10 @@ class Book:
 
     @property
     def functions(self) -> set[bytes]:
-        """The functions of everything that is held."""
+        """The functions of all held assignments."""
         return {held.terms.function for held in self.held.values()}
 
-    # --- work comes, work goes -----------------------------------------------------------------
+    # --- assignments and parcels ---------------------------------------------------------------
 
     def assign(
         self,
@@ -91,11 +91,11 @@ class Book:
         left: Iterable[tuple[str, int, int]] = (),
         now_s: float = 0.0,
     ) -> None:
-        """Take an assignment on.
+        """Add an assignment to the queue, unless it is known.
 
         Args:
-            left: parcels of a former life that are at the engine, (name, first task, the one after
-                its last), in order: what is in them is not sent anew.
+            left: parcels of a former run that are at the engine, (name, first task, the one after
+                its last), in order: their tasks are not sent anew.
         """
         if not arguments or terms.assignment in self.held:
             return
@@ -111,7 +111,7 @@ class Book:
             self._queue.append(piece.cut(at, piece.stop) if at > first else piece)
 
     def feed(self) -> list[Parcel]:
-        """Make parcels while the engine has room; each is in the books before it is given out."""
+        """Make parcels while the engine has room; each is booked before it is returned."""
         parcels: list[Parcel] = []
         if len(self.sent) >= AHEAD * self.slots:
             return parcels
@@ -155,17 +155,17 @@ class Book:
         worth = int(PARCEL_S / max(task_s, 1e-7))
         return max(1, min(worth, math.ceil(waiting / free), PARCEL_TASKS_MAX))
 
-    # --- what the engine tells -----------------------------------------------------------------
+    # --- news of the engine --------------------------------------------------------------------
 
     def begun(self, name: str, now_s: float) -> None:
-        """A parcel is at work."""
+        """Note that a parcel is at work."""
         sent = self.sent.get(name)
         if sent is not None and sent.begun_s is None:
             sent.begun_s = now_s
             self._heard(name)
 
     def done(self, done: Done, now_s: float) -> list[Report]:
-        """Calls of a parcel have ended; the rest of it waits again."""
+        """Book the ended calls of a parcel; queue its rest again."""
         sent = self.sent.get(done.parcel)
         if sent is None:
             return []
@@ -181,12 +181,13 @@ class Book:
             self._settle(piece.terms.assignment, piece.first, piece.first + count)
         rest = piece.cut(piece.first + count, piece.stop)
         if count == 0:
-            rest.alone = True  # it can't go on like that for ever: next time it is known who
+            # an end without any result must not recur: alone, the call at fault is known
+            rest.alone = True
         reports += self._back(done.parcel, rest, now_s, was_begun=True)
         return reports
 
     def lost(self, name: str, why: str) -> list[Report]:
-        """A parcel was taken from us: its calls run again, through no fault of theirs."""
+        """Report the calls of a parcel that was taken from us: they run again, without blame."""
         sent = self.sent.pop(name, None)
         if sent is None:
             return []
@@ -194,7 +195,7 @@ class Book:
         return self._fail(sent.piece, "preempted", why)
 
     def broken(self, name: str, why: str, now_s: float) -> list[Report]:
-        """A parcel took its host down. One of several calls did: they are tried one by one."""
+        """Retry one by one the calls of a parcel that took its host down; fail a single one."""
         sent = self.sent.pop(name, None)
         if sent is None:
             return []
@@ -206,7 +207,7 @@ class Book:
         return self._fail(piece, "crash", why)
 
     def cancelled(self, name: str, now_s: float) -> list[Report]:
-        """A parcel is back, without any of its calls having ended."""
+        """Sort the tasks of a parcel that is back, without any of its calls having ended."""
         sent = self.sent.pop(name, None)
         if sent is None:
             return []
@@ -219,7 +220,7 @@ class Book:
         return self._back(name, piece, now_s, was_begun=sent.begun_s is not None)
 
     def _fail(self, piece: Piece, kind: str, text: str) -> list[Report]:
-        """Report tasks as failed; those that were to be stopped on request as that."""
+        """Report tasks as failed, or as cancelled if a stop was requested."""
         cancelled = self.held[piece.terms.assignment].cancelled
         stopped = [piece.cut(*span) for span in cancelled.within(piece.first, piece.stop)]
         others = [piece.cut(*span) for span in cancelled.missing(piece.first, piece.stop)]
@@ -229,7 +230,7 @@ class Book:
         return reports
 
     def _back(self, name: str, piece: Piece, now_s: float, *, was_begun: bool) -> list[Report]:
-        """Sort tasks that are back: stopped on request, due to make room, recalled, or ours."""
+        """Sort returned tasks: stopped on request, due to make room, recalled, or to be queued."""
         reports: list[Report] = []
         kept: list[Piece] = []
         assignment = piece.terms.assignment
@@ -272,9 +273,9 @@ class Book:
     def recall(
         self, assignment: int, first: int, stop: int, now_s: float, *, kill: bool
     ) -> list[str]:
-        """Take back what has not begun; the parcels that the engine is to be asked for.
+        """Take back unstarted tasks; return the parcels that the engine must be asked for.
 
-        `answers` has the answer in the end. With `kill` what runs is to be stopped as well.
+        `answers` has the final answer. With `kill` running parcels are to be stopped as well.
         """
         self._queue, taken = cut_out(self._queue, assignment, first, stop)
         asked = {
@@ -295,18 +296,18 @@ class Book:
         return sorted(asked)
 
     def answers(self, now_s: float) -> list[Returned]:
-        """Answers to recalls of which all is known, or that have waited long enough."""
+        """Return answers to recalls that are complete, or have timed out."""
         ready = [each for each in self._recalls if not each.waits or now_s >= each.until_s]
         self._recalls = [each for each in self._recalls if each not in ready]
         return [Returned(each.assignment, [list(span) for span in each.taken]) for each in ready]
 
     def _heard(self, name: str) -> None:
-        """The engine has spoken of a parcel: no recall waits for it any more."""
+        """Note that the engine has reported on a parcel: no recall waits for it any more."""
         for each in self._recalls:
             each.waits.discard(name)
 
     def withdraw_all(self) -> list[Returned]:
-        """Give back all that waits here: nothing of it will be begun."""
+        """Give back all queued tasks: none of them will be begun."""
         given: dict[int, RangeSet] = {}
         for piece in self._queue:
             given.setdefault(piece.terms.assignment, RangeSet()).add(piece.first, piece.stop)
@@ -316,10 +317,10 @@ class Book:
                 self._settle(assignment, low, high)
         return [Returned(number, [list(span) for span in spans]) for number, spans in given.items()]
 
-    # --- moments -------------------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     def note_stop(self, assignment: int, first: int, stop: int, at_s: float | None) -> None:
-        """Tasks in [first, stop) are to be stopped at a moment; None: at none, after all."""
+        """Note when tasks in [first, stop) are to be stopped; None: they run on, after all."""
         held = self.held.get(assignment)
         if held is None:
             return
@@ -332,14 +333,14 @@ class Book:
             held.stops.append((first, stop, at_ns))
 
     def due(self, now_s: float) -> list[str]:
-        """Parcels to be stopped now: their slots are needed, or they hang beyond all limits."""
+        """Return parcels to be stopped now: their slots are needed, or they hang beyond limits."""
         found = []
         for name, sent in self.sent.items():
             piece = sent.piece
             held = self.held[piece.terms.assignment]
             if _stops(held, piece.first, piece.stop, now_s):
                 if sent.begun_s is None:
-                    sent.begun_s = now_s  # what is out may be at work
+                    sent.begun_s = now_s  # a parcel that was sent may be at work
                 found.append(name)
                 continue
             limit_s = piece.terms.timeout_s
@@ -351,7 +352,7 @@ class Book:
         return found
 
     def drop_all(self) -> list[str]:
-        """Forget all work, it is the gateway's again; the parcels that the engine must end."""
+        """Forget all work: it is the gateway's again. Return the parcels the engine must end."""
         names = list(self.sent)
         self.held.clear()
         self.sent.clear()
@@ -372,9 +373,9 @@ def _failed(piece: Piece, kind: str, text: str) -> Report:
 
 
 def _reports(piece: Piece, done: Done) -> Iterator[Report]:
-    """What is told of calls that have ended: in parts that fit into a message, time in proportion.
+    """Yield reports of ended calls: in parts that fit into a message, time in proportion.
 
-    A result alone may be nearly as large as a message; a parcel has up to a thousand of them.
+    A single result may be nearly as large as a message; a parcel has up to a thousand of them.
     """
     sizes = _sizes(done)
     first = size = 0
@@ -398,7 +399,7 @@ def _reports(piece: Piece, done: Done) -> Iterator[Report]:
 
 
 def _sizes(done: Done) -> list[int]:
-    """How much is told of each call, about, in bytes."""
+    """Return the approximate size of each call's part of a report, in bytes."""
     sizes = [len(value) for value in done.values]
     for at, _, text, payload in done.failures:
         sizes[at] += len(text) + len(payload)
@@ -408,9 +409,10 @@ def _sizes(done: Done) -> list[int]:
 
 
 def _wrong_with(done: Done, tasks: int, bytes_max: int) -> str:
-    """Why what an engine says can't go into a report, as a gateway throws out nonsense; or "".
+    """Return why an engine's results can't go into a report, or "".
 
-    A host's words come to here unread: any field may be of any type.
+    A gateway throws out senders of nonsense. A host's data come here unchecked: any field may be of
+    any type.
     """
     nonsense = "the engine's answer makes no sense"
     if type(done.failures) is not list:
@@ -424,17 +426,17 @@ def _wrong_with(done: Done, tasks: int, bytes_max: int) -> str:
     used = (done.wall_ns, done.cpu_ns, done.peak_memory_bytes)
     if not is_part([done.values, plain, done.prints, *used, True]) or len(done.values) > tasks:
         return nonsense
-    # What a slot adds to a result, its prints say, has room in the message beside the largest.
+    # A message has room for a slot's additions to a result, such as prints, beside the largest.
     if max(_sizes(done), default=0) > bytes_max + min(REPORT_BYTES, bytes_max // 2):
         return f"a result is larger than {bytes_max:,} bytes, which is all that a message holds"
     return ""
 
 
 def regroup(lots: Iterable[tuple[int, int]], slots: int, lots_max: int) -> tuple[list[int], int]:
-    """How so many lots, (number, slots) each, become `slots` in all: which end, and what begins.
+    """Resize lots, (number, slots) each, to `slots` in all; return those that end, and new slots.
 
     A lot is a worker to the gateway, and never changes its size. Growing adds one; shrinking ends
-    the smallest first, and begins one with what is over. Of too many all become one.
+    the smallest first, and begins one with the remainder. Too many lots are merged into one.
     """
     have = sorted(lots, key=lambda each: each[1])
     total = sum(size for _, size in have)

@@ -1,8 +1,8 @@
-"""Processes of this host as a grid: a pool that is there only while there is work.
+"""Processes of this host as a grid: a pool that exists only while there is work.
 
 Each pilot is a worker agent in a session of its own. It outlives its gateway, which finds it again
-by a mark in its environment (gateway.grids.marked). An order is noted in a file before it is begun:
-whatever happens then, it is not begun twice.
+by a mark in its environment (gateway.grids.marked). An order is recorded in a file before it is
+begun, so that it is never begun twice.
 """
 
 import errno
@@ -39,10 +39,10 @@ from gateway.worker.secrecy import PILOT_VARIABLE
 
 AGENT: Final = "gateway.worker.agent"
 SLOTS_MAX: Final = 1024
-STOP_S: Final = 12.0  # a pilot that was told to end is killed after so long, …
-KILL_S: Final = 5.0  # … and is given up after so long
+STOP_S: Final = 12.0  # a pilot that was told to end is killed after this time, …
+KILL_S: Final = 5.0  # … and given up after this time
 LOOK_S: Final = 0.05
-KEPT_S: Final = 86_400.0  # logs and notes of orders are removed after so long
+KEPT_S: Final = 86_400.0  # logs and records of orders are removed after this time
 TAIL_BYTES: Final = 1_000  # of an ended pilot's log that its fault shows
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
@@ -68,36 +68,36 @@ class ProcessGrid:
         self._lock = threading.Lock()  # no child is reaped twice
 
     async def check(self) -> str:
-        """Whether notes can be kept here; old ones are removed."""
+        """Check that records can be kept here; remove old ones."""
         await _in_thread(self._sweep)
         return f"processes of {os.uname().nodename}, {self._slots_max} slots at most (slots_max)"
 
     async def limits(self) -> Limits:
-        """As many pilots as slots, if each has one."""
+        """Return as many pilots as slots, for pilots of one slot."""
         return Limits(pilots_max=self._slots_max, orders_max=600)
 
     async def capacity(self, shape: Shape) -> Capacity:
-        """What is not in use."""
+        """Return the unused slots."""
         used = await _in_thread(self._used)
         slots = max(0, self._slots_max - used) // shape.slots * shape.slots
         return Capacity(slots, slots)
 
     async def pilots(self) -> Sequence[Sighting]:
-        """Those that run, and those of this life that have ended."""
+        """Return running pilots, and those of this run of the site that have ended."""
         return await _in_thread(self._pilots)
 
     async def start(self, order: Order) -> None:
-        """Start processes. Those of an order that is noted already have been started."""
+        """Start the processes of an order, unless it is recorded already."""
         check_order(order, await self.limits())
         if order.shape.gpus:
             raise GridFault(Blame.NEVER, "processes have no GPUs to give: set gpus to 0")
         await _in_thread(self._start, order)
 
     async def stop(self, names: Collection[str]) -> None:
-        """Tell pilots to end; kill what is left of them in the end."""
+        """Tell pilots to end; kill the remaining ones after a time."""
         await _in_thread(self._signal, names, signal.SIGTERM)
         with trio.move_on_after(STOP_S):
-            while await _in_thread(self._signal, names, None):  # noqa: ASYNC110 - nobody tells
+            while await _in_thread(self._signal, names, None):  # noqa: ASYNC110 - no event tells
                 await trio.sleep(LOOK_S)
         with trio.move_on_after(KILL_S):
             while await _in_thread(self._signal, names, signal.SIGKILL):  # noqa: ASYNC110
@@ -134,7 +134,7 @@ class ProcessGrid:
 
     def _spawn(self, name: str, shape: Shape) -> int:
         environment = dict(os.environ)
-        for ours in (SECRET_VARIABLE, TOKEN_VARIABLE):  # good for what no pilot should do
+        for ours in (SECRET_VARIABLE, TOKEN_VARIABLE):  # they grant more than any pilot needs
             environment.pop(ours, None)
         environment |= self._launch.environment
         environment[PILOT_VARIABLE] = f"{self._launch.mark}/{name}"
@@ -148,9 +148,9 @@ class ProcessGrid:
         return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
 
     def _find(self) -> tuple[dict[str, marked.Marked], list[tuple[str, marked.Marked]]]:
-        """The pilots that run, and all processes with the pilot that they come from."""
+        """Return the running pilots, and all processes with the pilot that they come from."""
         all_ = [(each.said, each) for each in marked.find(PILOT_VARIABLE, f"{self._launch.mark}/")]
-        # A pilot's child is like it until it runs its own program: the oldest is the pilot.
+        # A pilot's child looks like it until it runs its own program: the oldest is the pilot.
         oldest_last = sorted(all_, key=lambda each: (each[1].since, each[1].pid), reverse=True)
         return {name: each for name, each in oldest_last if {AGENT, name} <= {*each.command}}, all_
 
@@ -174,7 +174,7 @@ class ProcessGrid:
         return [*running, *(each for each in self._ended if each.name not in alive)]
 
     def _reap(self) -> None:
-        """Take note of the pilots of ours that have ended."""
+        """Note which of our pilots have ended."""
         for pid, name in list(self._children.items()):
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
@@ -185,7 +185,7 @@ class ProcessGrid:
                 self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
 
     def _signal(self, names: Collection[str], number: signal.Signals | None) -> bool:
-        """Send a signal to pilots, a deadly one to all that they started; are any there?"""
+        """Send a signal to pilots, SIGKILL to all their processes too; return whether any exist."""
         alive, all_ = self._find()
         doomed = [(name, each) for name, each in all_ if name in names]
         if number is not signal.SIGKILL:
@@ -200,7 +200,7 @@ class ProcessGrid:
         return str(self._launch.folder / f"{name}.log")
 
     def _sweep(self) -> None:
-        """Remove old notes of orders, which nobody will make again, and logs of what has ended."""
+        """Remove old records of orders, which are not made again, and logs of ended pilots."""
         alive, _ = self._find()
         for path in self._launch.folder.iterdir():
             is_old = path.stat().st_mtime < time.time() - KEPT_S
@@ -213,7 +213,7 @@ def _slots(pilot: marked.Marked) -> int:
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Do what reads /proc or writes files; what goes wrong with that is a fault of the grid."""
+    """Run work on /proc or files in a thread; an OSError becomes a fault of the grid."""
     try:
         return await trio.to_thread.run_sync(work, *arguments)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""How many slots of a pool its work could use at once, by what it may have and can pay. Pure.
+"""The slots of a pool that its work could use at once, by its rights and budgets. Pure.
 
-A slot that nobody may be given work for would be started, and kept idle, for as long as that work
+A slot for which no work may be dispatched would be started, and kept idle, for as long as that work
 waits: until a colleague's tasks have ended, or until the next month's budget.
 """
 
@@ -16,19 +16,19 @@ from policies.entitlements import NO_WINDOW, Rule, room
 from policies.parties import Whose
 from policies.windows import Span, allowed
 
-_EVERYBODY: Final = ""  # a rule's parties together, beside each of its users
+_EVERYBODY: Final = ""  # the total of a rule, beside each of its users
 
 
 class Room:
-    """What is left of a pool's slots for jobs, one after the other.
+    """The remaining slots of a pool, for one job after the other.
 
-    What is given to one counts for the next. Of what changes until a pilot that is started now
-    would be there, the best counts; so does what budgets have held or lent, as if it came back: it
-    is only then known to lack when there is a slot for it.
+    The share of one job counts for the next. Of conditions that change until a pilot that is
+    started now would be up, the best counts. Amounts that budgets have held or lent count as if
+    returned: whether they are lacking is only known once there is a slot.
 
     Args:
-        slots_max: that there may be.
-        from_s, until_s: UTC; when a pilot would be there at the latest.
+        slots_max: the most that there may be.
+        from_s, until_s: UTC; when a pilot would be up at the latest.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Room:
         self._given: Counter[Hashable] = Counter()
 
     def take(self, job: Job, slots: int) -> int:
-        """Give a job so many slots for what waits of it, or what is left of them for it."""
+        """Give a job slots for its queued tasks; return how many are left for it."""
         for left in (self._by_claims, self._by_entitlements, self._by_money):
             slots = left(job, slots)
             if slots <= 0:
@@ -55,7 +55,7 @@ class Room:
         return slots
 
     def may_begin(self, job: Job) -> bool:
-        """Whether the pool's rules let anything of a job begin within the time."""
+        """Whether the pool's rules let any task of a job begin within the time."""
         if not self._has_rules or is_reserved(job.spec):
             return True
         return self._most_of(job.spec.whose) > 0

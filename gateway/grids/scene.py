@@ -1,4 +1,4 @@
-"""What stands around a check of a grid: a fake gateway, a mark of its own, what was seen so far.
+"""The surroundings of a check of a grid: a fake gateway, a mark of its own, past sightings.
 
 See gateway.grids.checks.
 """
@@ -30,10 +30,10 @@ from gateway.grids.contract import (
 )
 from gateway.grids.fake_gateway import Arrival, FakeGateway
 
-# What is in an environment comes as it is, whatever a shell or an option's commas make of it.
+# A value of the environment must arrive unchanged by shells and by options with commas.
 ODD: Final = "a 'b' \"c\" $HOME `id` $(id) \\n, d=e; f & g%h é"
 DIAL_S: Final = 300.0
-SCAN_S: Final = 0.01  # commands that end soon are seen too
+SCAN_S: Final = 0.01  # short enough to see short-lived commands
 LOOKS: Final = 50
 DAY_S: Final = 86_400.0
 SECRETS: Final = (SECRET_VARIABLE, TOKEN_VARIABLE)
@@ -41,21 +41,21 @@ _ORDER: Final = tuple(Stand)
 
 
 class NotChecked(Exception):
-    """A bench can't do what a check needs; the text says what."""
+    """A bench can't do what a check needs; the text names it."""
 
 
 class Bench:
-    """A kind of grid to be checked: make a subclass, override `open` and what else you can.
+    """A kind of grid to be checked: subclass it, override `open` and all supported methods.
 
     Attributes:
-        called: a word that is in what check() says.
+        called: a word in the result of check().
         wait_s: how long the grid may take for anything: until a pilot has come, or is gone.
         look_s: between two looks at it.
         shape: of the pilots that are ordered.
         pilots: of an order; two or more.
         listen: where the fake gateway listens, for pilots to dial.
-        denied_blame: of wrong credentials; AGAIN where the grid says the same of those that are
-            over, which somebody renews.
+        denied_blame: of wrong credentials; AGAIN where the grid can't tell them from expired ones,
+            which are renewed.
     """
 
     called: str
@@ -67,19 +67,19 @@ class Bench:
     denied_blame: Blame = Blame.NEVER
 
     def open(self, launch: Launch) -> Provisioning:
-        """A new object for the grid, as its GridKind's `open` makes it."""
+        """Open a new object for the grid, as its GridKind's `open` does."""
         raise NotImplementedError
 
     def dialled(self, address: str) -> str:
-        """The fake gateway's address, as pilots dial it; where they are on other hosts."""
+        """Return the fake gateway's address, as pilots on other hosts dial it."""
         return address
 
     async def left(self, mark: str) -> Collection[str]:
-        """What of a mark is still there (jobs, instances, processes), asked without the adapter."""
+        """Return the remains of a mark (jobs, instances, processes), without the adapter."""
         raise NotChecked("the bench can't look past the adapter")
 
     async def texts(self) -> Iterable[str]:
-        """What others can read: job listings, descriptions of instances, logs."""
+        """Return texts that others can read: job listings, descriptions of instances, logs."""
         return ()
 
     async def take(self, pilot: Sighting) -> None:
@@ -87,15 +87,15 @@ class Bench:
         raise NotChecked("the bench can't take a pilot away")
 
     def full(self) -> AbstractAsyncContextManager[None]:
-        """For so long the grid has no capacity."""
+        """Make the grid have no capacity within the block."""
         raise NotChecked("the bench can't refuse capacity")
 
     def denied(self, launch: Launch) -> Provisioning:
-        """A new object with credentials, or a partition, that are wrong."""
+        """Open a new object with wrong credentials, or a wrong partition."""
         raise NotChecked("there are no credentials that could be wrong")
 
     def down(self) -> AbstractAsyncContextManager[None]:
-        """For so long the grid's service does not answer."""
+        """Make the grid's service unreachable within the block."""
         raise NotChecked("there is no service that could be down")
 
 
@@ -106,7 +106,7 @@ class _Seen:
 
 
 class Scene:
-    """A bench with a fake gateway, a mark of its own, and what was seen so far."""
+    """A bench with a fake gateway, a mark of its own, and past sightings."""
 
     def __init__(self, bench: Bench, gateway: FakeGateway, launch: Launch, said: list[str]) -> None:
         self.bench = bench
@@ -115,22 +115,22 @@ class Scene:
         self.said = said
         self.secrets = {launch.environment[each] for each in SECRETS if each in launch.environment}
         self._seen: dict[tuple[int, str], _Seen] = {}
-        self._opened: list[Provisioning] = []  # kept, so that no two have one id
+        self._opened: list[Provisioning] = []  # kept, so that no two have the same id
 
     def open(self, **changes: object) -> Provisioning:
-        """A new object, as a gateway that starts again makes it; or with another mark."""
+        """Open a new object, as a restarted gateway does; or with another mark."""
         grid = self.bench.open(replace(self.launch, **changes))  # type: ignore[arg-type]
         self._opened.append(grid)
         return grid
 
     def order(self, pilots: int = 0, **changes: object) -> Order:
-        """An order with a new name."""
+        """Return an order with a new name."""
         name = f"check-{secrets.token_hex(5)}"
         order = Order(name, pilots or self.bench.pilots, self.bench.shape)
         return replace(order, **changes)  # type: ignore[arg-type]
 
     async def look(self, grid: Provisioning) -> dict[str, Sighting]:
-        """What a grid shows, if it can be true; states only go forward."""
+        """Return the grid's pilots, checked for plausibility; states only go forward."""
         found = await grid.pilots()
         shown = {each.name: each for each in found}
         assert len(shown) == len(found), f"pilots() shows a name twice: {found}"
@@ -164,7 +164,7 @@ class Scene:
         what: str,
         is_so: Callable[[dict[str, Sighting]], bool],
     ) -> dict[str, Sighting]:
-        """Look until something is so."""
+        """Look until a condition holds."""
         shown: dict[str, Sighting] = {}
         with trio.move_on_after(self.bench.wait_s):
             while True:
@@ -179,7 +179,7 @@ class Scene:
         )
 
     async def until_it_answers(self, grid: Provisioning) -> None:
-        """Wait for a service that was down; who is still away then is the next look's to say."""
+        """Wait for a service that was down; the next look finds whether it is back."""
         with trio.move_on_after(self.bench.wait_s):
             while True:
                 fault = await fault_of(grid.pilots())
@@ -205,7 +205,7 @@ class Scene:
         )
 
     async def until_nothing_is_left(self) -> None:
-        """Wait until the grid itself has nothing of ours."""
+        """Wait until the grid itself has nothing left of ours."""
         ends_s = trio.current_time() + self.bench.wait_s
         while True:
             try:
@@ -218,7 +218,7 @@ class Scene:
             await trio.sleep(self.bench.look_s)
 
     async def fault(self, call: Awaitable[object], blame: Blame, what: str) -> None:
-        """A call must raise a GridFault of that blame, which says something."""
+        """Check that a call raises a GridFault with that blame and a meaningful text."""
         fault = await fault_of(call)
         assert fault is not None, f"{what}: no GridFault"
         text = str(fault)
@@ -227,12 +227,12 @@ class Scene:
         self.check_text(text, f"the fault of {what}")
 
     def check_text(self, text: str, where: str) -> None:
-        """No text holds a secret."""
+        """Check that a text holds no secret."""
         for secret in self.secrets:
             assert secret not in text, f"the secret stands in {where}"
 
     def check_arrivals(self, order: Order) -> list[Arrival]:
-        """Those of an order that came: each once, and as it was ordered."""
+        """Return the pilots of an order that came, checked: each once, and as ordered."""
         came = [each for each in self.gateway.arrivals if each.name in order.names()]
         names = [each.name for each in came]
         assert len(set(names)) == len(names), f"a pilot was started twice: {came}"
@@ -247,7 +247,7 @@ class Scene:
 
 
 async def fault_of(call: Awaitable[object]) -> GridFault | None:
-    """The fault that a call raises, if it does."""
+    """Return the fault that a call raises, if it does."""
     try:
         await call
     except GridFault as fault:
@@ -256,13 +256,13 @@ async def fault_of(call: Awaitable[object]) -> GridFault | None:
 
 
 def alive(shown: dict[str, Sighting]) -> dict[str, Sighting]:
-    """Those that have not ended."""
+    """Return the pilots that have not ended."""
     return {name: each for name, each in shown.items() if each.stand is not Stand.ENDED}
 
 
 @asynccontextmanager
 async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
-    """A fake gateway, a mark and a folder; in the end nothing is left of them."""
+    """Provide a fake gateway, a mark and a folder; clean up afterwards."""
     secret = secrets.token_hex(16)
     gateway = FakeGateway(bench.listen, secret)
     said: list[str] = []
@@ -298,7 +298,7 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
 
 
 async def _tidy(scene: Scene) -> None:
-    """Stop everything, whatever a check has come to."""
+    """Stop everything, whatever the result of a check."""
     grid = scene.open()
     shown = await grid.pilots()
     await grid.stop([each.name for each in shown])
@@ -307,7 +307,7 @@ async def _tidy(scene: Scene) -> None:
 
 
 async def _tidy_after(error: BaseException, scene: Scene) -> None:
-    """The same when a check has failed: what fails then is only noted."""
+    """Stop everything after a failed check: further failures are only noted."""
     try:
         await _tidy(scene)
     except Exception as another:  # noqa: BLE001 - a broken grid may raise anything
@@ -315,7 +315,7 @@ async def _tidy_after(error: BaseException, scene: Scene) -> None:
 
 
 async def _scan(scene: Scene) -> None:
-    """Look for the secret in this host's list of processes, all the while."""
+    """Look continually for the secret in this host's list of processes."""
     looks: dict[str, int] = {}
     while True:
         for line in await trio.to_thread.run_sync(_command_lines, looks):
@@ -324,7 +324,7 @@ async def _scan(scene: Scene) -> None:
 
 
 def _command_lines(looks: dict[str, int]) -> list[str]:
-    """The command lines of new processes: each is looked at so often, as it may become another."""
+    """Return the command lines of processes, LOOKS times each, as they may exec another."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and looks.setdefault(entry, 0) < LOOKS:

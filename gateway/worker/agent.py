@@ -124,9 +124,7 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Work until told to stop. Raises GridError when no gateway can be reached or accepts the
-        worker.
-        """
+        """Work until told to stop. Raises GridError without a gateway to work for."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._stop_on_signal)
@@ -299,9 +297,7 @@ class Agent:
         self._gateway.flush()
 
     def _tell_before(self, slot: SlotBook, chunk: Chunk) -> None:
-        """Report that a task begins before it does: it may have ended a worker, and may end this
-        one.
-        """
+        """Report that a task begins before it does: it may end this worker, as it did another."""
         slot.told = chunk.number
         assignment = chunk.piece.terms.assignment
         self._gateway.post(Begun([[assignment, chunk.piece.first, 0]]))
@@ -440,7 +436,7 @@ class Agent:
                 await process.close()
             self._devices.release(index)
             home = self._roster.slots[index].home
-            while self._devices.free < home.gpus:  # noqa: ASYNC110 - who lets go of his is ending
+            while self._devices.free < home.gpus:  # noqa: ASYNC110 - they are being released
                 await trio.sleep(WATCH_S)
             self._processes[index] = await self._start_again(index, home)
 
@@ -502,9 +498,7 @@ class Agent:
     # --- the end -------------------------------------------------------------------------------
 
     async def _stop_on_signal(self) -> None:
-        """On the first signal, return queued tasks and let running ones end; on the second, stop at
-        once.
-        """
+        """On the first signal return queued tasks and wait for running ones; on the second stop."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 if self._is_stopping:

@@ -46,9 +46,7 @@ def open_cells(descriptor: int) -> Cells:
 
 
 def create_cells() -> tuple[Cells, int]:
-    """Return new cells, with no task started and no limit, and the descriptor for the other
-    process.
-    """
+    """Return new cells, without a task or limit, and a descriptor for the other process."""
     descriptor = os.memfd_create("gridfed-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, mmap.PAGESIZE)
     # If the file could shrink, reading it would kill the agent.

@@ -21,7 +21,8 @@ CONTROLLERS: Final = ("memory", "cpu", "pids")
 PREFIX: Final = "gridfed-"
 PERIOD_US: Final = 100_000
 # The agent kills a slot that is over its memory limit, and reports it. The kernel, which may kill
-# only one process of several, acts at this fraction above it, on growth too fast for the agent.
+# only one process of several, acts one part in this many above it, on growth too fast for the
+# agent.
 SLACK: Final = 4
 QUOTA_MIN_US: Final = 1_000  # the kernel refuses less
 ROOT: Final = Path("/sys/fs/cgroup")

@@ -1,7 +1,7 @@
-"""The first process of a container that is a slot: fetches its descriptors, forks the slot, and
-ends the container when the slot or its agent has ended.
+"""The first process of a container that is a slot: forks the slot, and ends with it or its agent.
 
-Runs as `python3 -m gateway.worker.container_init SOCKET MEMORY`. Any Python 3 can parse it: an
+Runs as `python3 -m gateway.worker.container_init SOCKET MEMORY`. It fetches its descriptors, forks
+the slot, and ends the container when the slot or its agent has ended. Any Python 3 can parse it: an
 image may have an old one, which must report its version. A task can't reach this process: as the
 container's first process it takes no signal from within, and its memory is its own.
 """

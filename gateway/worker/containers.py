@@ -123,11 +123,10 @@ def _podmans_own(rules: Rules) -> list[str]:
 
 
 def ulimits() -> list[str]:
-    """Return limits no higher than ours: a runtime's defaults may be higher, which needs
-    privileges.
+    """Return limits no higher than ours, as raising them would need a capability.
 
-    The limit of processes counts those of one user over all containers: a slot's own is
-    --pids-limit.
+    The defaults of the runtimes may be higher. The limit of processes counts those of one user over
+    all containers: a slot's own is --pids-limit.
     """
     found = []
     for name, key, most in (

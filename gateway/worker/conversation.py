@@ -124,9 +124,7 @@ class WorkerConversation:
         """Do nothing: no message is deferred until all are received."""
 
     def dial(self, on_change: Callable[[], None]) -> NngLink:
-        """Return a new link. Raises AddressError if the address can't be dialled, or not with a
-        token.
-        """
+        """Return a new link. Raises AddressError if it can't be dialled, or not with a token."""
         if self._bears_token:
             check_bearer(self._address)
         return NngLink(self._address, on_change, self._tls)

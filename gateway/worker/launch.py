@@ -67,8 +67,8 @@ class Launch:
             command += map(str, (*descriptors, parent, self.memory_bytes))
         if self.group is None and command[0] == sys.executable:
             return command
-        # Also for a program that may be gone: the shell exits with 127, as the program's absence
-        # would.
+        # Also for a program that may be gone: the slot then ends with 127 instead of failing to
+        # start.
         entrances = () if self.group is None else self.group.entrances
         return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
 

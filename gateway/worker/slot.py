@@ -216,7 +216,7 @@ class Slot:
                         raise _too_large(value, data, self._result_bytes_max)
                     values.append(data)
                     part.bytes += len(data)
-            except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
+            except BaseException as error:  # noqa: BLE001 - a task may raise anything
                 self._exit_if_fork()
                 if call is self:
                     text = _explain_unpickling(f"the arguments of a task of job {job}", error)
@@ -241,7 +241,7 @@ def _pickle(value: Any) -> bytes:
     """Pickle a result, by value where it has to be. Raises _RefusedError."""
     try:
         data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
-    except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+    except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods may raise anything
         raise _RefusedError(
             f"the result, of type {_type_name(value)}, can't be pickled: "
             f"{type(error).__name__}: {error}"
@@ -269,8 +269,8 @@ def _explain(error: BaseException) -> tuple[str, str, bytes]:
     text = _show(error)
     try:
         payload = cloudpickle.dumps(error.with_traceback(None), protocol=PROTOCOL)
-        pickle.loads(payload)  # noqa: S301 - what can't be rebuilt here can't be in the client
-    except BaseException:  # noqa: BLE001 - foreign code again; the text says what happened
+        pickle.loads(payload)  # noqa: S301 - it fails here as it would in the client
+    except BaseException:  # noqa: BLE001 - foreign code again; the text remains
         payload = b""
     return FAILED, text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
 

@@ -21,7 +21,7 @@ NONE: Final = "none"
 ACCOUNT: Final = "gridfed-slots"
 NOBODY: Final = "nobody"
 SETPRIV: Final = "/usr/bin/setpriv"
-HOME: Final = "/tmp"  # noqa: S108 - where an account's own can't be used
+HOME: Final = "/tmp"  # noqa: S108 - if the account's own is unusable
 PROBE_S: Final = 20.0
 # Variables of the worker's user that are useless to another.
 _OWN: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")

@@ -1,6 +1,6 @@
-"""Instances of Amazon EC2 as pilots: rented when there is work, gone when there is none.
+"""Instances of Amazon EC2 as pilots: rented while there is work, and terminated after it.
 
-The SDK is imported when such a pool is opened, and not before.
+The SDK is imported only when such a pool is opened.
 """
 
 from typing import Final

@@ -1,6 +1,7 @@
-"""EC2's interface by boto3: blocking, for threads. What goes wrong becomes a GridFault.
+"""EC2's interface by boto3: blocking, for threads. Errors become GridFaults.
 
-Only here is the SDK known. Its own retries are bounded: the keeper asks again anyway.
+This is the only module that knows the SDK. Its own retries are bounded: the keeper asks again
+anyway.
 """
 
 import threading
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 
 class Calls:
-    """The calls that a pool on EC2 makes. Any number of threads may."""
+    """The calls of a pool on EC2. Thread-safe."""
 
     def __init__(self, config: Ec2Config, attempts: int = ATTEMPTS) -> None:
         self._config = config
@@ -80,13 +81,13 @@ class Calls:
         )
 
     def _do(self, what: str, parameters: Mapping[str, Any], service: str = "ec2") -> Any:
-        """One call, by its name as in `create_fleet`."""
+        """Make one call, by its name as in `create_fleet`."""
         return guarded(what, lambda: getattr(self._client(service), what)(**parameters))
 
     def _pages(
         self, what: str, key: str, parameters: Mapping[str, Any], service: str = "ec2"
     ) -> Iterator[Any]:
-        """All that a call lists, page by page."""
+        """Yield all items that a call lists, page by page."""
 
         def read() -> list[Any]:
             pages = self._client(service).get_paginator(what).paginate(**parameters)
@@ -94,10 +95,10 @@ class Calls:
 
         yield from guarded(what, read)
 
-    # --- what is there -------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     def instances(self, tag: str, value: str) -> list[Mapping[str, Any]]:
-        """Those with a tag, of all states."""
+        """Return the instances with a tag, in all states."""
         listed = self._pages(
             "describe_instances",
             "Reservations",
@@ -109,25 +110,25 @@ class Calls:
         return [each for reservation in listed for each in reservation["Instances"]]
 
     def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Types, as they are described."""
+        """Return the descriptions of types."""
         return list(
             self._pages("describe_instance_types", "InstanceTypes", {"InstanceTypes": list(names)})
         )
 
     def zones_of(self, subnets: Sequence[str]) -> dict[str, str]:
-        """The zone of each subnet."""
+        """Return the zone of each subnet."""
         listed = self._pages("describe_subnets", "Subnets", {"SubnetIds": list(subnets)})
         return {each["SubnetId"]: each["AvailabilityZone"] for each in listed}
 
     def template(self, name: str, version: str) -> Mapping[str, Any]:
-        """What somebody's launch template says."""
+        """Return the contents of a launch template."""
         key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
         answer = self._do("describe_launch_template_versions", {key: name, "Versions": [version]})
         found: Mapping[str, Any] = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
         return found
 
     def spot_prices(self, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
-        """The spot prices of types, as they are now."""
+        """Return the present spot prices of types."""
         return list(
             self._pages(
                 "describe_spot_price_history",
@@ -141,7 +142,7 @@ class Calls:
         )
 
     def products(self, kind: str) -> list[str]:
-        """The on-demand price list of a type: JSON texts."""
+        """Return the on-demand price list of a type: JSON texts."""
         wanted = {
             "instanceType": kind,
             "regionCode": self._config.region,
@@ -157,10 +158,10 @@ class Calls:
         parameters = {"ServiceCode": "AmazonEC2", "Filters": filters}
         return list(self._pages("get_products", "PriceList", parameters, "pricing"))
 
-    # --- what is done --------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------
 
     def put_template(self, name: str, data: Mapping[str, Any], tags: list[dict[str, str]]) -> None:
-        """Make a launch template; one of that name is the same."""
+        """Make a launch template; an existing one of that name is the same."""
         parameters = {
             "LaunchTemplateName": name,
             "LaunchTemplateData": data,
@@ -178,13 +179,13 @@ class Calls:
         return answer
 
     def tag(self, instances: Sequence[str], tag: str, value: str) -> None:
-        """Give instances a tag."""
+        """Tag instances."""
         self._do(
             "create_tags", {"Resources": list(instances), "Tags": [{"Key": tag, "Value": value}]}
         )
 
     def terminate(self, instances: Sequence[str]) -> list[str]:
-        """Terminate; those that EC2 does not know are returned."""
+        """Terminate instances; return those that EC2 does not know."""
         unknown: list[str] = []
         for at in range(0, len(instances), BATCH):
             unknown += self._terminate(list(instances[at : at + BATCH]))
@@ -198,15 +199,15 @@ class Calls:
                 raise
             if len(instances) == 1:
                 return instances
-            # One that is not known spoils the call for all: halve, to find it soon.
+            # An unknown one fails the call for all: bisect to find it.
             half = len(instances) // 2
             return [*self._terminate(instances[:half]), *self._terminate(instances[half:])]
         return []
 
-    # --- what is left behind -------------------------------------------------------------------
+    # --- leftovers -----------------------------------------------------------------------------
 
     def templates(self, tag: str, value: str) -> list[Mapping[str, Any]]:
-        """Launch templates with a tag."""
+        """Return launch templates with a tag."""
         filters = [{"Name": f"tag:{tag}", "Values": [value]}]
         return list(
             self._pages("describe_launch_templates", "LaunchTemplates", {"Filters": filters})
@@ -217,7 +218,7 @@ class Calls:
         self._do("delete_launch_template", {"LaunchTemplateId": template})
 
     def loose_volumes(self, tag: str, value: str) -> list[str]:
-        """Volumes with a tag that no instance has."""
+        """Return volumes with a tag that no instance uses."""
         filters = [
             {"Name": f"tag:{tag}", "Values": [value]},
             {"Name": "status", "Values": ["available"]},
@@ -232,19 +233,19 @@ class Calls:
 
 @cache
 def _loader() -> Any:
-    """What reads the descriptions of services, megabytes of JSON: once for all pools."""
+    """Return the loader of service descriptions, megabytes of JSON: once for all pools."""
     return create_loader()
 
 
 def _region(service: str, region: str) -> str:
-    """The price list is kept in a few regions only."""
+    """Return the region for a service: the price list is kept in a few regions only."""
     if service != "pricing":
         return region
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
 
 
 def guarded(what: str, call: Callable[[], T]) -> T:
-    """Do a call; what goes wrong with it is a fault."""
+    """Make a call; turn its errors into faults."""
     try:
         return call()
     except ClientError as error:

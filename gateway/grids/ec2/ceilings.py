@@ -1,9 +1,9 @@
-"""Which instances are let go because the ceilings are passed by what runs. Pure.
+"""Selects the instances to release because running ones exceed the ceilings. Pure.
 
 A launch keeps to the ceilings at the prices of that moment. Spot prices rise later, and an owner
-may lower a ceiling: then the dearest are let go, and of equals the youngest, which have the least
-to lose, until the rest is within. Those that are on their way out count for a launch until they are
-gone, and here no more: else all would go for one that takes its time.
+may lower a ceiling: then the most expensive instances are released, and of equals the youngest,
+which have the least to lose, until the rest is within. Instances that are ending count for a launch
+until they are gone, but not here: otherwise a slow one would make all others go.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,13 +17,13 @@ from gateway.grids.ec2.settings import Ec2Config
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """An instance is let go: `why`, and when it is terminated, whatever it is at (UTC)."""
+    """The release of an instance: `why`, and when it is terminated in any case (UTC)."""
 
     why: str
     until_s: float
 
     def over(self, sighting: Sighting) -> Sighting:
-        """The pilot of an instance that is let go: it gets nothing more."""
+        """Return the sighting of a released instance: its pilot gets no more tasks."""
         if sighting.stand not in (Stand.STARTING, Stand.RUNNING):
             return sighting
         ends_s = self.until_s if sighting.ends_s is None else min(sighting.ends_s, self.until_s)
@@ -37,13 +37,13 @@ def surplus(
     slots: Mapping[str, int],
     book: PriceBook,
 ) -> dict[str, str]:
-    """Why instances are to be let go, by id.
+    """Return why instances are to be released, by id.
 
-    What has no price that is known is not let go for it, and counts for nothing beside the others;
-    then none is started.
+    An instance without a known price is not released for its price, and counts as free beside the
+    others; then none is started.
 
     Args:
-        leaving: those that are let go already.
+        leaving: those that are released already.
         slots: of each instance type.
     """
     staying = [e for e in shown if e.state in ("pending", "running") and e.id not in leaving]

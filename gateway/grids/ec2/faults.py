@@ -1,4 +1,4 @@
-"""What EC2 says when it does not do what was asked: whose fault it is, and what to do. Pure.
+"""Interprets EC2's errors: the blame, and advice. Pure.
 
 No text of the service is passed on whole: some of them hold encoded policies, or the request.
 """
@@ -29,13 +29,13 @@ _AGAIN: Final = frozenset(
         *("RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"),
         *("TooManyRequestsException", "InternalError", "InternalFailure", "ServiceUnavailable"),
         *("Unavailable", "ServerInternal", "RequestTimeout", MISMATCH),
-        # Whoever renews credentials, or sets the clock, need not know of us.
+        # Credentials may be renewed, or the clock set, without notice to us.
         *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "PendingVerification"),
-        # What we made ourselves and is not shown everywhere yet, or is gone: it is made anew.
+        # Our own objects that are not visible everywhere yet, or are gone: they are made anew.
         *(NOT_FOUND, *NO_TEMPLATE),
     }
 )
-# Not here and now, and it need not be wrong.
+# Not here and now, though not wrong.
 _ELSEWHERE: Final = frozenset(
     {
         *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity"),
@@ -54,7 +54,7 @@ _DENIED: Final = frozenset(
         *("RequestExpired", "UnrecognizedClientException", "InvalidToken", "PendingVerification"),
     }
 )
-# What the pool's table says is wrong there. Any other code may be a whim of the service's.
+# Errors of the pool's table. Any other code may be a whim of the service's.
 _WRONG: Final = re.compile(
     r"Invalid|Missing|Malformed|Unknown|Incorrect|Blocked|Disabled|NotSupported|Unsupported|"
     r"Dependency|ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent"
@@ -70,7 +70,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "InvalidAMIID.NotFound": "images are of one region: look at `image` and `region`",
     "InsufficientInstanceCapacity": "name more instance_types, or more zones or subnets",
 }
-# Policies come back encoded in thousands of letters; signatures, and what was signed, in lines.
+# Policies come back encoded in thousands of letters; signatures, and the signed text, in lines.
 _LONG_WORD: Final = re.compile(r"\S{64,}")
 _CREDENTIAL: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
@@ -84,10 +84,10 @@ class Ec2Fault(GridFault):
 
 
 def blame_of(code: str) -> Blame:
-    """What an error code means for an order.
+    """Return the meaning of an error code for an order.
 
-    What is not known is tried again, ever later: a pool that stops until somebody acts is dearer
-    than a call that is refused every quarter of an hour.
+    An unknown code is retried with growing delays: a pool that stops until the operator acts is
+    more expensive than a call that is refused every quarter of an hour.
     """
     if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
         return Blame.AGAIN
@@ -99,13 +99,13 @@ def blame_of(code: str) -> Blame:
 
 
 def fault(code: str, text: str, what: str) -> Ec2Fault:
-    """A fault for an error of EC2's.
+    """Return the fault for an error of EC2's.
 
     Args:
-        what: was being done, as in "CreateFleet".
+        what: the failed action, as in "CreateFleet".
     """
     is_denied = code.split(".")[0] in _DENIED
-    # What was signed is said where the signature is wrong.
+    # An error of the signature quotes the signed text.
     text = "" if is_denied else f": {trim(text)}"
     advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
     if is_denied and not advice:
@@ -114,16 +114,16 @@ def fault(code: str, text: str, what: str) -> Ec2Fault:
 
 
 def trim(text: str) -> str:
-    """A text of the service for people: one short line, and no secrets."""
+    """Shorten a text of the service for people: one short line, and no secrets."""
     line = " ".join(text.split())
     line = _CREDENTIAL.sub("…", _LONG_WORD.sub("…", line))
     return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
 
 
 def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) -> GridFault:
-    """The fault of a fleet that has fewer instances than were asked for.
+    """Return the fault of a fleet that has fewer instances than requested.
 
-    One that may be had elsewhere or later counts for more than one that never may: some of the
+    An error that may pass elsewhere or later takes precedence over a permanent one: some of the
     types and places are right.
     """
     said: dict[str, set[str]] = {}

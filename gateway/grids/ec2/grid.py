@@ -1,8 +1,8 @@
 """A provisioning grid on Amazon EC2; see gateway.grids.ec2.launching for how an order is made.
 
-What is decided is in the pure modules beside this one. Each call of the contract is one function in
-a thread, with a limit of time. Starts go one after another, under a lock on a file: so the same
-order is looked for and made by one at a time, in whatever object of this host.
+The pure modules beside this one make the decisions. Each call of the contract is one function in a
+thread, with a time limit. Starts go one after another, under a file lock: so the same order is
+looked up and made by one object of this host at a time.
 """
 
 import contextlib
@@ -62,18 +62,18 @@ from gateway.grids.ec2.settings import Ec2Config, Market, Place
 
 ORDER_MAX: Final = 500  # instances of one order
 ORDERS_MAX: Final = 30  # in a minute
-CALL_S: Final = 180.0  # what a call of the contract may take
-VISIBLE_S: Final = 300.0  # what was started is shown by EC2 after so long, or is not there
+CALL_S: Final = 180.0  # the time limit of a call of the contract
+VISIBLE_S: Final = 300.0  # EC2 shows a started instance within this time, or it does not exist
 SPOT_S: Final = 300.0  # how old a spot price may be
 LIST_S: Final = 86_400.0  # and the price list
-LATE_S: Final = 600.0  # one that starts slowly counts its time from later than we do
-TIDY_AGE_S: Final = 3_600.0  # a launch template of ours that is not in use is deleted after
+LATE_S: Final = 600.0  # an instance that starts slowly counts its time from later than we do
+TIDY_AGE_S: Final = 3_600.0  # an unused launch template of ours is deleted after this age
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """What an instance type is."""
+    """The properties of an instance type."""
 
     slots: int
     memory_bytes: int
@@ -82,7 +82,7 @@ class _Type:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What does not change: asked for once."""
+    """Unchanging facts, asked for once."""
 
     types: Mapping[str, _Type]
     places: tuple[Place, ...]
@@ -90,19 +90,19 @@ class _Facts:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Of each type."""
+        """The slots of each type."""
         return {kind: each.slots for kind, each in self.types.items()}
 
 
 @dataclass(slots=True)
 class _Started:
-    """An instance that we have started: EC2 may not show it yet, or not its tags."""
+    """An instance that we have started: EC2 may not show it, or its tags, yet."""
 
     order: str
     number: int
     kind: str
     at_s: float
-    is_told: bool = False  # its number
+    is_told: bool = False  # it has its tag with the number
 
 
 class Ec2Grid:
@@ -124,25 +124,25 @@ class Ec2Grid:
     # --- the contract --------------------------------------------------------------------------
 
     async def check(self) -> str:
-        """Whether we may start instances as configured; what is left behind is removed."""
+        """Check that we may start instances as configured; remove leftovers."""
         return await _in_thread(self._check)
 
     async def limits(self) -> Limits:
-        """An order is one fleet."""
+        """Return the limits of an order, which is one fleet."""
         return Limits(min(self._config.max_instances, ORDER_MAX), ORDERS_MAX)
 
     async def capacity(self, shape: Shape) -> Capacity:
-        """What our ceilings leave: what EC2 has, it does not say."""
+        """Return the room below our ceilings: EC2 does not publish its capacity."""
         return await _in_thread(self._capacity, shape)
 
     async def pilots(self) -> Sequence[Sighting]:
-        """Our instances; those that have ended for as long as EC2 shows them."""
+        """Return our instances; ended ones for as long as EC2 shows them."""
         return await _in_thread(self._pilots)
 
     async def start(self, order: Order) -> None:
         """Start one instance for each pilot, as many as ceilings and EC2 allow.
 
-        Raises GridFault also when only some were started, which says so: they are shown.
+        Raises GridFault also if only some were started, and says so: they are shown.
         """
         check_order(order, await self.limits())
         await _in_thread(self._start, order)
@@ -153,10 +153,10 @@ class Ec2Grid:
             await _in_thread(self._stop, frozenset(names))
 
     async def price_nanos(self) -> tuple[int, str] | None:
-        """Of those that run, a slot-hour on the average; of none, the cheapest that there is."""
+        """Return the average slot-hour of running instances; without any, the cheapest offer."""
         return await _in_thread(self._price)
 
-    # --- in a thread: looking ------------------------------------------------------------------
+    # --- in a thread: queries ------------------------------------------------------------------
 
     def _check(self) -> str:
         config, shape = self._config, Shape()
@@ -167,7 +167,7 @@ class Ec2Grid:
         try:
             self._calls.create_fleet({**request, "DryRun": True})
         except faults.Ec2Fault as fault:
-            # Permissions are looked at first; that there is no such template is as it should be.
+            # Permissions are checked first; the absence of the template is expected.
             if fault.code not in (faults.DRY_RUN, faults.TEMPLATE_GONE):
                 raise
         self._tidy()
@@ -180,22 +180,22 @@ class Ec2Grid:
         return f"EC2 in {config.region}: {kinds}, {config.market}{price} a slot-hour; {most}"
 
     def _look(self) -> list[Instance]:
-        """Our instances, with the numbers that we know they have been given."""
+        """Return our instances, with the numbers that we know they have been given."""
         found = []
         for body in self._calls.instances(MARK_TAG, self._launch.mark):
             if tags_of(body).get(MARK_TAG) != self._launch.mark:
-                continue  # it is for us to be sure: what is shown may be stopped
+                continue  # verify the mark: shown instances may be stopped
             each = read_instance(body)
             known = self._started.get(each.id)
             if known is not None:
                 each = replace(each, order=known.order, number=known.number)
-            elif not each.order:  # somebody has used our template by hand
+            elif not each.order:  # started by hand from our template
                 each = replace(each, order=each.id, number=0)
             found.append(each)
         return found
 
     def _hidden(self, shown: Collection[Instance]) -> Iterator[tuple[str, _Started]]:
-        """What we have started and EC2 does not show yet."""
+        """Yield instances that we have started and EC2 does not show yet."""
         ids, now_s = {each.id for each in shown}, time.monotonic()
         for instance, each in list(self._started.items()):
             if instance not in ids:
@@ -207,7 +207,7 @@ class Ec2Grid:
     def _pilots(self) -> list[Sighting]:
         shown = self._look()
         if any(map(self._is_untold, shown)):
-            with self._alone():  # a start that is under way names its own
+            with self._alone():  # a concurrent start names its own
                 shown = self._name(self._look())
         slots = self._load().slots
         self._keep_to_ceilings(shown)
@@ -221,7 +221,7 @@ class Ec2Grid:
                 first = found.setdefault(sighting.name, sighting)
                 is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
-        if doubles:  # a service without client tokens, that was slow to show what it had started
+        if doubles:  # a service without client tokens was slow to show its first start
             self._say(f"{len(doubles)} instances were started twice, and are terminated")
             self._calls.terminate(doubles)
         self._end_late(shown)
@@ -233,7 +233,7 @@ class Ec2Grid:
         return list(found.values())
 
     def _keep_to_ceilings(self, shown: Sequence[Instance]) -> None:
-        """Let instances go that pass the ceilings, by what they cost now."""
+        """Release instances that exceed the ceilings at present prices."""
         config, ids = self._config, {each.id for each in shown if not each.is_over}
         self._leaving = {one: each for one, each in self._leaving.items() if one in ids}
         try:
@@ -248,7 +248,7 @@ class Ec2Grid:
             self._leaving |= {one: Farewell(why, until_s) for one, why in new.items()}
 
     def _end_late(self, shown: Sequence[Instance]) -> None:
-        """Terminate what was let go for long enough, or has not ended when its time was over."""
+        """Terminate instances whose grace period or time limit is over."""
         now_s = time.time()
         late = [
             each.id
@@ -281,7 +281,7 @@ class Ec2Grid:
         nanos = self._offers(Shape())[0].slot_nanos
         return None if nanos is None else (nanos, book.currency)
 
-    # --- in a thread: starting -----------------------------------------------------------------
+    # --- in a thread: starts -------------------------------------------------------------------
 
     def _start(self, order: Order) -> None:
         with self._alone():
@@ -290,7 +290,7 @@ class Ec2Grid:
             hidden = list(self._hidden(shown))
             made = {each.order for each in shown} | {each.order for _, each in hidden}
             if order.name in made:
-                self._name(shown)  # it was made, and perhaps nobody has named its instances
+                self._name(shown)  # it was made, but its instances may be unnamed
                 return
             room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
             if not room.instances:
@@ -308,7 +308,7 @@ class Ec2Grid:
             return self._calls.create_fleet(request)
         except faults.Ec2Fault as fault:
             if fault.code == faults.MISMATCH:
-                # It was made in a former life, when prices were others: it will be shown.
+                # It was made in a former run, at other prices: it will be shown.
                 self._say("an order that is made again was made before, and is not made twice")
                 return None
             if fault.code == faults.TEMPLATE_GONE:
@@ -317,7 +317,7 @@ class Ec2Grid:
             raise
 
     def _take(self, order: Order, room: Room, answer: Mapping[str, Any]) -> None:
-        """Name what was started; say what was not."""
+        """Name the started instances; raise a fault for missing ones."""
         kinds = {
             one: str(each.get("InstanceType", ""))
             for each in answer.get("Instances", [])
@@ -327,7 +327,7 @@ class Ec2Grid:
         for one, number in numbers.items():
             self._started[one] = _Started(order.name, number, kinds[one], time.monotonic())
         with contextlib.suppress(faults.Ec2Fault):
-            self._tell(numbers)  # one that is not shown everywhere yet is told at a later look
+            self._tell(numbers)  # one that is not visible everywhere yet is tagged at a later look
         if len(numbers) < room.instances:
             raise faults.unfulfilled(answer.get("Errors", []), len(numbers), order.pilots)
         if room.why:
@@ -335,9 +335,9 @@ class Ec2Grid:
             raise GridFault(Blame.ELSEWHERE, text)
 
     def _name(self, shown: Sequence[Instance]) -> list[Instance]:
-        """Tell instances their numbers that have not been told: who started them could not.
+        """Tag instances that have not been told their numbers, as their starter could not.
 
-        Those of a former life have none, and get what is free.
+        Those of a former run without a number get free ones.
         """
         named = {each.id: each for each in shown}
         untold = [each for each in shown if self._is_untold(each)]
@@ -355,7 +355,7 @@ class Ec2Grid:
                 named[one] = replace(named[one], number=number)
             try:
                 self._tell({each.id: self._started[each.id].number for each in ours})
-            except faults.Ec2Fault as fault:  # the next look tells them; till then, they are seen
+            except faults.Ec2Fault as fault:  # the next look tags them; until then, they are shown
                 self._say(f"{len(ours)} instances could not be told their names: {fault}")
         return list(named.values())
 
@@ -371,7 +371,7 @@ class Ec2Grid:
                 self._started[each].is_told = True
 
     def _template(self, shape: Shape, limit_s: float | None) -> str:
-        """The launch template for pilots of a shape and time; made where there is none."""
+        """Return the launch template for pilots of a shape and time; make it if needed."""
         facts = self._load()
         script = user_data(self._config, self._launch, shape, facts.slots, limit_s)
         data = template_data(self._config, self._launch, script, facts.template)
@@ -402,7 +402,7 @@ class Ec2Grid:
             raise GridFault(Blame.AGAIN, text)
 
     def _tidy(self) -> None:
-        """Remove what a former life may have left: once a life."""
+        """Remove leftovers of a former run, once per run."""
         if self._is_tidy:
             return
         mark = self._launch.mark
@@ -454,7 +454,7 @@ class Ec2Grid:
         return tuple(Place(zones.get(each, ""), each) for each in subnets)
 
     def _base(self) -> Mapping[str, Any]:
-        """What the owner's launch template says."""
+        """Return the contents of the owner's launch template."""
         name = self._config.launch_template
         if not name:
             return {}
@@ -463,7 +463,7 @@ class Ec2Grid:
         except faults.Ec2Fault as fault:
             if fault.code not in faults.NO_TEMPLATE:
                 raise
-            # Ours come again by themselves; the owner's does not.
+            # Our own templates are made again; the owner's is not.
             raise GridFault(Blame.NEVER, f"{fault}; look at `launch_template`") from None
         if found.get("UserData"):
             text = f"launch template {name} has user data, which would not be run"
@@ -473,7 +473,7 @@ class Ec2Grid:
         return found
 
     def _offers(self, shape: Shape) -> list[Offer]:
-        """What could be rented for pilots of a shape, the cheapest first."""
+        """Return the possible rentals for pilots of a shape, the cheapest first."""
         facts = self._load()
         fit = {
             kind: each
@@ -496,7 +496,7 @@ class Ec2Grid:
         )
 
     def _price_of(self, book: PriceBook, kind: str, zone: str) -> int | None:
-        """The most that an instance may cost in an hour; None: nobody knows."""
+        """Return the most that an instance may cost in an hour; None: unknown."""
         market = self._config.market
         prices = []
         if market is not Market.ON_DEMAND:
@@ -509,7 +509,7 @@ class Ec2Grid:
     def _room(
         self, offers: Sequence[Offer], wanted: int, shown: Sequence[Instance], hidden: int = 0
     ) -> Room:
-        """What the ceilings leave of so many instances."""
+        """Return the room below the ceilings for a number of instances."""
         config = self._config
         offers = cheap_enough(offers, config.max_price_nanos)
         if not offers:
@@ -525,7 +525,7 @@ class Ec2Grid:
         return within(offers, wanted, config.max_instances - there, left)
 
     def _book(self, *, is_needed: bool) -> PriceBook:
-        """Prices as they are now. `is_needed`: without them nothing may be started."""
+        """Return present prices. `is_needed`: without them none may be started."""
         try:
             book = self._read_book()
         except PriceError as error:
@@ -560,11 +560,11 @@ class Ec2Grid:
             self._spots = now_s, read_spot(self._calls.spot_prices([*config.types]))
         return PriceBook(file.currency, listed, self._spots[1])
 
-    # --- help ----------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One at a time, of all objects of this pool on this host."""
+        """Exclude all other objects of this pool on this host."""
         with open(self._launch.folder / "ec2.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -580,7 +580,7 @@ def _currency(region: str) -> str:
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Do what asks EC2, within a limit of time. A thread that is left goes on to its own limits."""
+    """Run calls to EC2 in a thread, with a time limit. An abandoned thread goes on for a while."""
     try:
         with trio.fail_after(CALL_S):
             return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)

@@ -1,10 +1,12 @@
-"""What an instance runs at its start: it learns what it is called, and becomes a worker.
+"""The program of an instance at its start: it learns its name, and becomes a worker.
 
-Its type says how many slots it has. Its name comes by a tag, which it gets when it runs already
-(gateway.grids.ec2.launching): so it asks its metadata until it is there. One without a name ends.
+Its type decides its number of slots. Its name comes by a tag, which it gets only after it has
+started (gateway.grids.ec2.launching): so it polls its metadata for the tag. An instance without a
+name ends.
 
-With `--user` the worker is a process of that user, who can't ask the metadata service: user data
-has seen to that, for it tells secrets. Then this one stays, and hands notices on in a folder.
+With `--user` the worker is a process of that user, which can't reach the metadata service: user
+data has blocked it, because the service reveals secrets. Then this process stays, and relays
+notices in a folder.
 """
 
 import argparse
@@ -30,13 +32,13 @@ from gateway.grids.ec2.launching import (
 from gateway.worker.interruption import ACTION, POLL_S, REBALANCE
 from gateway.worker.metadata import Metadata, MetadataError, Relayed, endpoint
 
-NAME_S: Final = 600.0  # it waits so long for its name
-ANSWER_S: Final = 120.0  # and so long for its network, and for an answer
+NAME_S: Final = 600.0  # how long it waits for its name
+ANSWER_S: Final = 120.0  # and for its network, and for an answer
 ASK_S: Final = 1.0
 
 
 def slots_of(table: str, kind: str) -> int:
-    """The slots of an instance type, of "c7i.large=2,c7i.xlarge=4"."""
+    """Return the slots of an instance type, of "c7i.large=2,c7i.xlarge=4"."""
     found = dict(each.split("=", 1) for each in table.split(","))
     if kind not in found:
         raise MetadataError(f"this is a {kind}, which the pool does not name: it names {table}")
@@ -44,7 +46,7 @@ def slots_of(table: str, kind: str) -> int:
 
 
 def identify(need: Callable[[str], str], until_s: float, ask_s: float = ASK_S) -> tuple[str, str]:
-    """Ask until the instance's id and type are known: a new host's network comes up late.
+    """Poll until the instance's id and type are known: a new host's network comes up late.
 
     Raises MetadataError when one is not known by then.
     """
@@ -62,7 +64,7 @@ def identify(need: Callable[[str], str], until_s: float, ask_s: float = ASK_S) -
 def wait_for_name(
     ask: Callable[[str], str | None], instance: str, until_s: float, ask_s: float = ASK_S
 ) -> str:
-    """Ask until the tags say which pilot this is. Raises MetadataError."""
+    """Poll the tags for the name of this pilot. Raises MetadataError."""
     why = "it has no tag with its number"
     while time.monotonic() < until_s:
         try:
@@ -78,12 +80,12 @@ def wait_for_name(
 
 
 def fill_in(command: Sequence[str], found: dict[str, str]) -> list[str]:
-    """A pilot's command with what is known by now."""
+    """Fill known values into a pilot's command."""
     return [found.get(word, word) for word in command]
 
 
 def main() -> None:
-    """Become the worker that the command says."""
+    """Become the worker of the command."""
     parser = argparse.ArgumentParser(prog="gateway.grids.ec2.host")
     parser.add_argument("--slots", required=True)
     parser.add_argument("--user", default="")
@@ -108,11 +110,11 @@ def main() -> None:
 def _work_as(
     user: str, command: Sequence[str], found: dict[str, str], metadata: Metadata, relay_s: float
 ) -> int:
-    """Run the worker as a user, and hand notices on to it; its exit code."""
+    """Run the worker as a user, and relay notices to it; return its exit code."""
     who = pwd.getpwnam(user)
     identity = {"HOME": who.pw_dir, "USER": user, "LOGNAME": user}
     with tempfile.TemporaryDirectory(prefix="gridfed-notices-") as folder:
-        os.chmod(folder, 0o755)  # noqa: S103 - what the cloud says to everybody here
+        os.chmod(folder, 0o755)  # noqa: S103 - notices are for all users of this host
         worker = subprocess.Popen(
             fill_in(command, {**found, METADATA: folder}),
             user=who.pw_uid,

@@ -1,13 +1,13 @@
-"""How an order becomes instances: user data, launch template, fleet request, names. Pure.
+"""Turns an order into instances: user data, launch template, fleet request, names. Pure.
 
-An order is one fleet of type `instant`: EC2 chooses types and places, and answers at once with what
-it has started. Its instances have no names of their own, so they get theirs right afterwards: the
-answer is sorted, each has its place in it, and a tag tells it (`groups`). An instance waits for
-that tag, which it reads from its own metadata, before it starts a worker (gateway.grids.ec2.host).
-What died between the two is named by whoever looks next.
+An order is one fleet of type `instant`: EC2 chooses types and places, and answers at once with the
+started instances. They have no names of their own, so they are named right afterwards: the answer
+is sorted, an instance's place in it is its number, and a tag tells it (`groups`). An instance waits
+for that tag, which it reads from its own metadata, before it starts a worker
+(gateway.grids.ec2.host). If the gateway dies in between, the next look names them.
 
-User data and all that is the same for each instance is in a launch template of ours, whose name
-has a hash of its content: two orders share it, another configuration has another.
+User data and all other common settings are in a launch template of ours, whose name has a hash of
+its content: two orders share it, another configuration has another.
 """
 
 import base64
@@ -28,20 +28,20 @@ MARK_TAG: Final = "gridfed:mark"
 LIMIT_TAG: Final = "gridfed:limit"  # in how many seconds it ends by itself
 ORDER_TAG: Final = "gridfed:order"
 PILOTS_TAG: Final = "gridfed:pilots"
-GROUP: Final = 12  # instances that one tag names: 256 characters hold so many ids
+GROUP: Final = 12  # instances that one tag names: 256 characters hold this many ids
 USER_DATA_BYTES_MAX: Final = 16 << 10
-NAME: Final = "@name@"  # in a pilot's command: the host puts in what it is
+NAME: Final = "@name@"  # in a pilot's command: the host fills in its own values
 SLOTS: Final = "@slots@"
 METADATA: Final = "@metadata@"
-SERVICE: Final = "169.254.169.254"  # metadata's, on each instance
-HEAD_S: Final = 1_800  # that the owner's commands may take, before the worker starts
-WARN_S: Final = 60  # a worker is told so long before its instance's time is over, …
-WARN_PART: Final = 0.1  # … or so much of that before
+SERVICE: Final = "169.254.169.254"  # the metadata service's address, on each instance
+HEAD_S: Final = 1_800  # the time limit of the owner's commands, before the worker starts
+WARN_S: Final = 60  # a worker is told this long before its instance's time is over, …
+WARN_PART: Final = 0.1  # … or this part of that time before
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def token(mark: str, order: str) -> str:
-    """The ClientToken of an order: the same each time that it is made; at most 64 characters."""
+    """Return the ClientToken of an order, the same at each repetition; at most 64 characters."""
     return hashlib.sha256(f"{mark}/{order}".encode()).hexdigest()
 
 
@@ -55,11 +55,11 @@ def user_data(
     slots: Mapping[str, int],
     limit_s: float | None = None,
 ) -> str:
-    """The script that an instance runs at its start: a worker, and then its own end.
+    """Return the script of an instance's start: it runs a worker, and then shuts down.
 
-    It needs nobody to end. A worker that finds no gateway gives up; and clocks that are started
-    before anything else switch the instance off when its time is over, or when the owner's commands
-    hang, whatever the worker and the gateway do.
+    It ends unaided. A worker that finds no gateway gives up; and timers that are started before
+    anything else shut the instance down when its time is over, or when the owner's commands hang,
+    whatever the worker and the gateway do.
 
     Args:
         slots: of each instance type.
@@ -82,7 +82,7 @@ def user_data(
         "umask 077",
         "off() { shutdown -h now || poweroff -f; }",
         *([f"(sleep {limit_of(limit_s)}; off) &"] if limit_s is not None else []),
-        # Before the trap: a clock that is stopped as soon as it began would still have it.
+        # Before the trap: a timer that is stopped as soon as it began would still have it.
         *([f"(sleep {HEAD_S}; off) & gridfed_head=$!"] if config.user_data_head else []),
         "trap off EXIT",
         *_head(config.user_data_head),
@@ -101,17 +101,17 @@ def user_data(
 
 
 def limit_of(limit_s: float) -> int:
-    """A limit in whole seconds, as instances and their tags have it."""
+    """Return a limit in whole seconds, for instances and their tags."""
     return max(1, int(limit_s))
 
 
 def _head(commands: str) -> list[str]:
-    """The owner's own commands: their clock is stopped when they have ended."""
+    """Return the owner's own commands, followed by the stop of their timer."""
     return [commands.rstrip("\n"), "set +x", 'kill "$gridfed_head"'] if commands else []
 
 
 def _in_time(limit_s: float | None) -> str:
-    """In front of the worker: it is told to stop a while before the instance's time is over."""
+    """Return a prefix that stops the worker a while before the instance's time is over."""
     if limit_s is None:
         return ""
     limit = limit_of(limit_s)
@@ -120,7 +120,7 @@ def _in_time(limit_s: float | None) -> str:
 
 
 def _shut_metadata(user: str) -> str:
-    """Keep a user, and so its tasks, from what metadata tells: user data, the role's keys."""
+    """Block a user, and so its tasks, from the metadata: user data, the role's keys."""
     rule = ["-d", SERVICE, "-m", "owner", "--uid-owner", user, "-j", "REJECT"]
     return f"{shlex.join(['iptables', '-w', '-I', 'OUTPUT', *rule])} || exit 1"
 
@@ -140,10 +140,10 @@ def _environment(config: Ec2Config, environment: Mapping[str, str]) -> Iterable[
 def template_data(
     config: Ec2Config, launch: Launch, script: str, base: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a launch template of ours says, over what the owner's says (`base`).
+    """Return the contents of our launch template, which override the owner's (`base`).
 
-    Whoever is told to shut down by its own script must be gone then, and not stopped and billed for
-    its volumes. Metadata takes tokens alone, one hop away: not from a container behind a bridge.
+    An instance that its own script shuts down must be terminated, not stopped with its volumes
+    billed. Metadata accepts only tokens, from one hop away: not from a container behind a bridge.
     """
     options = base.get("MetadataOptions", {})
     data = {
@@ -158,7 +158,7 @@ def template_data(
         },
         "TagSpecifications": _with_tags(base.get("TagSpecifications", []), config, launch),
     }
-    # Which market it is says the fleet.
+    # The fleet decides the market.
     data.pop("InstanceMarketOptions", None)
     if config.image:
         data["ImageId"] = config.image
@@ -175,7 +175,7 @@ def template_data(
 def _with_tags(
     base: Iterable[Mapping[str, Any]], config: Ec2Config, launch: Launch
 ) -> list[dict[str, Any]]:
-    """Tags of instances and their volumes: the template's, the owner's, and our mark."""
+    """Return tags of instances and their volumes: the template's, the owner's, and our mark."""
     ours = {"Name": f"gridfed {launch.site} {launch.pool}", **config.tags, MARK_TAG: launch.mark}
     theirs = {each["ResourceType"]: _as_dict(each.get("Tags", [])) for each in base}
     kinds = sorted({"instance", "volume", *theirs})
@@ -191,7 +191,7 @@ def _with_tags(
 
 
 def template_name(mark: str, data: Mapping[str, Any]) -> str:
-    """The name of the template with that content."""
+    """Return the name of the template with that content."""
     content = json.dumps(data, sort_keys=True, default=str)
     return f"gridfed-{mark}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
@@ -202,7 +202,7 @@ def template_name(mark: str, data: Mapping[str, Any]) -> str:
 def fleet_request(
     config: Ec2Config, mark: str, order: Order, template: str, offers: Sequence[Offer], count: int
 ) -> dict[str, Any]:
-    """CreateFleet's parameters for `count` instances of an order.
+    """Return CreateFleet's parameters for `count` instances of an order.
 
     Args:
         offers: the cheapest first.
@@ -219,7 +219,7 @@ def fleet_request(
         elif offer.place.zone:
             override["AvailabilityZone"] = offer.place.zone
         if spot and config.max_price_nanos is not None:
-            # EC2 itself keeps to it, also when nobody here is left to look.
+            # EC2 itself keeps to it, even without a gateway that looks.
             override["MaxPrice"] = format_amount(config.max_price_nanos * offer.slots)
         overrides.append(override)
     request: dict[str, Any] = {
@@ -253,7 +253,7 @@ def fleet_request(
 
 
 def instances_of(answer: Mapping[str, Any]) -> list[str]:
-    """The instances that a fleet has started, in order of their ids: so they are numbered."""
+    """Return a fleet's instances, sorted by id, which is the order of their numbers."""
     return sorted(one for each in answer.get("Instances", []) for one in each["InstanceIds"])
 
 
@@ -261,12 +261,12 @@ def instances_of(answer: Mapping[str, Any]) -> list[str]:
 
 
 def pilot_name(order: str, number: int) -> str:
-    """As Order.names has it."""
+    """Return a pilot's name, as in Order.names."""
     return f"{order}{PILOT_MARK}{number}"
 
 
 def groups(numbers: Mapping[str, int]) -> list[tuple[list[str], str]]:
-    """Instances, and the tag that tells them their numbers: "24 i-0a1 i-0b2 …" from 24 on.
+    """Return groups of instances and their number tags: "24 i-0a1 i-0b2 …" from 24 on.
 
     Args:
         numbers: by instance.
@@ -285,7 +285,7 @@ def groups(numbers: Mapping[str, int]) -> list[tuple[list[str], str]]:
 
 
 def number_in(tag: str, instance: str) -> int | None:
-    """The number that a tag of `groups` gives an instance; None: it is not for it."""
+    """Return the number that a tag of `groups` gives an instance; None: it names others."""
     first, *ids = tag.split()
     if instance not in ids or not first.isdecimal():
         return None
@@ -293,14 +293,14 @@ def number_in(tag: str, instance: str) -> int | None:
 
 
 def name_rest(named: Mapping[str, int], unnamed: Iterable[str]) -> dict[str, int]:
-    """Numbers for instances of an order that have none, beside those that have."""
+    """Return free numbers for instances of an order without one."""
     taken = set(named.values())
     free = (number for number in range(len(taken) + 100_000) if number not in taken)
     return dict(zip(sorted(unnamed), free, strict=False))
 
 
 def as_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tags as EC2 takes them."""
+    """Return tags in EC2's format."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
@@ -309,5 +309,5 @@ def _as_dict(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def tags_of(thing: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of an instance, as EC2 shows it."""
+    """Return the tags of an instance in EC2's format."""
     return _as_dict(thing.get("Tags", []))

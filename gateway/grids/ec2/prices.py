@@ -1,10 +1,10 @@
-"""What instances cost: EC2's spot prices and price list, what follows for a slot-hour. Pure.
+"""Prices of instances and slot-hours: EC2's spot prices and price list. Pure.
 
     an offer    = type x place, its price of an instance-hour, its slots
     a slot-hour = the price of an instance-hour / slots, rounded up
 
-The ceiling of spend counts what runs at its price now, and what is asked at the dearest of the
-offers that it may come from: a fleet chooses among them, so that is what it may come to.
+The ceiling of spend counts running instances at their present price, and requested ones at the
+highest price among their offers: a fleet chooses among them, so that is the possible cost.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any, Final
 from federation.money import NANOS_PER_UNIT
 from gateway.grids.ec2.settings import Place
 
-# An instance-hour dearer than this is a mistake in the list: 10,000 units.
+# A more expensive instance-hour is a mistake in the list: 10,000 units.
 PRICE_NANOS_MAX: Final = 10_000 * NANOS_PER_UNIT
 OPERATING_SYSTEM: Final = "Linux/UNIX"
 
 
 class PriceError(Exception):
-    """A price list that can't be used; the text says why."""
+    """An unusable price list; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class PriceBook:
     spot: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def price_nanos(self, kind: str, zone: str, *, is_spot: bool) -> int | None:
-        """Of an instance-hour; None: nobody knows.
+        """Return the price of an instance-hour; None: unknown.
 
-        Without a zone it is the dearest of all: EC2 chooses. A spot instance whose price is not
-        known costs no more than one on demand.
+        Without a zone it is the highest of all: EC2 chooses. A spot instance with an unknown price
+        costs no more than one on demand.
         """
         if not is_spot:
             return self.on_demand.get(kind)
@@ -54,9 +54,9 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Instances that could be rented: of one type, in one place.
+    """Possible rentals of instances of one type in one place.
 
-    Where a fleet takes spot instances and others it is the dearer of the two prices.
+    A fleet of spot and on-demand instances has the higher of the two prices.
     """
 
     kind: str
@@ -72,12 +72,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the ceilings leave of an order.
+    """The part of an order that fits below the ceilings.
 
     Attributes:
         instances: that may be started, …
         offers: … of these.
-        why: what keeps it from being more; empty: nothing does.
+        why: the limiting ceiling; empty: none.
     """
 
     instances: int
@@ -86,7 +86,7 @@ class Room:
 
 
 def by_price(offers: Iterable[Offer]) -> list[Offer]:
-    """The cheapest slot-hour first; those without a price last."""
+    """Sort by the price of a slot-hour, the cheapest first; those without a price last."""
     return sorted(
         offers,
         key=lambda each: (
@@ -101,7 +101,7 @@ def by_price(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def cheap_enough(offers: Iterable[Offer], most_nanos: int | None) -> list[Offer]:
-    """The offers whose slot-hour costs no more than that; None: all."""
+    """Return the offers whose slot-hour costs no more than `most_nanos`; None: all."""
     if most_nanos is None:
         return list(offers)
     return [
@@ -112,9 +112,10 @@ def cheap_enough(offers: Iterable[Offer], most_nanos: int | None) -> list[Offer]
 def within(
     offers: Sequence[Offer], wanted: int, instances_left: int, nanos_left: int | None
 ) -> Room:
-    """What may be started of so many instances.
+    """Return how many of the wanted instances may be started, and of which offers.
 
-    As many as possible; and then from as many offers as possible: the dearest are left out first.
+    As many instances as possible; and then of as many offers as possible: the most expensive are
+    left out first.
 
     Args:
         instances_left: below the ceiling of instances.
@@ -126,13 +127,13 @@ def within(
     why = "max_instances are there then" if count < wanted else ""
     if nanos_left is None:
         return Room(count, tuple(by_price(offers)), why)
-    # What is compared with the ceiling is the instance's price, not the slot's.
+    # The ceiling applies to the instance's price, not the slot's.
     priced = [each for each in offers if each.price_nanos is not None]
     if not priced:
         return Room(0, (), "no price is known, and max_spend_per_hour is to be kept")
     prices = sorted({each.price_nanos or 0 for each in priced})
     fit = [(_times(nanos_left, nanos, count), nanos) for nanos in prices]
-    best, dearest = max(fit)  # as many as can be, and the highest price among equals
+    best, dearest = max(fit)  # the largest number, and the highest price among equals
     if best <= 0:
         return Room(0, (), "max_spend_per_hour would be passed by any instance")
     if best < count:
@@ -145,11 +146,11 @@ def _times(nanos_left: int, price_nanos: int, most: int) -> int:
     return most if price_nanos <= 0 else max(0, min(most, nanos_left // price_nanos))
 
 
-# --- what is read --------------------------------------------------------------------------------
+# --- parsing -------------------------------------------------------------------------------------
 
 
 def read_spot(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """The newest price of each type and zone, of DescribeSpotPriceHistory's SpotPriceHistory."""
+    """Return the newest price of each type and zone, from DescribeSpotPriceHistory."""
     newest: dict[tuple[str, str], tuple[Any, int]] = {}
     for each in entries:
         nanos = _nanos(each.get("SpotPrice"))
@@ -160,7 +161,7 @@ def read_spot(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int
 
 
 def read_products(products: Iterable[str], currency: str) -> dict[str, int]:
-    """On-demand prices by type, of GetProducts' PriceList: JSON texts, one for each product."""
+    """Return on-demand prices by type, from GetProducts' PriceList: JSON texts, one per product."""
     found: dict[str, int] = {}
     for text in products:
         try:
@@ -182,10 +183,10 @@ def read_products(products: Iterable[str], currency: str) -> dict[str, int]:
 
 
 def read_file(text: str) -> PriceBook:
-    """A price list of one's own, JSON: instance-hours by type, spot ones by type and zone.
+    """Read the owner's price list, JSON: instance-hours by type, spot ones by type and zone.
 
-    {"currency": "USD", "on_demand": {"c7i.large": "0.0893"},
-     "spot": {"c7i.large": {"eu-central-1a": "0.0371"}}}
+        {"currency": "USD", "on_demand": {"c7i.large": "0.0893"},
+         "spot": {"c7i.large": {"eu-central-1a": "0.0371"}}}
 
     Raises PriceError.
     """
@@ -210,7 +211,7 @@ def _needed(what: object, amount: object) -> int:
 
 
 def _nanos(amount: object) -> int | None:
-    """An amount as text in nano-units, rounded up; None: it is none, or can't be meant."""
+    """Parse an amount into nano-units, rounded up; None: it is invalid or implausible."""
     try:
         value = Decimal(str(amount))
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""What EC2 shows of our instances, as pilots. Pure."""
+"""Our instances as pilots, from EC2's descriptions. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _STANDS: Final[Mapping[str, Stand]] = {
     "pending": Stand.STARTING,
     "running": Stand.RUNNING,
     "shutting-down": Stand.ENDING,
-    # Nobody of ours stops an instance: it costs its volumes, and is to be terminated.
+    # We never stop an instance: a stopped one costs its volumes, and is to be terminated.
     "stopping": Stand.ENDING,
     "stopped": Stand.ENDING,
     "terminated": Stand.ENDED,
@@ -46,7 +46,7 @@ class Instance:
 
     Attributes:
         number: of its order's pilots; None: it has not been told yet.
-        ends_s: when its time is over, and it ends by itself; None: it has no such time.
+        ends_s: when its time is over, and it ends by itself; None: no time limit.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Instance:
         return self.state == "terminated"
 
     def sighting(self, number: int, slots: int) -> Sighting:
-        """The pilot that it is."""
+        """Return its pilot."""
         stand = _STANDS.get(self.state, Stand.STARTING)
         is_paid = stand in (Stand.RUNNING, Stand.ENDING)
         return Sighting(
@@ -89,7 +89,7 @@ class Instance:
 
 
 def read_instance(body: Mapping[str, Any]) -> Instance:
-    """An instance of DescribeInstances."""
+    """Parse an instance of DescribeInstances."""
     instance, tags = str(body["InstanceId"]), tags_of(body)
     told = tags.get(PILOTS_TAG)
     launched = body.get("LaunchTime")
@@ -111,7 +111,7 @@ def read_instance(body: Mapping[str, Any]) -> Instance:
 
 
 def spend_nanos(instances: Iterable[Instance], book: PriceBook) -> int | None:
-    """What those that are not over cost in an hour; None: a price is not known."""
+    """Return the hourly cost of billed instances; None: a price is unknown."""
     total = 0
     for each in instances:
         if each.state not in BILLED:

@@ -1,4 +1,4 @@
-"""The table `[pool.ec2]`: which instances a pool may rent, where, how, and how many at most."""
+"""The table `[pool.ec2]`: types, places, options and ceilings of a pool's instances."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gateway.knobs import KnobError, check_known, choice, count, flag, guarded, 
 
 TYPES_MAX: Final = 40
 PLACES_MAX: Final = 20
-POOLS_MAX: Final = 300  # that one fleet request may name
+POOLS_MAX: Final = 300  # in one fleet request
 INSTANCES_MAX: Final = 5_000
 SLOTS_MAX: Final = 1_024  # of one instance
 HEAD_BYTES_MAX: Final = 8 << 10  # of 16 KiB that all user data may have
@@ -30,12 +30,12 @@ _ZONE: Final = re.compile(r"[a-z0-9-]{5,40}", re.ASCII)
 _TYPE: Final = re.compile(r"[a-z0-9-]{2,30}\.[a-z0-9-]{2,30}", re.ASCII)
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 _ID: Final = re.compile(r"[a-zA-Z0-9/_.:@+=,()\[\] -]{1,128}", re.ASCII)
-# Tags of an instance are told to it by its metadata, which takes these alone.
+# An instance reads its tags in its metadata, which allows only these characters.
 _TAG: Final = re.compile(r"[A-Za-z0-9+=.,_:@-]{1,128}", re.ASCII)
 
 
 class Market(StrEnum):
-    """How instances are paid for."""
+    """The payment of instances."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -44,7 +44,7 @@ class Market(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instance may be: a zone, or a subnet, whose zone EC2 knows; or anywhere."""
+    """The place of instances: a zone, or a subnet, whose zone EC2 knows; or anywhere."""
 
     zone: str = ""
     subnet: str = ""
@@ -52,18 +52,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Ec2Config:
-    """A pool on EC2, as its owner wrote it; see docs/grids_ec2.md.
+    """A pool on EC2, as its owner configured it; see docs/grids_ec2.md.
 
     Attributes:
         types: instance types, and the slots that each has; 0: as many as vCPUs.
         spot_share: of the instances of each order, in a mixed market.
         max_spend_nanos: an hour, of all instances; None: no ceiling.
-        max_price_nanos: that a slot-hour may cost; None: no ceiling.
-        over_ceiling_s: what runs over a ceiling may go on so long.
+        max_price_nanos: of a slot-hour; None: no ceiling.
+        over_ceiling_s: the grace period of instances over a ceiling.
         prices: "live", or a file; see gateway.grids.ec2.prices.
-        user: of the instance, as whom workers run, and who can't ask for its metadata; else root.
-        environment_file: on the instance: what pilots need beside their command; then user data
-            has no secret in it.
+        user: of the instance, that workers run as, without access to its metadata; else root.
+        environment_file: on the instance: the variables of pilots; then user data has no secret in
+            it.
     """
 
     region: str
@@ -96,7 +96,7 @@ class Ec2Config:
 
     @property
     def has_price_ceiling(self) -> bool:
-        """Whether prices must be known for anything to be started."""
+        """Whether prices must be known before any instance is started."""
         return self.max_spend_nanos is not None or self.max_price_nanos is not None
 
 
@@ -111,7 +111,7 @@ _KEYS: Final = (
 
 
 def read(table: Mapping[str, Any]) -> Ec2Config:
-    """Read `[pool.ec2]`. Raises KnobError, which names the key and says what it may be."""
+    """Read `[pool.ec2]`. Raises KnobError, which names the key and its valid values."""
     check_known(table, _KEYS)
     template, image = _text(table, "launch_template"), _text(table, "image")
     if not template and not image:
@@ -234,7 +234,7 @@ def _spot_share(table: Mapping[str, Any], market: Market) -> float:
 
 
 def _ceilings(table: Mapping[str, Any]) -> tuple[int | None, int | None, str]:
-    """Of spend and of a slot-hour's price, and the currency of both."""
+    """Return the ceilings of spend and of a slot-hour's price, and the currency of both."""
     spend = _amount(table, "max_spend_per_hour", "40 USD")
     price = _amount(table, "max_price", "0.06 USD")
     if spend and price and spend[1] != price[1]:

@@ -1,10 +1,10 @@
-"""An order as Slurm wants it: a script, options of sbatch, or a body for slurmrestd. Pure.
+"""An order in Slurm's terms: a script, options of sbatch, or a body for slurmrestd. Pure.
 
-One order is one job array, and a pilot is one of its tasks. (Several arrays for an order would be
-an order that may be half there.) What is secret travels in the job's environment: Slurm shows that
-to nobody by `scontrol` or `squeue`, and sbatch takes it from its own and not from its command line.
-A script can be read by `scontrol write batch_script`, and a file would need a folder that all nodes
-share; so neither has it.
+One order is one job array, and a pilot is one of its tasks. (An order of several arrays could exist
+in part.) Secrets travel in the job's environment: `scontrol` and `squeue` do not show it, and
+sbatch takes it from its own environment and not from its command line. A script can be read by
+`scontrol write batch_script`, and a file would need a folder that all nodes share; so neither holds
+secrets.
 """
 
 import re
@@ -20,7 +20,7 @@ from gateway.grids.slurm.states import COMMENT, job_start
 
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 PLACES: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-WARN_PART: Final = 0.5  # of the time that it has: a pilot is not told to end before that
+WARN_PART: Final = 0.5  # of its time limit: a pilot is not told to end before that
 WARN_MAX_S: Final = 65_535
 
 
@@ -30,9 +30,9 @@ class Request:
 
     Attributes:
         pilots: how many tasks it has, from 0 on.
-        cpus: of a task; `memory_mb`: 0 for Slurm's own; `gpus`: as Slurm names them.
+        cpus: of a task; `memory_mb`: 0 for Slurm's own; `gpus`: in Slurm's syntax.
         limit_min: how long a task may run; None: the partition's own.
-        warn_s: before its end a task is told; 0: it is not.
+        warn_s: a task is warned this long before its end; 0: it is not.
         environment: of the job, secrets among it.
     """
 
@@ -50,10 +50,10 @@ class Request:
 def request_of(
     settings: SlurmSettings, launch: Launch, order: Order, memory_mb: int = 0
 ) -> Request:
-    """What is asked of Slurm for an order that `check_order` has passed. Raises GridFault.
+    """Return Slurm's request for an order that `check_order` has passed. Raises GridFault.
 
     Args:
-        memory_mb: that a pilot asks for whose shape says nothing of it; 0: it does not ask.
+        memory_mb: the request of a pilot whose shape has no memory; 0: none.
     """
     limit_min, warn_s = _times(settings, order.limit_s)
     return Request(
@@ -70,7 +70,7 @@ def request_of(
 
 
 def script_of(settings: SlurmSettings, launch: Launch, order: Order) -> str:
-    """What each task runs. `exec`, so that a signal for the script is one for the pilot."""
+    """Return the script of each task. `exec` passes the script's signals to the pilot."""
     place = "ORDER.TASK"
     words = launch.command(place, order.shape, settings.python)
     shown = [
@@ -96,7 +96,7 @@ def _gpus(settings: SlurmSettings, shape: Shape) -> str:
 
 
 def _times(settings: SlurmSettings, limit_s: float | None) -> tuple[int | None, int]:
-    """The time limit in Slurm's minutes, and how long before its end a pilot is told."""
+    """Return the time limit in minutes, and how long before its end a pilot is warned."""
     limits = [each for each in (settings.walltime_s, limit_s) if each is not None]
     warn_s = min(settings.warn_s, WARN_MAX_S)
     if not limits:
@@ -106,7 +106,7 @@ def _times(settings: SlurmSettings, limit_s: float | None) -> tuple[int | None, 
 
 
 def sbatch_options(settings: SlurmSettings, request: Request) -> list[str]:
-    """The options of sbatch, each one word."""
+    """Return the options of sbatch, each one word."""
     given = {
         "job-name": request.name,
         "comment": f"{COMMENT}{request.pilots}",
@@ -125,7 +125,7 @@ def sbatch_options(settings: SlurmSettings, request: Request) -> list[str]:
         "signal": f"B:TERM@{request.warn_s}" if request.warn_s else "",
         "chdir": settings.folder,
         "output": _log(settings, "%x.%a"),
-        # Of names alone, the node would run the user's login shell first, however long that takes.
+        # With names only, the node would first run the user's login shell, which may take long.
         "export": "ALL",
     }
     words = [f"--{name}={value}" for name, value in given.items() if value]
@@ -140,7 +140,7 @@ def _log(settings: SlurmSettings, name: str) -> str:
 
 
 def rest_body(settings: SlurmSettings, request: Request, api: str) -> dict[str, Any]:
-    """The body of slurmrestd's `job/submit`."""
+    """Return the body of slurmrestd's `job/submit`."""
     log = _log(settings, "%x.%a")
     job: dict[str, Any] = {
         "name": request.name,
@@ -165,7 +165,7 @@ def rest_body(settings: SlurmSettings, request: Request, api: str) -> dict[str, 
 
 
 def _as_v38(request: Request) -> dict[str, Any]:
-    """It takes no signal for the batch script alone: at its end a pilot has but KillWait."""
+    """It has no signal for the batch script alone: at its end a pilot only has KillWait."""
     given = {
         "nodes": [1, 1],
         "memory_per_node": request.memory_mb,
@@ -197,7 +197,7 @@ def _set(number: int) -> dict[str, Any]:
 
 
 def joined(grid_ids: list[str]) -> list[str]:
-    """Slurm's names of tasks, "7_1" and "7_2", as one for each array: "7_[1,2]"."""
+    """Merge Slurm's names of tasks, "7_1" and "7_2", by array: "7_[1,2]"."""
     arrays: dict[str, list[str]] = {}
     for each in grid_ids:
         array, _, task = each.partition("_")

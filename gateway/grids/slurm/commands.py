@@ -1,7 +1,7 @@
 """Slurm by its commands: sbatch, squeue, scancel, sinfo, scontrol.
 
-They get an environment of ours and not the gateway's: variables like SBATCH_PARTITION would change
-what they do, and what the gateway has in its own is none of a job's business.
+They get an environment of their own and not the gateway's: variables like SBATCH_PARTITION would
+change their behaviour, and jobs must not see the gateway's variables.
 """
 
 import os
@@ -45,7 +45,7 @@ DENIED: Final = "access/permission denied"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command said."""
+    """The result of a command."""
 
     code: int
     out: bytes
@@ -53,15 +53,15 @@ class Said:
 
 
 class Commands:
-    """A cluster, asked by its commands."""
+    """A cluster, queried by its commands."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
         self._release: tuple[int, int] | None = None
-        self._uid: int | None = None  # of whom the commands are run as
+        self._uid: int | None = None  # of the commands' user
 
     async def version(self) -> str:
-        """Of Slurm; its controller has answered."""
+        """Return Slurm's version, after its controller has answered."""
         conf = self._settings.conf
         timeout_s = self._settings.timeout_s
         if conf and not self._settings.prefix and not await is_there(conf, timeout_s):
@@ -79,13 +79,13 @@ class Commands:
         return release
 
     async def jobs(self) -> Mapping[str, Any]:
-        """The jobs that it knows of."""
-        # Older ones heed none of the filters.
+        """Return the known jobs."""
+        # Older versions ignore the filters.
         said = await self._ask("squeue", "--json", "--me", "--states=all")
         return await trio.to_thread.run_sync(parse, said.out, "squeue's answer")
 
     async def nodes(self) -> Sequence[Node]:
-        """All nodes."""
+        """Return all nodes."""
         command = ["scontrol", "show", "nodes", "--json"]
         if await self._get_release() < SHOW_JSON_SINCE:
             command = ["sinfo", "--json"]
@@ -95,12 +95,12 @@ class Commands:
         )
 
     async def partitions(self) -> Sequence[Partition]:
-        """All partitions."""
+        """Return all partitions."""
         said = await self._ask("scontrol", "--oneliner", "--all", "show", "partition")
         return read_partition_lines(said.out.decode(errors="replace"))
 
     async def bounds(self) -> Bounds:
-        """How it is configured."""
+        """Return the limits of its configuration."""
         said = await self._ask("scontrol", "show", "config")
         text = said.out.decode("latin-1")
         found = dict(BOUND.findall(text))
@@ -114,21 +114,21 @@ class Commands:
         )
 
     async def quotas(self, qos: Sequence[str]) -> Quotas:
-        """The limits that hold for us: slurmctld knows them, and asks no database."""
+        """Return the limits that apply to us, from slurmctld: it does not query the database."""
         settings, uid = self._settings, await self._get_uid()
         said = await self._run("scontrol", "show", "assoc_mgr", "flags=assoc,qos")
         if said.code and DENIED in said.err.lower():
-            return Quotas()  # they are kept from us: a refusal will say so
+            return Quotas()  # they are hidden from us: a refusal will tell
         if said.code:
             raise fault_of("scontrol", said.err)
         text = said.out.decode(errors="replace")
-        # Every account of a large cluster is in it.
+        # It lists every account of a large cluster.
         return await trio.to_thread.run_sync(
             lambda: read_quotas(text, uid, settings.account, qos, settings.partitions)
         )
 
     async def expect(self, request: Request) -> float | None:
-        """When such a job would begin."""
+        """Return when such a job would begin."""
         said = await self._submit(request, "--test-only", TZ="UTC")
         found = EXPECTED.search(said.err)
         if found is None:
@@ -139,11 +139,11 @@ class Commands:
             return None
 
     async def submit(self, request: Request) -> None:
-        """Have an array."""
+        """Submit an array."""
         await self._submit(request)
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
-        """Let tasks go."""
+        """Cancel tasks."""
         ids = joined(list(grid_ids))
         for at in range(0, len(ids), IDS_MAX):
             said = await self._run("scancel", *ids[at : at + IDS_MAX])
@@ -185,7 +185,7 @@ class Commands:
     async def _run(
         self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
     ) -> Said:
-        """Run a command. Raises GridFault if it can't be, or takes too long."""
+        """Run a command. Raises GridFault if it fails to start, or times out."""
         settings, ours = self._settings, self._environment()
         command = [*settings.prefix, *words]
         try:
@@ -208,7 +208,7 @@ class Commands:
     def _environment(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in KEPT if name in os.environ}
         found |= {"PATH": f"{os.environ.get('PATH', '')}:{PLACES}"}
-        # Times in UTC; and lists of tasks whole, however long they are.
+        # Times in UTC; and full lists of tasks, of any length.
         found |= {"TZ": "UTC", "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
         conf = self._settings.conf or os.environ.get("SLURM_CONF", "")
         return found | ({"SLURM_CONF": conf} if conf else {})
@@ -223,7 +223,7 @@ def _whole(text: str) -> int | None:
 
 
 async def _run(command: Sequence[str], text: bytes, environment: Mapping[str, str]) -> Said:
-    """Run a command to its end, with bounds on what it says. Cancelled, it is killed."""
+    """Run a command to its end, with bounded output. Cancelled, it is killed."""
     out, err = bytearray(), bytearray()
     process = await trio.lowlevel.open_process(
         command, stdin=-1, stdout=-1, stderr=-1, env=environment, cwd="/", start_new_session=True
@@ -252,12 +252,12 @@ async def _feed(stream: trio.abc.SendStream, text: bytes) -> None:
     try:
         await stream.send_all(text)
     except trio.BrokenResourceError:
-        return  # it ended without reading it: it says why
+        return  # it ended without reading it, and gives the reason
     finally:
         await stream.aclose()
 
 
 async def _take(stream: trio.abc.ReceiveStream, into: bytearray, most: int) -> None:
-    """Read to the end; what is more than `most` is dropped, and makes what there is no JSON."""
+    """Read to the end; output beyond `most` is dropped, and the rest is invalid JSON."""
     while chunk := await stream.receive_some(1 << 16):
         into += chunk[: most - len(into)]

@@ -1,8 +1,8 @@
-"""What Slurm's refusals mean: to try again, elsewhere, or never; and what is to be done. Pure.
+"""Interprets Slurm's refusals: retry, elsewhere, or never; with advice. Pure.
 
-Slurm's own texts (`slurm_strerror`) are the same by commands and by slurmrestd, and in the versions
-that were tried; so texts are looked for, and no numbers. What is not known is tried elsewhere: who
-asked pauses ever longer after faults.
+Slurm's own texts (`slurm_strerror`) are the same by commands and by slurmrestd, and in the tested
+versions; so texts are matched, and no numbers. An unknown fault means elsewhere: the caller backs
+off ever longer after faults.
 """
 
 import re
@@ -22,7 +22,7 @@ POLICY: Final = "job violates accounting/qos policy"
 LIMIT: Final = re.compile(r"\b(?:Assoc|QOS|Max)[A-Z]\w{2,60}\b", re.ASCII)
 
 _A, _E, _N = Blame.AGAIN, Blame.ELSEWHERE, Blame.NEVER
-# In this order: the first that is found in a text counts.
+# In this order: the first match counts.
 KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("unable to contact slurm controller", _A, "slurmctld does not answer"),
     ("restore slurmctld daemon", _A, "slurmctld is down"),
@@ -70,7 +70,7 @@ KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("access by user not allowed", _N, "our user may not use `partition`"),
     ("invalid user id", _N, "the nodes do not know our user"),
     ("submitting jobs as root", _N, "this partition takes no jobs of root"),
-    # Whoever renews a token, or mends munge, need not know of us: the pool goes on by itself.
+    # Tokens may be renewed, or munge repaired, without notice to us: the pool retries.
     ("sack socket", _A, "nobody lends the cluster's key here: is sackd running?"),
     (
         "protocol authentication error",
@@ -94,11 +94,11 @@ KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
 
 
 def fault_of(what: str, text: str) -> GridFault:
-    """The fault that a refusal is.
+    """Return the fault of a refusal.
 
     Args:
-        what: was asked, as in "sbatch".
-        text: what Slurm said.
+        what: the failed command, as in "sbatch".
+        text: Slurm's message.
     """
     said = tidy(text) or "nothing"
     lower = said.lower()
@@ -111,10 +111,10 @@ def fault_of(what: str, text: str) -> GridFault:
 
 
 def _over_limit(what: str, said: str) -> GridFault:
-    """Limits of accounts and qualities of service. sbatch says which, slurmrestd does not.
+    """Interpret a limit of an account or QOS. sbatch names it, slurmrestd does not.
 
-    Of jobs that are submitted there may be too many, which passes. All else that is refused at once
-    (`DenyOnLimit`), and not left to wait, one pilot is over alone.
+    The number of submitted jobs may be exceeded for a time. Any other limit that refuses a job at
+    once (`DenyOnLimit`), instead of queueing it, is exceeded by a single pilot.
     """
     reason = LIMIT.search(said)
     shown = f"(Slurm says: {said})"
@@ -130,7 +130,7 @@ def _over_limit(what: str, said: str) -> GridFault:
 
 
 def tidy(text: str) -> str:
-    """A text of Slurm in one line, without its commands' names, no longer than is good."""
+    """Shorten a text of Slurm to one line, without its commands' names."""
     lines = []
     for line in text.splitlines():
         shown = clean(line[:1000].replace("\t", " "))
@@ -142,7 +142,7 @@ def tidy(text: str) -> str:
 
 
 def read_answer(status: int, body: bytes) -> tuple[Mapping[str, Any], str]:
-    """What slurmrestd answers, and what it says is wrong; empty: nothing is. Raises GridFault."""
+    """Return slurmrestd's answer, and its errors; empty: none. Raises GridFault."""
     try:
         data = parse(body, "slurmrestd's answer")
     except GridFault:
@@ -168,16 +168,16 @@ def _errors(errors: Iterable[Any]) -> Iterable[str]:
 
 
 def submitted(data: Mapping[str, Any]) -> bool:
-    """Whether slurmrestd's answer to a job says that it is there.
+    """Whether slurmrestd's answer to a submission shows that the job exists.
 
-    What is but a warning, like "Required node not available", stands among its errors, too.
+    Mere warnings, like "Required node not available", are among its errors, too.
     """
     job = data.get("job_id")
     return isinstance(job, int) and job > 0
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """A text without what nobody should see."""
+    """Replace secrets in a text."""
     for each in secrets:
         if len(each) >= 8:
             text = text.replace(each, "(hidden)")

@@ -4,8 +4,8 @@
     pilots() ────── one squeue for all of them ─────────────────────────►
     stop(names) ─── scancel 7_[1,2] ────────────────────────────────────►
 
-What is ours is known by its job's name; nothing is kept here but names of orders that were made,
-so that one is not made again after Slurm has forgotten it (MinJobAge).
+Our jobs are recognized by their names. The only state here is the names of orders that were made,
+so that none is made again after Slurm has forgotten it (MinJobAge).
 """
 
 import fcntl
@@ -40,10 +40,10 @@ from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import FORESEEN_S, Listing, job_start, look
 from gateway.grids.slurm.way import Bounds, Way, is_there
 
-ARRAY_MAX: Final = 1_000  # as Slurm is by default, and where it can't be asked
-LOCK_S: Final = 0.02  # between two looks whether another one submits
+ARRAY_MAX: Final = 1_000  # Slurm's default, also if it can't be asked
+LOCK_S: Final = 0.02  # between two attempts to get the submission lock
 MADE_MAX: Final = 10_000  # names of orders that are kept
-# What is in one of these states begins nothing.
+# A node in one of these states begins no job.
 UNUSABLE: Final = frozenset(
     (
         *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN"),
@@ -73,10 +73,10 @@ class SlurmGrid:
         self._way: Way = SlurmRest(settings, rest) if rest is not None else Commands(settings)
         self._made: OrderedDict[str, None] = OrderedDict()
         self._told_strays = False
-        self._fit: int | None = None  # pilots of one order, after Slurm did not take as many
+        self._fit: int | None = None  # pilots of one order, after Slurm refused a larger one
 
     async def check(self) -> str:
-        """Look whether Slurm answers, and takes what our orders would be."""
+        """Check whether Slurm answers, and would accept our orders."""
         settings = self._settings
         version = await self._way.version()
         partitions = self._ours(await self._way.partitions())
@@ -108,15 +108,15 @@ class SlurmGrid:
         return said + full
 
     async def limits(self) -> Limits:
-        """Slurm's own limits, as of now."""
+        """Return Slurm's own limits, as of now."""
         bounds = await self._way.bounds()
         partitions = self._ours(await self._way.partitions())
         return self._limits(bounds, partitions, await self._quotas(bounds, partitions))
 
     async def capacity(self, shape: Shape) -> Capacity:
-        """What the partition's nodes have free, and have at all, less what is ours.
+        """Return the free and the total capacity of the partition's nodes, less our own jobs.
 
-        Limits of accounts and of qualities of service bound both, where Slurm tells them.
+        Limits of accounts and of qualities of service bound both, if Slurm shows them.
         """
         bounds, nodes = await self._way.bounds(), await self._way.nodes()
         partitions = self._ours(await self._way.partitions())
@@ -142,7 +142,7 @@ class SlurmGrid:
         return Capacity(slots_now, max(slots_now, slots_max), begins_s)
 
     async def pilots(self) -> Sequence[Sighting]:
-        """All of ours that Slurm knows: those that ended, too, for MinJobAge (300 s by default)."""
+        """Return all of ours that Slurm knows; ended ones for MinJobAge (300 s by default)."""
         found = await self._look()
         if found.strays:
             if not self._told_strays:
@@ -157,9 +157,9 @@ class SlurmGrid:
     async def start(self, order: Order) -> None:
         """Submit an order as one job array.
 
-        One after the other, also if another object does it for the same gateway: what was just
-        submitted is seen by who looks next. What has begun is not cancelled, or nobody would know
-        whether Slurm has it; it takes no longer than `timeout`.
+        Submissions are serialized, also among objects of the same gateway, so that the next one
+        sees the last. A submission that has begun is not cancelled, as it would be unknown whether
+        Slurm has it; it takes no longer than `timeout`.
         """
         bounds = await self._way.bounds()
         check_order(order, Limits(self._array_max(bounds)))
@@ -187,12 +187,12 @@ class SlurmGrid:
         if ids:
             await self._way.cancel(ids)
 
-    # --- what the above is made of ---------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------
 
     async def _submit(self, order: Order, request: Request) -> None:
-        """Have an array. One that is over a limit is tried half as large the next time.
+        """Submit an array. After a limit was exceeded the next one is half as large.
 
-        How much of a limit is left is not always told, and others take of it meanwhile.
+        The remainder of a limit is not always known, and others use it meanwhile.
         """
         try:
             await self._way.submit(request)
@@ -204,7 +204,7 @@ class SlurmGrid:
             self._fit = 2 * self._fit if self._fit < ARRAY_MAX else None
 
     async def _request(self, order: Order, bounds: Bounds) -> Request:
-        """What is asked of Slurm for an order: memory, too, where it would give a whole node."""
+        """Return Slurm's request for an order, with memory where Slurm would give a whole node."""
         memory_mb = 0
         if not order.shape.memory_bytes and bounds.counts_memory:
             partitions = self._ours(await self._way.partitions())
@@ -215,7 +215,7 @@ class SlurmGrid:
     def _memory(
         self, shape: Shape, bounds: Bounds, partitions: Sequence[Partition], nodes: Sequence[Node]
     ) -> tuple[int, int]:
-        """What a pilot asks for, and what it is charged; in MB."""
+        """Return the requested and the charged memory of a pilot, in MB."""
         if shape.memory_bytes:
             asked_mb = -(-shape.memory_bytes // (1 << 20))
             return asked_mb, asked_mb
@@ -240,14 +240,14 @@ class SlurmGrid:
         return Limits(most, self._settings.orders_max, limit_s, quotas.submits())
 
     async def _quotas(self, bounds: Bounds, partitions: Sequence[Partition]) -> Quotas:
-        """The limits that hold for ours. Among several partitions nobody knows whose QOS holds."""
+        """Return the limits that apply to us. Among several partitions the QOS is unknown."""
         if not bounds.has_quotas:
             return Quotas()
         qos = [partitions[0].qos] if len(partitions) == 1 else []
         return await self._way.quotas([each for each in (*qos, self._settings.qos) if each])
 
     async def _begins_s(self, request: Request) -> float | None:
-        """When the next pilot would begin, as far as that can be said."""
+        """Return when the next pilot would begin, as far as it is known."""
         try:
             found = await self._way.expect(request)
         except GridFault as fault:
@@ -259,7 +259,7 @@ class SlurmGrid:
     async def _look(self) -> Listing:
         data = await self._way.jobs()
         mark, per_slot = self._launch.mark, self._settings.cpus_per_slot
-        # Every job of a large cluster may be among them.
+        # It may list every job of a large cluster.
         return await trio.to_thread.run_sync(
             lambda: look(read_jobs(data, job_start(mark)), mark, self._utc_s(), per_slot)
         )
@@ -269,7 +269,7 @@ class SlurmGrid:
         return max(1, min((each for each in known if each is not None), default=ARRAY_MAX))
 
     def _ours(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """The partitions that were configured, all of which there must be."""
+        """Return the configured partitions, all of which must exist."""
         by_name = {each.name: each for each in partitions}
         for name in self._settings.partitions:
             if name not in by_name:
@@ -280,11 +280,11 @@ class SlurmGrid:
     def _is_of_ours(self, node: Node) -> bool:
         wanted = set(self._settings.partitions)
         if "RESERVED" in node.states and not self._settings.reservation:
-            return False  # for whom, it does not say
+            return False  # the beneficiary of the reservation is unknown
         return not node.states & UNUSABLE and bool(node.partitions & wanted)
 
     def _pilots_on(self, node: Node, shape: Shape, memory_mb: int) -> tuple[int, int]:
-        """How many pilots of a shape a node has room for: now, and when it is empty."""
+        """Return how many pilots of a shape fit on a node: now, and when it is empty."""
         needs = [(self._cpus(shape), node.cpus, node.cpus_taken)]
         needs += [(memory_mb, node.memory_mb, node.memory_taken_mb)] if memory_mb else []
         needs += [(shape.gpus, node.gpus, node.gpus_taken)] if shape.gpus else []
@@ -294,7 +294,7 @@ class SlurmGrid:
 
 @asynccontextmanager
 async def alone(path: Path) -> AsyncIterator[None]:
-    """Be the only one on this host in there: of this process and of others. Raises GridFault."""
+    """Hold an exclusive lock on this host, across processes. Raises GridFault."""
     try:
         file = path.open("ab")
     except OSError as error:
@@ -310,7 +310,7 @@ async def alone(path: Path) -> AsyncIterator[None]:
 
 
 def misfit(settings: SlurmSettings, quotas: Quotas) -> str:
-    """Why limits let no pilot of this pool run, ever; empty where they do."""
+    """Return why limits let no pilot of this pool run, ever; empty where they do."""
     walltime_s, limit_s = settings.walltime_s, quotas.limit_s
     if walltime_s is not None and limit_s is not None and walltime_s > limit_s:
         return f"`walltime` is over the limit of the account or qos: {limit_s / 60:,.0f} min"
@@ -322,7 +322,7 @@ def misfit(settings: SlurmSettings, quotas: Quotas) -> str:
 
 def _is_barred(partition: Partition, account: str) -> bool:
     if not account:
-        return False  # Slurm knows ours, and we don't
+        return False  # Slurm knows our account, and we don't
     return account in partition.denied or bool(
         partition.accounts and account not in partition.accounts
     )

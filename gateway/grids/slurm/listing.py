@@ -1,9 +1,9 @@
-"""What Slurm says of jobs, nodes and partitions, read from its JSON of either generation. Pure.
+"""Slurm's jobs, nodes and partitions, read from its JSON of either generation. Pure.
 
 Up to 22.05 (v0.0.38) numbers are plain, with `null` for "not set"; since 23.02 (v0.0.39) they are
 `{"set": true, "infinite": false, "number": 5}`; a state was a word and is a list of words now. The
-commands' `--json` and slurmrestd say the same, so one reader serves both. Whatever else it is:
-GridFault, and never another error.
+commands' `--json` and slurmrestd give the same, so one reader serves both. Any invalid input raises
+GridFault, and no other error.
 """
 
 import json
@@ -15,25 +15,25 @@ from typing import Any, Final
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.memory import UNSAID, Memory, read_memory
 
-TASKS_MAX: Final = 100_000  # of one array: more than any Slurm lets through
+TASKS_MAX: Final = 100_000  # of one array: more than any Slurm allows
 NUMBER_MAX: Final = 1 << 53
-_UNSET: Final = 0xFFFFFFF0  # NO_VAL and its likes, where a version shows them
+_UNSET: Final = 0xFFFFFFF0  # NO_VAL and its variants, where a version shows them
 _SPAN: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
-CUT: Final = "..."  # a long list of tasks ends so
+CUT: Final = "..."  # the end of a truncated list of tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, an array's task, or what of an array has not begun.
+    """A job, an array's task, or the pending part of an array.
 
     Attributes:
-        array_id: of its array; of a job that is in none its own.
+        array_id: of its array; its own outside of any.
         tasks: numbers in the array.
         is_cut: it has more tasks, of higher numbers, than are named.
-        states: words in capitals: what it is, and flags like COMPLETING.
+        states: words in capitals: its state, and flags like COMPLETING.
         end_s: when it ended, or will.
         limit_s: how long it may run; None: for ever.
-        preempted_s: when it was chosen to make room for others; 0: it was not.
+        preempted_s: when it was chosen for preemption; 0: it was not.
         exit_code: of its command; `signal`: that ended it.
     """
 
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node. Amounts that are taken, too, are of all jobs there."""
+    """A node. The taken amounts are those of all jobs there."""
 
     name: str
     states: frozenset[str]
@@ -75,8 +75,8 @@ class Partition:
     """A partition. Empty sets: all accounts are allowed, none is denied.
 
     Attributes:
-        qos: whose limits hold in it; empty: none's, or it is not said.
-        memory: what a job has in it that asks for none.
+        qos: its limits hold in the partition; empty: there is none, or it is unknown.
+        memory: of a job there that requests none.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Partition:
 
 
 def parse(body: bytes, what: str) -> Mapping[str, Any]:
-    """The JSON object that somebody said."""
+    """Parse a JSON object. Raises GridFault."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -101,7 +101,7 @@ def parse(body: bytes, what: str) -> Mapping[str, Any]:
 
 
 def release(data: Mapping[str, Any]) -> str:
-    """The version of Slurm that said it, as in "24.11.5"; empty: it does not say."""
+    """Return the version of the answering Slurm, as in "24.11.5"; empty: unknown."""
     meta = data.get("meta")
     if not isinstance(meta, dict):
         return ""
@@ -111,7 +111,7 @@ def release(data: Mapping[str, Any]) -> str:
 
 
 def read_jobs(data: Mapping[str, Any], name_start: str) -> list[Job]:
-    """The jobs whose name begins so. Those of others are not looked at any further."""
+    """Return the jobs whose name has a prefix. Other jobs are not parsed any further."""
     return [
         _job(each)
         for each in _entries(data, "jobs")
@@ -120,17 +120,17 @@ def read_jobs(data: Mapping[str, Any], name_start: str) -> list[Job]:
 
 
 def read_nodes(data: Mapping[str, Any]) -> list[Node]:
-    """All nodes."""
+    """Return all nodes."""
     return [_node(each) for each in _entries(data, "nodes")]
 
 
 def read_partitions(data: Mapping[str, Any]) -> list[Partition]:
-    """All partitions."""
+    """Return all partitions."""
     return [_partition(each) for each in _entries(data, "partitions")]
 
 
 def read_partition_lines(text: str) -> list[Partition]:
-    """The same, from `scontrol --oneliner show partition`: it has no JSON before 23.02."""
+    """Return all partitions from `scontrol --oneliner show partition`: no JSON before 23.02."""
     found = []
     for line in text.splitlines():
         pairs = dict(part.partition("=")[::2] for part in line.split())
@@ -151,7 +151,7 @@ def read_partition_lines(text: str) -> list[Partition]:
 
 
 def read_clock(text: str) -> float | None:
-    """Slurm's "1-02:30:00" in seconds; None: for ever, or nothing that can be read."""
+    """Parse Slurm's "1-02:30:00" into seconds; None: for ever, or invalid."""
     match = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,9}):(\d\d):(\d\d)", text, re.ASCII)
     if match is None:
         return None
@@ -160,7 +160,10 @@ def read_clock(text: str) -> float | None:
 
 
 def read_tasks(text: str) -> tuple[tuple[int, ...], bool]:
-    """An array's tasks from "0-8:2,11,15-19%5", and whether the list is cut. Raises GridFault."""
+    """Parse an array's tasks from "0-8:2,11,15-19%5"; return also whether the list is truncated.
+
+    Raises GridFault.
+    """
     spans = text.partition("%")[0]
     is_cut = spans.endswith(CUT)
     found: list[int] = []
@@ -211,7 +214,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
 
 
 def _exit(value: Any) -> tuple[int, int]:
-    """The code and the signal. Formerly the status of wait(2), an object now."""
+    """Return the code and the signal. Formerly the status of wait(2), an object now."""
     if isinstance(value, dict):
         signal = value.get("signal")
         signal = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else None
@@ -241,7 +244,7 @@ def _node(entry: Mapping[str, Any]) -> Node:
 
 
 def _gpus(text: str) -> int:
-    """How many GPUs "gpu:a100:4(S:0-1),gpu:2,nic:1" has."""
+    """Return the number of GPUs in "gpu:a100:4(S:0-1),gpu:2,nic:1"."""
     found = 0
     for part in re.sub(r"\([^)]*\)", "", text).split(","):
         words = part.split(":")
@@ -283,21 +286,21 @@ def _entries(data: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """A number of either generation; None: it is not set, or for ever."""
+    """Return a number of either generation; None: it is not set, or infinite."""
     if isinstance(value, dict):
         if value.get("infinite") is True or value.get("set") is False:
             return None
         value = value.get("number")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # The comparison is false for what is no number.
+    # The comparison is false for NaN.
     if not -NUMBER_MAX <= value <= NUMBER_MAX or _UNSET <= value <= _UNSET + 15:
         return None
     return value
 
 
 def _count(entry: Mapping[str, Any], key: str) -> int:
-    """A number that can't be negative; 0 where there is none."""
+    """Return a number that can't be negative; 0 if it is missing."""
     return max(0, int(_number(entry.get(key)) or 0))
 
 

@@ -1,8 +1,8 @@
-"""What memory a pilot asks for and is charged, where nobody said how much. Pure.
+"""The requested and charged memory of a pilot without a configured amount. Pure.
 
-A cluster that counts memory (`CR_..._Memory`) gives to a job that asks for none what `DefMemPerCPU`
-or `DefMemPerNode` says, and the whole of a node where neither does: one pilot would have it alone.
-So a pilot then asks for its share: what goes with its CPUs on the node that has least for each.
+A cluster that counts memory (`CR_..._Memory`) gives to a job without a request its `DefMemPerCPU`
+or `DefMemPerNode`, or a whole node if neither is set: one pilot would have it alone. So a pilot
+then requests its share: the memory that belongs to its CPUs on the node with least for each.
 """
 
 import re
@@ -16,7 +16,7 @@ _UNITS_KB: Final = {"K": 1, "M": 1 << 10, "": 1 << 10, "G": 1 << 20, "T": 1 << 3
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a cluster or a partition says of memory, in MB; 0: nothing."""
+    """The memory settings of a cluster or a partition, in MB; 0: not set."""
 
     default_cpu_mb: int = 0
     default_node_mb: int = 0
@@ -24,11 +24,11 @@ class Memory:
     max_node_mb: int = 0
 
     def default_mb(self, cpus: int) -> int:
-        """What a job is charged that asks for none."""
+        """Return the charge of a job without a request."""
         return self.default_cpu_mb * cpus or self.default_node_mb
 
     def max_mb(self, cpus: int) -> int:
-        """What a job may have of a node without being charged for more CPUs."""
+        """Return the most that a job may have of a node without being charged for more CPUs."""
         return self.max_cpu_mb * cpus or self.max_node_mb
 
 
@@ -36,7 +36,7 @@ UNSAID: Final = Memory()
 
 
 def read_memory(text: str) -> Memory:
-    """From `scontrol show config`, or from the line of a partition."""
+    """Parse `scontrol show config`, or the line of a partition."""
     found = {f"{which}{per}": int(mb) for which, per, mb in _KEY.findall(text)}
     keys = "DefCPU", "DefNode", "MaxCPU", "MaxNode"
     return Memory(*(found.get(each, 0) for each in keys))
@@ -45,10 +45,10 @@ def read_memory(text: str) -> Memory:
 def memory_of(
     cpus: int, cluster: Memory, partitions: Sequence[Memory], nodes: Iterable[tuple[int, int]]
 ) -> tuple[int, int]:
-    """What a pilot of so many CPUs is to ask for, 0 for nothing, and what it is charged (MB).
+    """Return the request of a pilot with these CPUs, 0 for none, and its charge (MB).
 
     Args:
-        partitions: those it may run in. What they say goes before what the cluster says.
+        partitions: those it may run in. Their settings take precedence over the cluster's.
         nodes: of them: the CPUs and the memory (MB) of each.
     """
     defaults = [each.default_mb(cpus) or cluster.default_mb(cpus) for each in partitions]
@@ -61,6 +61,6 @@ def memory_of(
 
 
 def read_amount_mb(text: str) -> int:
-    """Slurm's "2G" or "500" in MB, rounded up; 0 where it is none."""
+    """Parse Slurm's "2G" or "500" into MB, rounded up; 0 if it is invalid."""
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)B?", text.upper(), re.ASCII)
     return -(-int(match[1]) * _UNITS_KB[match[2]] // 1024) if match is not None else 0

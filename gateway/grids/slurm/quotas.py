@@ -1,7 +1,7 @@
-"""What limits of accounts and qualities of service leave us. Pure.
+"""The remainders of limits of accounts and qualities of service. Pure.
 
-`scontrol show assoc_mgr` says, from slurmctld's memory, each limit and how much of it is used, as
-in `GrpSubmitJobs=100(37)`; N and nothing stand for no limit. Of one kind of limit Slurm heeds the
+`scontrol show assoc_mgr` shows, from slurmctld's memory, each limit and its used part, as in
+`GrpSubmitJobs=100(37)`; N and nothing stand for no limit. Of one kind of limit Slurm applies the
 first place that has any: the partition's QOS, the job's QOS, then the user's association with all
 accounts above it (https://slurm.schedmd.com/resource_limits.html).
 """
@@ -18,7 +18,7 @@ _SECTION: Final = re.compile(r"^    (Account|User) Limits *$", re.MULTILINE)
 LEVELS_MAX: Final = 100  # of accounts above each other
 
 SUBMITS, JOBS = "submits", "jobs"
-# How Slurm names limits that many jobs share; the first word of ours is its kind.
+# Slurm's names of limits that many jobs share; the first word of ours is its kind.
 _SHARED: Final = {
     "GrpJobs": ("group", JOBS),
     "GrpSubmitJobs": ("group", SUBMITS),
@@ -40,9 +40,9 @@ class Quota:
     """A limit that jobs share.
 
     Attributes:
-        what: SUBMITS, JOBS, or what they take: "cpu", "mem" (MB), "node", "gres/gpu".
-        most: in all; `used`: of it, by whomever.
-        said: where it stands, in Slurm's words.
+        what: SUBMITS, JOBS, or a resource: "cpu", "mem" (MB), "node", "gres/gpu".
+        most: in all; `used`: of it, by all users.
+        said: its place, in Slurm's words.
     """
 
     what: str
@@ -57,7 +57,7 @@ class Quotas:
 
     Attributes:
         shared: by all of them, and those of others.
-        each: what one may take, at most.
+        each: the most that one may take.
         limit_s: that one may run.
     """
 
@@ -66,19 +66,19 @@ class Quotas:
     limit_s: float | None = None
 
     def submits(self) -> int | None:
-        """How many jobs more may be submitted; None: no limit says."""
+        """Return how many more jobs may be submitted; None: unlimited."""
         left = (max(0, each.most - each.used) for each in self.shared if each.what == SUBMITS)
         return min(left, default=None)
 
     def submits_max(self) -> int | None:
-        """How many there may be, once there are no others."""
+        """Return how many jobs may be submitted at a time, without others."""
         return min((each.most for each in self.shared if each.what == SUBMITS), default=None)
 
     def pilots(self, needs: Mapping[str, int]) -> tuple[int | None, int | None]:
-        """How many pilots may begin now, and how many were nobody else there; None: any number.
+        """Return how many pilots may begin now, and how many without other jobs; None: any number.
 
         Args:
-            needs: what one takes, by `Quota.what`.
+            needs: of one pilot, by `Quota.what`.
         """
         if any(needs.get(what, 0) > most for what, most in self.each.items()):
             return 0, 0
@@ -94,11 +94,11 @@ class Quotas:
 def read_quotas(
     text: str, uid: int, account: str, qos: Sequence[str], partitions: Iterable[str] = ()
 ) -> Quotas:
-    """The limits of a user's jobs, from `scontrol show assoc_mgr`. What is not shown is no limit.
+    """Return the limits of a user's jobs, from `scontrol show assoc_mgr`; a missing one is none.
 
     Args:
         account: the jobs' own; empty: the user's default.
-        qos: those that hold for the jobs, the first before the next.
+        qos: those that apply to the jobs, in order of precedence.
         partitions: the jobs'.
     """
     records = [_Record(each) for each in _SPLIT.split(text)]
@@ -128,7 +128,7 @@ def read_quotas(
 
 
 class _Record:
-    """One association, or one QOS, as it is printed."""
+    """One association, or one QOS, in its printed form."""
 
     def __init__(self, text: str) -> None:
         head, *sections = _SECTION.split(text)
@@ -136,7 +136,7 @@ class _Record:
         self._sections = dict(zip(sections[::2], sections[1::2], strict=False))
 
     def shared(self, uid: int, account: str, *, is_ours: bool) -> Iterator[tuple[str, Quota]]:
-        """Its limits that jobs share; those of an account above ours are for the whole group."""
+        """Yield its limits that jobs share; of an account above ours only those of the group."""
         of_ours = dict(_PAIR.findall(_part(self._sections.get("User", ""), str(uid))))
         of_ours |= _PAIR.findall(_part(self._sections.get("Account", ""), account))
         for key, value in (self.pairs | of_ours).items():
@@ -147,7 +147,7 @@ class _Record:
                 yield kind, Quota(what or named, most, used, f"{self.name} {key} {most}")
 
     def each(self) -> dict[str, int]:
-        """What one job may take."""
+        """Return the most that one job may take."""
         found: dict[str, int] = {}
         for key in _EACH:
             for what, most, _ in _amounts(self.pairs.get(key, "")):
@@ -155,7 +155,7 @@ class _Record:
         return found
 
     def limit_min(self) -> int | None:
-        """How long one job may run."""
+        """Return how long one job may run."""
         return next((most for _, most, _ in _amounts(self.pairs.get("MaxWallPJ", ""))), None)
 
     @property
@@ -166,7 +166,7 @@ class _Record:
 
 
 def _part(section: str, name: str) -> str:
-    """What a section has of one name, which stands alone in its line: "risk", "0", "bob(1001)"."""
+    """Return a section's part for one name, alone in its line: "risk", "0", "bob(1001)"."""
     found = re.split(r"^      (\S+) *$", section, flags=re.MULTILINE)
     for at in range(1, len(found) - 1, 2):
         if found[at] == name or found[at].endswith(f"({name})"):
@@ -175,7 +175,7 @@ def _part(section: str, name: str) -> str:
 
 
 def _amounts(value: str) -> Iterator[tuple[str, int, int]]:
-    """Of "cpu=6(5),mem=N(40)" or "4(2)" what is limited: its name, the limit, what is used."""
+    """Yield the limits of "cpu=6(5),mem=N(40)" or "4(2)": name, limit, and use."""
     for part in value.split(","):
         match = _AMOUNT.fullmatch(part)
         if match is not None and match[2] != "N":
@@ -185,7 +185,7 @@ def _amounts(value: str) -> Iterator[tuple[str, int, int]]:
 def _association(
     records: Iterable[_Record], uid: int, account: str, partitions: frozenset[str]
 ) -> _Record | None:
-    """The user's own: for one of the partitions, if there is any such."""
+    """Return the user's own association: preferably the one for one of the partitions."""
     found: _Record | None = None
     for each in records:
         pairs = each.pairs
@@ -199,7 +199,7 @@ def _association(
 
 
 def _chain(records: Iterable[_Record], own: _Record) -> Iterator[_Record]:
-    """An association, its account, and those above."""
+    """Yield an association, its account, and those above."""
     accounts = {
         each.pairs.get("Account", ""): each for each in records if not each.pairs.get("UserName")
     }

@@ -1,7 +1,7 @@
 """Slurm by slurmrestd, over HTTP: v0.0.38 and v0.0.42.
 
-The token is read anew for each request, as whoever renews it only writes its file. Over TCP it and
-the job's environment travel as the URL says: with http:// whoever sees the wire sees them.
+The token is read anew for each request, as its renewal only writes its file. Over TCP the token and
+the job's environment are as safe as the URL: with http:// they are visible on the wire.
 """
 
 import json
@@ -32,50 +32,50 @@ KILLS_AT_ONCE: Final = 8
 
 
 class SlurmRest:
-    """A cluster, asked by its slurmrestd."""
+    """A cluster, queried by its slurmrestd."""
 
     def __init__(self, settings: SlurmSettings, rest: Rest) -> None:
         self._settings = settings
         self._rest = rest
-        self._token = ""  # as it was last read: nothing that is said shows it
+        self._token = ""  # as last read: it is hidden in all texts
 
     async def version(self) -> str:
-        """Of Slurm; its controller has answered."""
+        """Return Slurm's version, after its controller has answered."""
         found = await self._ask("GET", "ping")
         answers = found.get("pings")
         shown = [each for each in answers or () if isinstance(each, dict)]
         if not any("UP" in (each.get("ping"), each.get("pinged")) for each in shown):
-            # With a token that is not good any more, too: asked for jobs it says so.
+            # An expired token looks the same: the request for jobs reports it.
             await self._ask("GET", "jobs")
             raise GridFault(Blame.AGAIN, "slurmrestd: slurmctld does not answer it")
         return f"Slurm {release(found) or 'of an unknown version'}"
 
     async def jobs(self) -> Mapping[str, Any]:
-        """The jobs that it knows of."""
+        """Return the known jobs."""
         return await self._ask("GET", "jobs")
 
     async def nodes(self) -> Sequence[Node]:
-        """All nodes."""
+        """Return all nodes."""
         return await trio.to_thread.run_sync(read_nodes, await self._ask("GET", "nodes"))
 
     async def partitions(self) -> Sequence[Partition]:
-        """All partitions."""
+        """Return all partitions."""
         return read_partitions(await self._ask("GET", "partitions"))
 
     async def bounds(self) -> Bounds:
-        """How it is configured."""
-        return Bounds()  # it has no question for that
+        """Return the limits of its configuration."""
+        return Bounds()  # slurmrestd has no such query
 
     async def quotas(self, qos: Sequence[str]) -> Quotas:
-        """The limits that hold for us."""
-        return Quotas()  # nor for how much of them is used
+        """Return the limits that apply to us."""
+        return Quotas()  # nor one for their use
 
     async def expect(self, request: Request) -> float | None:
-        """When such a job would begin."""
-        return None  # nor for that
+        """Return when such a job would begin."""
+        return None  # nor one for that
 
     async def submit(self, request: Request) -> None:
-        """Have an array."""
+        """Submit an array."""
         body = rest_body(self._settings, request, self._rest.api)
         hidden = request.environment.values()
         answer, said = await self._exchange("POST", "job/submit", body, hidden)
@@ -83,7 +83,7 @@ class SlurmRest:
             raise fault_of("slurmrestd", self._hide(said, hidden))
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
-        """Let tasks go."""
+        """Cancel tasks."""
         if self._rest.api != "v0.0.38":
             await self._cancel_all(list(grid_ids))
             return
@@ -117,7 +117,7 @@ class SlurmRest:
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        """Ask, and read the answer. Raises GridFault."""
+        """Make a request, and read the answer. Raises GridFault."""
         answer, said = await self._exchange(method, path, body)
         if said:
             raise fault_of("slurmrestd", self._hide(said))
@@ -133,7 +133,7 @@ class SlurmRest:
         body: Mapping[str, Any] | None = None,
         hidden: Collection[str] = (),
     ) -> tuple[Mapping[str, Any], str]:
-        """An answer, and what it says is wrong. Raises GridFault."""
+        """Return an answer, and its errors. Raises GridFault."""
         timeout_s = self._settings.timeout_s
         try:
             with trio.fail_after(timeout_s):
@@ -146,7 +146,7 @@ class SlurmRest:
             raise GridFault(
                 Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
             ) from None
-        # All jobs of a large cluster may be in it, and the loop must not wait for them.
+        # It may list all jobs of a large cluster: parsing must not block the loop.
         return await trio.to_thread.run_sync(read_answer, *answer)
 
     async def _send(
@@ -168,7 +168,7 @@ class SlurmRest:
         if self._rest.user:
             headers["X-SLURM-USER-NAME"] = self._rest.user
         if self._rest.token_file:
-            # It may lie in a file system of the net that does not answer.
+            # It may be on a network file system that does not answer.
             self._token = await trio.to_thread.run_sync(
                 _read_token, self._rest.token_file, abandon_on_cancel=True
             )
@@ -191,10 +191,10 @@ def _read_token(name: str) -> str:
 
 
 async def _read(response: httpx2.Response) -> bytes:
-    """The body of an answer; GridFault when it is too long."""
+    """Return the body of an answer; raise GridFault when it is too long."""
     body = bytearray()
-    # Who leaves the loop leaves the library's generators to the garbage collector, under which
-    # trio complains. What is cancelled unwinds them.
+    # Leaving the loop early would leave the library's generators to the garbage collector, under
+    # which trio complains. Cancellation unwinds them.
     with trio.CancelScope() as enough:
         async for chunk in response.aiter_bytes():
             body += chunk

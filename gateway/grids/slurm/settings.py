@@ -1,7 +1,7 @@
-"""The table `[pool.slurm]`: what a pool of Slurm's pilots is, checked.
+"""The table `[pool.slurm]`: the settings of a pool of Slurm's pilots, checked.
 
-Words that become part of a command are taken from narrow alphabets, and each is given as one word
-`--name=value`: what is written here can ask Slurm for something else, but can't run anything.
+Words that become part of a command are restricted to narrow alphabets, and each is passed as one
+word `--name=value`: a setting can change the request to Slurm, but can't run anything.
 """
 
 import re
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.knobs import KnobError, check_known, count, flag, length_s
 
 APIS: Final = ("v0.0.38", "v0.0.42")
-# Options of sbatch that only say where and how jobs run; True: it takes no value.
+# Options of sbatch that only control where and how jobs run; True: it takes no value.
 OPTIONS: Final[Mapping[str, bool]] = {
     "contiguous": True,
     "exclusive": True,
@@ -54,12 +54,12 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How slurmrestd is reached.
+    """The access to slurmrestd.
 
     Attributes:
         url: "http://host:port", "https://..." or "unix:/path".
         token_file: of a JSON web token, as `scontrol token` prints it; empty: none.
-        user: whose the token is.
+        user: the token's.
     """
 
     url: str
@@ -75,16 +75,16 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """What the owner of a pool wrote. Words are empty where he left it to Slurm.
+    """The owner's settings of a pool. Empty texts leave a choice to Slurm.
 
     Attributes:
         partition: one or several, with commas between them.
         cpus_per_slot: that Slurm gives for each slot.
         walltime_s: that a pilot may run; None: as long as the partition allows.
-        warn_s: before that end a pilot is told.
+        warn_s: a pilot is warned this long before its end.
         python: on the nodes, of an environment that has gridfed.
-        folder: where a pilot runs, on the nodes.
-        logs: a folder on the nodes for what pilots say; empty: it is thrown away.
+        folder: the working directory of a pilot, on the nodes.
+        logs: a folder on the nodes for the pilots' output; empty: it is discarded.
         requeue: whether Slurm may start a pilot again.
         options: more of sbatch's.
         conf: the slurm.conf of the cluster.
@@ -92,7 +92,7 @@ class SlurmSettings:
         rest: slurmrestd instead of commands.
         array_max: pilots of an order; None: as Slurm is configured.
         orders_max: in a minute.
-        timeout_s: that each question to Slurm may take.
+        timeout_s: the time limit of each query to Slurm.
     """
 
     partition: str
@@ -105,7 +105,7 @@ class SlurmSettings:
     cpus_per_slot: int = 1
     walltime_s: float | None = None
     warn_s: float = 60.0
-    folder: str = "/tmp"  # noqa: S108 - of the nodes: it is there on each
+    folder: str = "/tmp"  # noqa: S108 - exists on every node
     logs: str = ""
     requeue: bool = False
     options: tuple[tuple[str, str], ...] = ()
@@ -118,7 +118,7 @@ class SlurmSettings:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """By name."""
+        """The names of the partitions."""
         return tuple(self.partition.split(","))
 
 

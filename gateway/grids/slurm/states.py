@@ -1,8 +1,8 @@
-"""What Slurm's jobs mean for our pilots. Pure.
+"""Maps Slurm's jobs to our pilots. Pure.
 
-A job's state is a word and flags. A pilot that waits for a reason that never passes by itself is
-shown as ended, with that reason, and its job is a stray: the grid lets it go, as it would else wait
-for ever, and come one day to nobody's joy.
+A job's state is a word and flags. A pilot that is pending for a permanent reason is shown as ended,
+with that reason, and its job is a stray: the grid cancels it, as it would else stay pending for
+ever, or start one day unexpectedly.
 """
 
 import re
@@ -18,7 +18,7 @@ START: Final = "gridfed-"
 COMMENT: Final = "gridfed pilots="
 _PILOTS: Final = re.compile(rf"{COMMENT}(\d{{1,6}})", re.ASCII)
 PILOTS_MAX: Final = 100_000
-FORESEEN_S: Final = 30 * 86_400.0  # Slurm says years where it does not know
+FORESEEN_S: Final = 30 * 86_400.0  # Slurm says years if it does not know
 END_NONE_S: Final = 360 * 86_400.0  # without a limit Slurm says that it ends in a year
 
 ENDED: Final = {
@@ -40,7 +40,7 @@ STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
 BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 
-# How a pilot ends by itself: see NO_GATEWAY and REFUSED of gateway.worker.agent.
+# The exit codes of a pilot: see NO_GATEWAY and REFUSED of gateway.worker.agent.
 EXITS: Final = {
     69: "it found no gateway, and gave up (code 69): can its node reach this gateway's address?",
     77: "the gateway did not let it in, and it gave up (code 77)",
@@ -48,15 +48,15 @@ EXITS: Final = {
 
 
 class Wait(StrEnum):
-    """What a reason to wait means."""
+    """The meaning of a pending reason."""
 
-    TURN = "turn"  # it comes when it is its turn
+    TURN = "turn"  # it starts in its turn
     QUOTA = "quota"  # others of ours must end first
-    HELD = "held"  # somebody must do something, and may
+    HELD = "held"  # a person must act, and may do so
     NEVER = "never"
 
 
-# What a job of ours waits for, by its reason; what is not here waits for its turn.
+# The pending reasons of our jobs; any other reason means TURN.
 REASONS: Final = {
     "PartitionTimeLimit": (Wait.NEVER, "`walltime` is over the partition's limit"),
     "PartitionNodeLimit": (Wait.NEVER, "a pilot needs more nodes than the partition gives"),
@@ -79,18 +79,18 @@ REASONS: Final = {
     "NodeDown": (Wait.HELD, "nodes that it needs are down"),
     "ReqNodeNotAvail": (Wait.TURN, "nodes that it needs are not there"),
 }
-# Limits that one job is over, or below, by itself: a pilot is one job on one node.
+# Limits that a single job violates by itself: a pilot is one job on one node.
 ALONE: Final = re.compile(r"PerJob|PerNode|NotSatisfied|^QOSMin|^MaxMemPerLimit$")
-NOT_KNOWN: Final = "account not known"  # how 22.05 puts AccountNotAllowed
+NOT_KNOWN: Final = "account not known"  # 22.05's text for AccountNotAllowed
 PARTITION_BARRED: Final = "can't use this partition"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What Slurm has of ours.
+    """Our jobs in Slurm.
 
     Attributes:
-        strays: jobs that are to be let go, by Slurm's names for them.
+        strays: jobs to be cancelled, by Slurm's names for them.
         orders: that it knows of.
     """
 
@@ -100,15 +100,15 @@ class Listing:
 
 
 def job_start(mark: str) -> str:
-    """What the names of our jobs begin with: a mark has no ".", so none is another's beginning."""
+    """Return the prefix of our jobs' names: as no mark has a ".", no prefix is part of another."""
     return f"{START}{mark}."
 
 
 def look(jobs: Iterable[Job], mark: str, utc_s: float, cpus_per_slot: int = 1) -> Listing:
-    """Our pilots among jobs, now.
+    """Return our pilots among jobs, now.
 
-    An order that was submitted twice, as nobody heard that the first time had worked, is there
-    once: the later job's pilots are strays, unless they alone live.
+    An order that was submitted twice, because the first answer was lost, counts once: the later
+    job's pilots are strays, unless only they live.
     """
     start = job_start(mark)
     by_name: dict[str, Sighting] = {}
@@ -133,7 +133,7 @@ def look(jobs: Iterable[Job], mark: str, utc_s: float, cpus_per_slot: int = 1) -
 
 
 def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
-    """Tasks that a list which is cut does not name: all that nobody else names."""
+    """Return the tasks that a truncated list omits, and that no other job names."""
     if not job.is_cut:
         return []
     said = _PILOTS.fullmatch(job.comment)
@@ -146,7 +146,7 @@ def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
 def sight(
     job: Job, task: int, order: str, utc_s: float, cpus_per_slot: int
 ) -> tuple[Sighting, bool]:
-    """One task of an array as a pilot, and whether its job is a stray."""
+    """Return one task of an array as a pilot, and whether its job is a stray."""
     stand, fault, is_stray = stand_of(job)
     runs = stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
     is_foreseen = 0 < job.begin_s <= utc_s + FORESEEN_S
@@ -164,7 +164,7 @@ def sight(
 
 
 def stand_of(job: Job) -> tuple[Stand, str, bool]:
-    """How far a job is, what is to be said of it, and whether it is to be let go."""
+    """Return the state of a job, its reason, and whether it is to be cancelled."""
     states = job.states
     if states & ENDING:
         return Stand.ENDING, _why_ended(job) or _lower(states & ENDING), False
@@ -194,7 +194,7 @@ def _waiting(job: Job) -> tuple[Stand, str, bool]:
 
 
 def meaning(reason: str) -> tuple[Wait, str]:
-    """What a reason to wait means, and in words what is to be done."""
+    """Return the meaning of a pending reason, and advice."""
     known = REASONS.get(reason)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""The two ways to ask Slurm, under one interface."""
+"""The two interfaces to Slurm, under one protocol."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -12,20 +12,20 @@ from gateway.grids.slurm.listing import Node, Partition
 from gateway.grids.slurm.memory import UNSAID, Memory
 from gateway.grids.slurm.quotas import Quotas
 
-# More than Slurm says of a hundred thousand jobs is a mistake, or no Slurm.
+# A larger answer, for a hundred thousand jobs, is a mistake, or not Slurm's.
 ANSWER_BYTES_MAX: Final = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How Slurm is configured; None: it does not say.
+    """Slurm's configuration; None: unknown.
 
     Attributes:
         array_max: tasks of an array.
-        jobs_max: that it holds, of everybody.
-        has_quotas: limits of accounts and qualities of service are kept.
-        counts_memory: a job takes memory of its node, and not CPUs alone.
-        memory: what a job has that asks for none.
+        jobs_max: that it holds, of all users.
+        has_quotas: limits of accounts and qualities of service are enforced.
+        counts_memory: a job takes memory of its node, and not only CPUs.
+        memory: the defaults of a job without a request.
     """
 
     array_max: int | None = None
@@ -36,47 +36,47 @@ class Bounds:
 
 
 async def is_there(path: str, at_most_s: float) -> bool:
-    """Whether a file is there; not, where a file system of the net does not answer in time."""
+    """Whether a file exists; False if a network file system does not answer in time."""
     with trio.move_on_after(at_most_s):
         return await trio.to_thread.run_sync(os.path.exists, path, abandon_on_cancel=True)
     return False
 
 
 class Way(Protocol):
-    """A way to ask Slurm. Each call raises GridFault, and takes no longer than the settings say."""
+    """An interface to Slurm. Each call raises GridFault, and ends within its time limit."""
 
     async def version(self) -> str:
-        """Of Slurm; its controller has answered."""
+        """Return Slurm's version, after its controller has answered."""
         ...
 
     async def jobs(self) -> Mapping[str, Any]:
-        """The jobs that it knows of, as its JSON."""
+        """Return the known jobs, as Slurm's JSON."""
         ...
 
     async def nodes(self) -> Sequence[Node]:
-        """All nodes."""
+        """Return all nodes."""
         ...
 
     async def partitions(self) -> Sequence[Partition]:
-        """All partitions."""
+        """Return all partitions."""
         ...
 
     async def bounds(self) -> Bounds:
-        """How it is configured."""
+        """Return the limits of its configuration."""
         ...
 
     async def quotas(self, qos: Sequence[str]) -> Quotas:
-        """The limits of accounts and of these qualities of service that hold for us now."""
+        """Return the present limits of accounts and of these qualities of service for us."""
         ...
 
     async def expect(self, request: Request) -> float | None:
-        """When such a job would begin (UTC), without having it; None: it does not say."""
+        """Return when such a job would begin (UTC), without submitting it; None: unknown."""
         ...
 
     async def submit(self, request: Request) -> None:
-        """Have an array."""
+        """Submit an array."""
         ...
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
-        """Let tasks go, "7_1"; those that have ended are no fault."""
+        """Cancel tasks, "7_1"; ended ones are no fault."""
         ...

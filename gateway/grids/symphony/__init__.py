@@ -1,6 +1,6 @@
 """IBM Spectrum Symphony as a delegating grid; see docs/grids_symphony.md.
 
-Not one line of this has been tried against the product: what it relies on is in that page's table.
+No line of this has been tried against the product: that page's table lists its assumptions.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ from gateway.grids.symphony.settings import SymphonySettings, read
 
 
 def open_engine(settings: Any, home: Home) -> Engine:
-    """An engine by a `[pool.symphony]`."""
+    """Open an engine for a `[pool.symphony]`."""
     # Only here: a gateway that merely reads its configuration loads neither HTTP nor processes.
     from gateway.grids.symphony.engine import SymphonyEngine
     from gateway.grids.symphony.rest import EgoRoom, RestWay

@@ -1,16 +1,16 @@
-"""Symphony as an engine: a session for each function, whose common data it is; a task a parcel.
+"""Symphony as an engine: a session for each function, its common data; a task for each parcel.
 
     put(digest, body)  ─► (nothing yet)
     send(parcel)       ─► session of its function, opened by its first parcel ─► tasks
     cancel             ─► a task that was not sent is taken back; one that was is killed
 
-Symphony tries a task again by itself when a slot is reclaimed, and says nothing of it. What it
-can't do is to take a task back only if it has not begun: so what was sent counts as begun.
+Symphony retries a task by itself when a slot is reclaimed, without a report. It can't take a task
+back only if it has not begun: so a task that was sent counts as begun.
 
-What is open stands in a file (journal). A life that begins opens the sessions of the last one again
-and tells of the parcels in them as Found; those without any are closed, and so nothing runs on
-unseen. So it goes, too, when only the connection was lost, or the side process: the parcels are
-ours all the time, and their sessions are opened again by the next `run`.
+Open sessions are recorded in a file (journal). A new run opens the sessions of the last one again
+and reports the parcels in them as Found; sessions without any are closed, so nothing runs on
+unseen. The same happens after a loss of the connection, or of the side process: the parcels stay
+ours, and the next `run` opens their sessions again.
 """
 
 from collections import OrderedDict
@@ -39,32 +39,32 @@ from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_
 from gateway.grids.symphony.settings import SymphonySettings
 from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, Way
 
-TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
+TRIP_S: Final = 0.1  # an estimate of a task's round trip through Symphony
 SEND_TASKS_MAX: Final = 50
 SEND_BYTES_MAX: Final = 8 << 20
-IDLE_S: Final = 60.0  # a session without tasks is closed after so long,
-CROWDED_S: Final = 1.0  # and after so long while there are more than so many
+IDLE_S: Final = 60.0  # a session without tasks is closed after this time,
+CROWDED_S: Final = 1.0  # and after this time while there are more than SESSIONS_KEPT
 SESSIONS_KEPT: Final = 32
 
 
 class AskRoom(Protocol):
-    """Who knows how many slots are ours."""
+    """Returns the number of slots that are ours."""
 
     async def __call__(self) -> int:
-        """So many, now. Raises GridFault."""
+        """Return the present number. Raises GridFault."""
         ...
 
     async def close(self) -> None:
-        """Let go of what asking needs; it may be asked again."""
+        """Release its resources; it may be called again."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One function's session. `tasks` are its parcels by Symphony's ids, `sent` the other way.
+    """One function's session. `tasks` are its parcels by Symphony's ids, `sent` the reverse.
 
-    One that was opened again (`is_old`) takes nothing new: its function is not at hand, and what
-    the settings say may have changed.
+    A reopened session (`is_old`) takes no new parcels: its function is not at hand, and the
+    settings may have changed.
     """
 
     digest: bytes
@@ -74,14 +74,14 @@ class _Session:
     tasks: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
     kills: set[str] = field(default_factory=set)  # parcels that are to be killed
-    dying: set[str] = field(default_factory=set)  # those that are being
+    dying: set[str] = field(default_factory=set)  # those that are being killed
     is_sending: bool = False
     early: dict[str, Outcome] = field(default_factory=dict)
     more: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Signal that there is work."""
         self.more.set()
 
 
@@ -89,8 +89,8 @@ class SymphonyEngine:
     """See gateway.grids.delegating.Engine.
 
     Args:
-        way: how Symphony is spoken to.
-        ask_room: knows how many slots are ours; None: as many as the settings say.
+        way: the interface to Symphony.
+        ask_room: returns the number of slots that are ours; None: the number in the settings.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SymphonyEngine:
         self._left: dict[str, _Session] = {}  # to be opened again, by their ids
         self._cut_since_s: float | None = None
         self._journal = Journal(home.folder, settings.application, home.say)
-        self._has_looked = False  # into it, for what a former life has left
+        self._has_looked = False  # into it, for leftovers of a former run
         self._parcels: dict[str, _Session] = {}
         self._tell: Callable[[News], None] = lambda _news: None
         self._nursery: trio.Nursery | None = None
@@ -166,10 +166,10 @@ class SymphonyEngine:
         if fault is not None:
             raise fault
 
-    # --- what outlives a connection, and us ----------------------------------------------------
+    # --- surviving a connection, or our process ------------------------------------------------
 
     def _find_left(self) -> None:
-        """Read what a former life has left, and tell of it."""
+        """Read the leftovers of a former run, and report them."""
         self._journal.load()
         self._has_looked = True
         if not self.take_up_s:
@@ -184,24 +184,24 @@ class SymphonyEngine:
                     self._tell(Found(name, label))
 
     async def _take_up(self, nursery: trio.Nursery) -> None:
-        """Open again the sessions that have something of ours, and close what else is open."""
+        """Reopen the sessions that have parcels of ours, and close the others."""
         for id_ in list(self._journal.sessions):
             session = self._left.get(id_)
             if session is None or not session.sent:
                 self._left.pop(id_, None)
                 self._home.say(f"closes session {id_}, which a former life has left")
-                await self._close(id_)  # or not: the rest goes on
+                await self._close(id_)  # even if it fails the rest goes on
                 continue
-            self._by_id[id_] = session  # what has ended there may be told at once
+            self._by_id[id_] = session  # outcomes may be reported at once
             if not await self._way.reopen(id_, list(session.tasks)):
                 self._lost_session(session, "it is not open any more")
                 self._journal.closed(id_)
-            if self._left.pop(id_, None) is not None:  # else it is gone, as was told meanwhile
+            if self._left.pop(id_, None) is not None:  # else it was reported as gone meanwhile
                 self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
                 nursery.start_soon(self._serve, session)
 
     def _disconnected(self, *, is_fault: bool) -> None:
-        """There is no connection any more: what is at Symphony waits for the next, or is lost."""
+        """Keep the parcels at Symphony for the next connection, or report them as lost."""
         sessions = {*self._sessions.values(), *self._by_id.values(), *self._left.values()}
         now_s = trio.current_time()
         if self._cut_since_s is None:
@@ -234,7 +234,7 @@ class SymphonyEngine:
                     self._tell(Room(min(slots, most), "" if slots else "EGO has none for us now"))
                     said = ""
                 except GridFault as fault:
-                    if str(fault) != said:  # what it had goes on being ours
+                    if str(fault) != said:  # the last known slots stay ours
                         said = str(fault)
                         self._home.say(f"can't ask EGO for its slots: {said}")
                 await trio.sleep(self._settings.capacity_s)
@@ -242,7 +242,7 @@ class SymphonyEngine:
             with trio.CancelScope(shield=True):
                 await ask_room.close()
 
-    # --- what the delegate asks ----------------------------------------------------------------
+    # --- calls of the delegate -----------------------------------------------------------------
 
     def put(self, digest: bytes, body: bytes) -> None:
         """See Engine."""
@@ -288,7 +288,7 @@ class SymphonyEngine:
     async def _serve(self, session: _Session) -> None:
         """Keep a session for as long as it has work, and a while longer.
 
-        Raises GridFault when none can be opened: then nothing can be done here.
+        Raises GridFault when none can be opened: the engine can't work then.
         """
         with session.scope:
             if not session.is_old:
@@ -297,7 +297,7 @@ class SymphonyEngine:
                 while await self._go_on(session):
                     pass
             except Cut:
-                self._way.leave()  # the next connection goes on with it
+                self._way.leave()  # the next connection continues it
                 raise
             except GridFault as fault:
                 self._home.say(f"lost session {session.id}: {fault}")
@@ -310,18 +310,18 @@ class SymphonyEngine:
         try:
             session.id = await self._way.open(name, common)
         except GridFault:
-            self._way.leave()  # it is not for the other sessions to suffer
+            self._way.leave()  # other sessions must not suffer
             raise
         self._by_id[session.id] = session
         try:
             self._journal.opened(session.id)
         except GridFault:
-            await self._close(session.id)  # nobody would know of it after our death
+            await self._close(session.id)  # no later run would know of it
             self._way.leave()
             raise
 
     async def _go_on(self, session: _Session) -> bool:
-        """Do the next thing for a session; False when it has been idle for long."""
+        """Do the next step for a session; return False when it has been idle for long."""
         session.more = trio.Event()
         if session.kills:
             await self._kill(session)
@@ -357,7 +357,7 @@ class SymphonyEngine:
         for parcel, task in zip(batch, tasks, strict=True):
             if parcel.name not in session.sent:
                 continue  # the session was dropped meanwhile
-            if task is None or task in session.tasks:  # of two with one id nobody could tell
+            if task is None or task in session.tasks:  # two tasks with one id are indistinguishable
                 del session.sent[parcel.name]
                 self._end(Lost(parcel.name, "Symphony did not take it"))
                 continue
@@ -368,7 +368,7 @@ class SymphonyEngine:
         session.early.clear()
 
     def _note_sent(self, session: _Session, batch: list[Parcel], tasks: list[str | None]) -> None:
-        """Write down which parcels are which tasks, but for those that have ended already."""
+        """Record the tasks of parcels, except for those that have ended already."""
         self._journal.sent(
             session.id,
             [
@@ -386,13 +386,13 @@ class SymphonyEngine:
             if names:
                 await self._way.kill(session.id, [session.sent[name] for name in names])
         except Cut:
-            session.kills.update(names)  # by the next connection, then
+            session.kills.update(names)  # to be killed by the next connection
             raise
         finally:
             session.dying.clear()
         for name in names:
             task = session.sent.pop(name, None)
-            if task is not None:  # else its outcome was quicker
+            if task is not None:  # else its outcome was faster
                 session.tasks.pop(task, None)
                 self._end(Cancelled(name))
 
@@ -406,15 +406,15 @@ class SymphonyEngine:
         self._journal.closed(id_)
 
     def _forget(self, session: _Session) -> None:
-        """Nothing more is sent to a session."""
+        """Send nothing more to a session."""
         if self._sessions.get(session.digest) is session:
             del self._sessions[session.digest]
 
     def _drop(self, session: _Session, why: str, *, but_sent: bool = False) -> None:
-        """A session is of no use any more: its parcels run again, in another.
+        """Give up a session: its parcels run again, in another.
 
         Args:
-            but_sent: those that are tasks there are kept.
+            but_sent: keep those that are tasks there.
         """
         self._forget(session)
         for name in [*session.waiting, *session.sent]:
@@ -426,13 +426,13 @@ class SymphonyEngine:
         session.waiting.clear()
 
     def _lost_session(self, session: _Session, text: str) -> None:
-        """A session is no more, and what was in it is lost."""
+        """Report the parcels of a session that has ended as lost."""
         self._home.say(f"lost session {session.id}: {text}")
         self._by_id.pop(session.id, None)
         self._left.pop(session.id, None)
         self._drop(session, f"its session ended: {text}")
 
-    # --- what Symphony tells -------------------------------------------------------------------
+    # --- news of Symphony ----------------------------------------------------------------------
 
     def _hear(self, heard: Heard) -> None:
         session = self._by_id.get(heard.session)
@@ -442,7 +442,7 @@ class SymphonyEngine:
             case Gone(_, text):
                 self._lost_session(session, text)
                 session.scope.cancel()
-                if self._nursery is not None:  # whoever says so may be wrong: nothing runs on
+                if self._nursery is not None:  # the report may be wrong: let no task run on
                     self._nursery.start_soon(self._close, session.id)
             case Outcome():
                 self._take(session, heard)
@@ -455,11 +455,11 @@ class SymphonyEngine:
             return
         session.sent.pop(name, None)
         if session.is_old:
-            session.wake()  # with its last task it ends
+            session.wake()  # it ends with its last task
         if outcome.is_ok:
             self._end(unpack_output(name, outcome.data))
         elif name in session.dying or name in session.kills:
-            self._end(Cancelled(name))  # of our doing, and told of before the answer to it
+            self._end(Cancelled(name))  # killed by us, and reported before the answer
         else:
             self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
 

@@ -1,15 +1,15 @@
-"""What runs calls on Symphony's hosts, under the Python that they were pickled for.
+"""Runs calls on Symphony's hosts, under the Python that they were pickled for.
 
 The service container (soam/service.py) runs under the Python that `soamapi` was built for, which
-need not be that of the calls. It starts this beside itself, and passes bytes both ways:
+may differ from that of the calls. It starts this process beside itself, and passes bytes both ways:
 
     service ── F common data ─► invoker ── channel, cells ── slot (gateway.worker.slot)
             ── I task input  ─►
             ◄─ O task output ──
             ◄─ E text ────────     this host can't run it
 
-A frame is a letter, a length of four bytes and so many bytes. When the service ends, so does this:
-its input is closed then.
+A frame is a letter, a length of four bytes and that many bytes. This process ends with the service,
+which closes its input.
 """
 
 import os
@@ -35,7 +35,7 @@ class Invoker:
         self._out = frames_out
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
         self._poll = select.poll()
-        self._poll.register(frames_in.fileno(), 0)  # no more than whether it is closed
+        self._poll.register(frames_in.fileno(), 0)  # polls only for its end
         self._slot = LoneSlot(memory_bytes, self._look)
 
     def serve(self) -> None:
@@ -85,7 +85,7 @@ class Invoker:
 
 
 def main() -> None:
-    """Serve on standard input and output; whatever else writes there goes to standard error."""
+    """Serve on standard input and output; other output goes to standard error."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     Invoker(sys.stdin.buffer, out, int(os.environ.get(MEMORY_VARIABLE, "0"))).serve()

@@ -1,8 +1,8 @@
-"""What is open at Symphony, on disk: sessions and, by their labels, the tasks in them.
+"""A record of the open sessions at Symphony, on disk, with their tasks by label.
 
-A line of JSON for each change, so that little is written for a parcel; the whole anew when most of
-it is of the past. What the death of a process leaves in it is what was so, but for the last batch
-that was being sent and was not answered. A power cut may take lines, not the names of sessions:
+It is a line of JSON for each change, so that a parcel costs little writing; the file is rewritten
+when most of it is obsolete. After the death of a process it is accurate, except for the last batch
+that was being sent without an answer. A power cut may lose lines, but not the names of sessions:
 those are synced.
 
     {"application": "gridfed"}
@@ -24,32 +24,32 @@ from gateway.grids.contract import Blame, GridFault
 from gateway.grids.delegating import Label
 
 FILE: Final = "sessions.jsonl"
-LINES_MAX: Final = 20_000  # then what is of the past is left out
+LINES_MAX: Final = 20_000  # beyond this obsolete lines are dropped
 
 
 Tasks = dict[str, tuple[str, Label]]  # of a session, those that have not ended: their parcels
 
 
 class Journal:
-    """The file of one pool, and what it says.
+    """The file of one pool, and its contents.
 
     Args:
-        application: of which the sessions are; those of another are none of ours.
-        say: is told of lines that can't be read, and once when none can be written.
+        application: of the sessions; those of another application are not ours.
+        say: told of unreadable lines, and once of a failure to write.
     """
 
     def __init__(self, folder: Path, application: str, say: Callable[[str], None]) -> None:
-        self.sessions: dict[str, Tasks] = {}  # that are open
+        self.sessions: dict[str, Tasks] = {}  # the open ones
         self._where: dict[str, tuple[str, str]] = {}  # parcels, by session and task
         self._path = folder / FILE
         self._application = application
         self._say = say
         self._file: FileIO | None = None
         self._lines = 0
-        self._is_torn = False  # the last line could not be written, or half of it alone
+        self._is_torn = False  # the last line was not written, or only half of it
 
     def load(self) -> None:
-        """Read what a former life has written, and begin a fresh file with what is left of it.
+        """Read the file of a former run, and begin a fresh one with its open sessions.
 
         Raises GridFault when the file can't be read or written.
         """
@@ -58,10 +58,10 @@ class Journal:
         except FileNotFoundError:
             lines = []
         except OSError as error:
-            # Not left out: the next line written would be the end of all that is in it.
+            # Not ignored: the next written line would erase its contents.
             text = f"{self._path} can't be read: {error.strerror}"
             raise GridFault(Blame.NEVER, text) from None
-        self.sessions.clear()  # it is read again when it could not be written
+        self.sessions.clear()  # it is read again after a failure to write
         self._where.clear()
         is_ours = True
         for number, line in enumerate(lines, 1):
@@ -86,31 +86,32 @@ class Journal:
             raise GridFault(Blame.AGAIN, text) from None
 
     def opened(self, session: str) -> None:
-        """A session is open; on the disk before anything is sent to it.
+        """Note an open session; it is on disk before anything is sent to it.
 
-        Raises GridFault when it can't be: it must be closed then, for no later life knows of it.
+        Raises GridFault when it can't be written: the session must be closed then, as no later run
+        would know of it.
         """
         if not self._note({"open": session}, sync=True):
             del self.sessions[session]
             raise GridFault(Blame.AGAIN, f"{self._path} can't be written, and no session is kept")
 
     def sent(self, session: str, tasks: Collection[tuple[str, str, Label]]) -> None:
-        """Parcels have become tasks: (task, parcel, label) each."""
+        """Note that parcels have become tasks: (task, parcel, label) each."""
         if tasks:
             self._note(_sent(session, tasks))
 
     def ended(self, parcel: str) -> None:
-        """What became of a parcel has been told; nothing if it was never sent."""
+        """Note that the outcome of a parcel was reported; no effect if it was never sent."""
         if parcel in self._where:
             self._note({"ended": [parcel]})
 
     def closed(self, session: str) -> None:
-        """A session is closed, with all that was in it."""
+        """Note that a session is closed, with all its tasks."""
         if session in self.sessions:
             self._note({"closed": session})
 
     def close(self) -> None:
-        """Let go of the file, until there is more to write."""
+        """Close the file, until there is more to write."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -118,7 +119,7 @@ class Journal:
     # --- lines ---------------------------------------------------------------------------------
 
     def _take(self, said: dict[str, Any]) -> None:
-        """What a line says. Raises ValueError, TypeError or KeyError where it makes no sense."""
+        """Apply a line. Raises ValueError, TypeError or KeyError if it is invalid."""
         match said:
             case {"open": str(session)}:
                 self.sessions.setdefault(session, {})
@@ -137,10 +138,10 @@ class Journal:
                 raise ValueError("no such line")
 
     def _note(self, said: dict[str, Any], *, sync: bool = False) -> bool:
-        """Take a line, and write it; whether that went well.
+        """Apply a line, and write it; return whether it was written.
 
-        A full disk costs what a later life would have found, and not the work that is at hand: the
-        next line tries to write the whole anew.
+        A full disk costs the record for a later run, and not the work at hand: the next line tries
+        to rewrite the file.
         """
         self._take(said)
         try:
@@ -186,7 +187,7 @@ class Journal:
 
 
 def _sent(session: str, tasks: Iterable[tuple[str, str, Label]]) -> dict[str, Any]:
-    """The line that says which parcels have become which tasks."""
+    """Return the line that records which parcels have become which tasks."""
     fields = [
         [task, name, label.job, label.first, label.count, label.digest]
         for task, name, label in tasks
@@ -195,7 +196,7 @@ def _sent(session: str, tasks: Iterable[tuple[str, str, Label]]) -> dict[str, An
 
 
 def _check_tasks(tasks: Any) -> None:
-    """Whether tasks are as they were written. Raises ValueError: none of them is taken, then."""
+    """Check tasks of a line. Raises ValueError: none of them is applied then."""
     for task, name, job, first, count, digest in tasks:
         if any(type(each) is not str for each in (task, name, job, digest)):
             raise ValueError("text is no text")

@@ -1,11 +1,11 @@
-"""The service package for Symphony's hosts and the application's profile: same in, same out.
+"""The service package for Symphony's hosts and the application's profile, reproducibly.
 
-    gridfed-service     what Symphony starts: a shell script that starts service.py
+    gridfed-service     started by Symphony: a shell script that starts service.py
     service.py          our service container, for the Python of `soamapi`
     soam_bytes.py
     lib/                gridfed, cloudpickle and msgpack, for the Python of the calls
 
-Nothing in it is compiled, so it fits every host; of what the calls need nothing is in it.
+It has no compiled code, so it fits every host; it has none of the libraries that calls need.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 SOAM: Final = Path(__file__).parent / "soam"
 LIBRARY: Final = ("federation", "gateway", "policies", "cloudpickle", "msgpack")
-START_S: Final = 300  # that a service may take to begin a session: an interpreter, and a function
+START_S: Final = 300  # time for a service to begin a session: an interpreter, and a function
 LAUNCHER: Final = """#!/bin/sh
 # The Python that soamapi was built for; the calls run in the one of $GRIDFED_PYTHON.
 exec "${GRIDFED_SOAM_PYTHON:-python3}" "$(dirname "$0")/service.py"
@@ -29,13 +29,13 @@ exec "${GRIDFED_SOAM_PYTHON:-python3}" "$(dirname "$0")/service.py"
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What a profile says.
+    """The settings of a profile.
 
     Attributes:
         python: the interpreter of the calls on the hosts.
         soam_python: the one of `soamapi` there.
         memory_bytes: of a slot; 0: no limit.
-        keep_sessions: whether a session goes on when its client is lost, for its next life.
+        keep_sessions: whether a session survives the loss of its client, for its next run.
     """
 
     name: str = "gridfed"
@@ -49,7 +49,7 @@ class Application:
 
 
 def build_package() -> bytes:
-    """The package, a tar.gz."""
+    """Return the package, a tar.gz."""
     out = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=out, mode="wb", mtime=0, filename="") as zipped,
@@ -76,10 +76,10 @@ def _files() -> Iterator[tuple[str, bytes, int]]:
 
 
 def profile(application: Application) -> str:
-    """The application's profile, as `soamreg` takes it.
+    """Return the application's profile, in the format of `soamreg`.
 
-    A task that fails because its service ended or its host broke is tried once more by Symphony;
-    what fails in a call is no failure to Symphony.
+    Symphony retries a task once if its service ended or its host broke; a failure in a call is none
+    to Symphony.
     """
     a = {
         "name": quoteattr(application.name),

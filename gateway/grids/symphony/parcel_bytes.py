@@ -1,7 +1,7 @@
-"""What travels through Symphony: a session's common data, a task's input, its output. Pure.
+"""The payloads that travel through Symphony: common data, task inputs, outputs. Pure.
 
-MessagePack, opaque to Symphony and to the scripts that speak its API: a session's common data is
-one function, a task's input one parcel of calls of it, the output what became of them.
+They are MessagePack, opaque to Symphony and to the scripts that use its API: a session's common
+data is one function, a task's input one parcel of its calls, the output their outcome.
 """
 
 from typing import Any, Final
@@ -15,38 +15,38 @@ VERSION: Final = 1
 
 
 def pack_common(digest: bytes, body: bytes) -> bytes:
-    """A function, for the hosts that work for a session."""
+    """Pack a function, for the hosts that work for a session."""
     return _pack([VERSION, digest, body])
 
 
 def unpack_common(data: bytes) -> tuple[bytes, bytes]:
-    """Its digest and body. Raises ValueError."""
+    """Return its digest and body. Raises ValueError."""
     version, digest, body = _unpack(data, 3)
     _check(version, digest, body)
     return digest, body
 
 
 def pack_input(parcel: Parcel) -> bytes:
-    """A parcel."""
+    """Pack a parcel."""
     terms = (parcel.prints, parcel.timeout_s, parcel.result_bytes_max)
     return _pack([VERSION, parcel.function, parcel.job, parcel.arguments, *terms])
 
 
 def unpack_input(data: bytes) -> Calls:
-    """The calls of a parcel. Raises ValueError."""
+    """Return the calls of a parcel. Raises ValueError."""
     version, digest, job, arguments, prints, timeout_s, bytes_max = _unpack(data, 7)
     _check(version, digest, *arguments)
     return Calls(digest, job, arguments, prints, timeout_s, bytes_max)
 
 
 def pack_output(ran: Ran) -> bytes:
-    """What became of a parcel's calls."""
+    """Pack the outcome of a parcel's calls."""
     used = (ran.wall_ns, ran.cpu_ns, ran.peak_memory_bytes)
     return _pack([VERSION, ran.values, ran.failures, ran.prints, *used])
 
 
 def unpack_output(parcel: str, data: bytes) -> Done | Broken:
-    """What became of a parcel. Whether it makes sense is for the books to judge."""
+    """Return the outcome of a parcel, unchecked: the books check it."""
     try:
         version, *rest = _unpack(data, 7)
         _check(version)

@@ -1,8 +1,8 @@
-"""A Symphony resource plan that changes by the hour, as windows of a pool. Pure.
+"""Converts a Symphony resource plan that changes by the hour into windows of a pool. Pure.
 
-Such a plan says for each interval of a day, which begins and ends on the hour and comes again every
-day, how many slots a consumer owns, and how many of them it lends or borrows. It is read from a
-table, a line for each consumer and interval, as one copies it from the product's console:
+For each interval of a day, which begins and ends on the hour and recurs daily, such a plan has the
+slots that a consumer owns, and how many of them it lends or borrows. It is read from a table, a
+line for each consumer and interval, as copied from the product's console:
 
     consumer,from,to,owned,lends,borrows
     /Risk,18:00,08:00,80,,0
@@ -10,7 +10,7 @@ table, a line for each consumer and interval, as one copies it from the product'
     /Desk,08:00,18:00,60,,
 
 `lends` and `borrows` may be empty: all. Every consumer's intervals must fill the day, as they do
-there. Windows can say more than that (minutes, days, calendars, prices): see docs/windows.md.
+there. Windows can express more (minutes, days, calendars, prices): see docs/windows.md.
 """
 
 import csv
@@ -33,7 +33,7 @@ _HOUR: Final = re.compile(r"([01]?[0-9]|2[0-4]):00", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a consumer has in one interval; None: no limit."""
+    """The share of a consumer in one interval; None: no limit."""
 
     consumer: str
     owned: int
@@ -42,10 +42,10 @@ class Share:
 
 
 def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
-    """The plan's intervals, (from, to) in hours, and who has what in each.
+    """Return the plan's intervals, (from, to) in hours, and the shares in each.
 
-    Where consumers change at different hours, an interval ends when any of them does. Raises
-    KnobError with the line that is wrong.
+    If consumers change at different hours, an interval ends when any of them does. Raises KnobError
+    that names the wrong line.
     """
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")))
     try:
@@ -55,7 +55,7 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
     columns = reader.fieldnames or []
     if not rows or any(column not in columns for column in COLUMNS[:4]):
         raise KnobError(f"its first line must name the columns: {','.join(COLUMNS)}")
-    for column in columns:  # `lend` for `lends` would be read as: all
+    for column in columns:  # a misspelt `lend` would be read as: all
         if column not in COLUMNS or columns.count(column) > 1:
             raise KnobError(
                 f"its first line names {column[:40]!r}: the columns are {','.join(COLUMNS)},"
@@ -89,7 +89,7 @@ def _intervals(
     found: dict[tuple[int, int], list[Share]] = {}
     for first, last in zip(starts, [*starts[1:], DAY_H], strict=True):
         shares = [share for day in days.values() if (share := day[first]) is not None]
-        # Midnight is an edge of every day: where nothing changes there it is none of the plan's.
+        # Midnight is an edge of every day, but of the plan only if its shares change there.
         before = next((key for key in found if key[1] == first), None)
         if before is not None and found[before] == shares:
             found[before[0], last] = found.pop(before)
@@ -105,7 +105,7 @@ def _intervals(
 
 
 def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
-    if None in row:  # what is over, as of 1,000 slots
+    if None in row:  # surplus fields, as of 1,000 slots
         raise KnobError(f"it has more than {len(row) - 1} fields")
     consumer = (row.get("consumer") or "").strip()
     if not re.fullmatch(r"/[\w./ -]{1,200}", consumer):
@@ -144,15 +144,15 @@ def show_windows(
     zone: str,
     grace_s: int,
 ) -> str:
-    """The `[[pool.window]]` tables of a plan.
+    """Return the `[[pool.window]]` tables of a plan.
 
     Args:
-        who: whom a consumer is here, as in {"/Risk": "project:risk"}; others are projects by the
-            last part of their path, in small letters.
+        who: the parties of consumers, as in {"/Risk": "project:risk"}; others are projects named by
+            the last part of their path, in lower case.
         zone: of the plan's hours.
-        grace_s: how long what is over its claim may still run when an interval begins.
+        grace_s: how long tasks over their claim may still run when an interval begins.
 
-    Raises KnobError where two consumers would be one party here, or one can be none.
+    Raises KnobError if two consumers would be one party here, or one can't be a party.
     """
     _check_parties({share.consumer for shares in intervals.values() for share in shares}, who)
     lines = ["# A Symphony resource plan as windows: put this below the [[pool]] that it is for."]
@@ -189,7 +189,7 @@ def _check_parties(consumers: Collection[str], who: Mapping[str, str]) -> None:
 
 
 def _claim(share: Share, who: Mapping[str, str]) -> str:
-    quoted = json.dumps(_party(share.consumer, who), ensure_ascii=False)  # which is TOML, too
+    quoted = json.dumps(_party(share.consumer, who), ensure_ascii=False)  # it is TOML, too
     parts = [f"who = {quoted}", f"guaranteed = {share.owned}"]
     parts += [f"lends = {share.lends}"] if share.lends is not None else []
     parts += [f"borrows = {share.borrows}"] if share.borrows is not None else []

@@ -1,12 +1,12 @@
-"""The way over HTTPS: SYMREST for sessions and tasks, EGO's REST for how many slots are ours.
+"""The interface over HTTPS: SYMREST for sessions and tasks, EGO's REST for our number of slots.
 
-No library of IBM's is in any process of ours. Logging on with user and password gives tokens (as
-cookies) that last eight hours; they are renewed long before, and asked for anew when refused.
+No process of ours uses a library of IBM's. Logging on with user and password gives tokens (as
+cookies) that last eight hours; they are renewed long before, and requested again when refused.
 
     GET  …/auth/login · GET …/auth/renew
     POST …/clientapi/session                {sessionName, sessionType, …, commonData}
     PUT  …/clientapi/session/tasks          {taskInputList: [{inputDataBlock}]}
-    PUT  …/clientapi/session/taskresults    {taskOutputFormat}: what has ended since
+    PUT  …/clientapi/session/taskresults    {taskOutputFormat}: tasks that have ended since
     DELETE …/clientapi/session/tasks        kill
     DELETE …/clientapi/session              close
 """
@@ -35,11 +35,11 @@ EGO: Final = "/platform/rest/ego/v1"
 RENEW_S: Final = 4 * 3600.0  # of the eight hours that a token lasts
 REQUEST_S: Final = 60.0
 CLOSE_S: Final = 5.0  # for closing sessions in the end,
-CLOSE_AGAIN_S: Final = 0.2  # so long after each time that it failed
-POLL_MIN_S: Final = 0.02  # where the server does not wait for results by itself
+CLOSE_AGAIN_S: Final = 0.2  # retried after this time
+POLL_MIN_S: Final = 0.02  # if the server does not wait for results by itself
 POLL_MAX_S: Final = 1.0
 RESULTS_MAX: Final = 100  # of one answer
-NAMED_MAX: Final = 100  # tasks asked for by their ids at a time
+NAMED_MAX: Final = 100  # tasks requested by their ids at a time
 ANSWER_BYTES_MAX: Final = 512 << 20
 TOKEN_CHARS_MAX: Final = 4096
 Query = Mapping[str, str | int]
@@ -48,7 +48,7 @@ FAULTS_MAX: Final = 5  # in a row of one session's polls
 
 
 class RestClient:
-    """One REST server: logs on, and on again when its token has ended."""
+    """One REST server: logs on, and again when its token has expired."""
 
     def __init__(self, url: str, prefix: str, settings: SymphonySettings) -> None:
         self._base = url.rstrip("/") + prefix
@@ -58,11 +58,11 @@ class RestClient:
         self._log_on_lock = trio.Lock()
 
     async def log_on(self) -> None:
-        """Have a token by user and password."""
+        """Get a token by user and password."""
         before = self._csrf
         async with self._log_on_lock:
             if self._csrf != before:
-                return  # another has just done so
+                return  # another task has just done so
             user, password = self._settings.login()
             answer = await self._send("GET", "/auth/login", auth=(user, password))
             self._csrf = _token(answer, "")
@@ -70,7 +70,8 @@ class RestClient:
     async def keep_on(self) -> None:
         """Renew the token for as long as this runs.
 
-        A server that is away meanwhile ends nothing: who asks it next is let in, or hears why not.
+        A server that is unreachable meanwhile ends nothing: the next request logs on, or fails with
+        the reason.
         """
         while True:
             await trio.sleep(RENEW_S)
@@ -84,7 +85,7 @@ class RestClient:
     async def ask(
         self, method: str, path: str, query: Query = NO_QUERY, body: Any = None
     ) -> dict[str, Any]:
-        """Do a request; its answer. Raises GridFault."""
+        """Make a request; return its answer. Raises GridFault."""
         try:
             return await self._send(method, path, query, body)
         except _LoggedOff:
@@ -92,7 +93,7 @@ class RestClient:
             return await self._send(method, path, query, body)
 
     async def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -122,7 +123,7 @@ class RestClient:
         return _read(what, response.status_code, content)
 
     def _open(self) -> httpx2.AsyncClient:
-        """A client. Raises GridFault when the authorities can't be read."""
+        """Open a client. Raises GridFault when the authorities can't be read."""
         try:
             context = ssl.create_default_context(cafile=self._settings.ca_file or None)
         except (OSError, ssl.SSLError) as error:
@@ -137,11 +138,11 @@ class RestClient:
 
 
 class _LoggedOff(Cut):
-    """The token is not good any more."""
+    """The token has expired."""
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, or the one that it came of: the outermost often says nothing."""
+    """Return the text of an error, or of its cause: the outermost one is often empty."""
     at: BaseException | None = error
     while at is not None:
         if str(at):
@@ -151,7 +152,7 @@ def _words(error: BaseException) -> str:
 
 
 def _token(answer: Mapping[str, Any], before: str) -> str:
-    """The token that an answer gives us, or the one that there was. Raises GridFault."""
+    """Return the token of an answer, or the previous one. Raises GridFault."""
     token = answer.get("csrftoken", before)
     if not isinstance(token, str) or len(token) > TOKEN_CHARS_MAX or not token.isprintable():
         raise GridFault(Blame.AGAIN, "SYMREST's csrftoken is no text")
@@ -159,7 +160,7 @@ def _token(answer: Mapping[str, Any], before: str) -> str:
 
 
 async def _take(what: str, response: httpx2.Response) -> bytes:
-    """An answer's bytes. Raises Cut before all memory is full of them."""
+    """Return an answer's bytes. Raises Cut before they fill all memory."""
     content = bytearray()
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
@@ -170,16 +171,16 @@ async def _take(what: str, response: httpx2.Response) -> bytes:
 
 
 def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
-    """An answer's fields. Raises GridFault, by whose fault it is."""
+    """Return an answer's fields. Raises GridFault with the blame."""
     if status == 401:
         raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
     text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
-    if status >= 500 or 300 <= status < 400:  # who sends us elsewhere is not SYMREST itself
+    if status >= 500 or 300 <= status < 400:  # a redirection is not from SYMREST itself
         raise Cut(Blame.AGAIN, text)
     try:
         answer = json.loads(content) if content else {}
     except (ValueError, RecursionError):
-        if status >= 400:  # a server that starts, or a proxy: SYMREST itself writes JSON
+        if status >= 400:  # from a starting server, or a proxy: SYMREST itself writes JSON
             raise Cut(Blame.AGAIN, text) from None
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
@@ -201,7 +202,7 @@ class RestWay:
             "clusterId": settings.cluster,
         }
         self._polls: dict[str, trio.CancelScope] = {}
-        self._failing: dict[str, float] = {}  # sessions of which nothing is heard, since when
+        self._failing: dict[str, float] = {}  # sessions whose polls fail, since when
         self._nursery: trio.Nursery | None = None
         self._hear: Callable[[Heard], None] = lambda _heard: None
         self._leaves = False
@@ -269,7 +270,7 @@ class RestWay:
         self._leaves = self._settings.take_up_s > 0
 
     async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
-        """See Way. Whether it is open its first poll shows."""
+        """See Way. The first poll shows whether it is open."""
         self._listen(session, tasks)
         return True
 
@@ -305,7 +306,7 @@ class RestWay:
 
     async def close(self, session: str) -> None:
         """See Way."""
-        if session in self._polls:  # it stays there, to be closed at last, until it is
+        if session in self._polls:  # it stays there until it is closed, for the final attempt
             self._polls[session].cancel()
         try:
             await self._rest.ask(
@@ -318,7 +319,7 @@ class RestWay:
         self._failing.pop(session, None)
 
     async def _close_at_last(self, session: str) -> None:
-        """Close a session, again and again while there is time; a later life does it otherwise."""
+        """Close a session, with retries while there is time; else a later run closes it."""
         said = ""
         while True:
             try:
@@ -333,12 +334,12 @@ class RestWay:
             await trio.sleep(CLOSE_AGAIN_S)
 
     async def _poll(self, session: str, scope: trio.CancelScope, old: deque[str]) -> None:
-        """Fetch what has ended, again and again; the session is gone when that is refused.
+        """Poll for ended tasks; the session is gone when that is refused.
 
-        Tasks of a former connection (`old`) are asked for by their ids: an outcome of theirs may
-        have been on its way to that one, and is given only once to whoever asks for any.
+        Tasks of a former connection (`old`) are requested by their ids: their outcome may have been
+        in transit to that connection, and is given only once to a request for any.
 
-        Raises GridFault when it fails for long: then nothing can be said of any session.
+        Raises GridFault when it fails for long: then the state of all sessions is unknown.
         """
         faults, wait_s = 0, POLL_MIN_S
         with scope:
@@ -367,10 +368,10 @@ class RestWay:
                 await trio.sleep(wait_s)
 
     def _is_gone(self, session: str, fault: GridFault) -> bool:
-        """Whether there is a session no more, by a poll's fault.
+        """Whether a poll's fault means that the session has ended.
 
-        Who is not let in learns nothing of sessions. One of which alone nothing can be heard for
-        as long as what is cut off is waited for must not end all others' connection for ever.
+        A refused log-on says nothing of sessions. A single session whose polls fail for `take_up_s`
+        must not end the connection of all others for ever.
         """
         if isinstance(fault, _LoggedOff):
             return False
@@ -397,7 +398,7 @@ class RestWay:
 
 
 def _dicts(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """A list of objects in an answer; what is none there is empty. Raises GridFault."""
+    """Return a list of objects in an answer, with {} for non-objects. Raises GridFault."""
     found = answer.get(key, [])
     if not isinstance(found, list):
         raise GridFault(Blame.AGAIN, f"the answer's {key} are no list")
@@ -405,13 +406,13 @@ def _dicts(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _id(found: Any) -> str | None:
-    """An id, if it is one: some servers write numbers."""
+    """Return an id if it is valid: some servers write numbers."""
     text = str(found) if type(found) is int else found
     return text if is_id(text) else None
 
 
 def _outcome(session: str, result: dict[str, Any]) -> Outcome:
-    task = _id(result.get("taskId")) or ""  # which is nobody's
+    task = _id(result.get("taskId")) or ""  # "" matches no task
     if result.get("errorMessage"):
         return Outcome(session, task, is_ok=False, text=words(result["errorMessage"]))
     try:
@@ -422,9 +423,9 @@ def _outcome(session: str, result: dict[str, Any]) -> Outcome:
 
 
 class EgoRoom:
-    """How many slots a consumer may have now, by EGO's REST: what it owns, or more if it has more.
+    """Returns a consumer's slots by EGO's REST: those it owns, or those it has if more.
 
-    Not only what it has: EGO gives slots when there is work, and we get work when there are slots.
+    Not only those it has: EGO gives slots when there is work, and we get work when there are slots.
     """
 
     def __init__(self, settings: SymphonySettings) -> None:
@@ -433,7 +434,7 @@ class EgoRoom:
         self._is_on = False
 
     async def __call__(self) -> int:
-        """The slots. Raises GridFault."""
+        """Return the slots. Raises GridFault."""
         if not self._is_on:
             await self._rest.log_on()
             self._is_on = True

@@ -1,4 +1,4 @@
-"""The table `[pool.symphony]` of a pool: how an IBM Spectrum Symphony application is reached.
+"""The table `[pool.symphony]` of a pool: the access to an IBM Spectrum Symphony application.
 
 [pool.symphony]
 way = "soamapi"                 # its library, in a side process; or "rest": SYMREST over HTTPS
@@ -12,18 +12,18 @@ resource_group = ""             # a filter; empty: the session type's
 service = ""                    # empty: the session type's
 tag = ""                        # on our sessions
 
-take_up_s = 120.0               # what a restart finds waits so long for its tasks; 0: it is ended
-on_stop = "close"               # or "detach": a stopped gateway leaves at work what is
+take_up_s = 120.0               # wait of parcels found at a restart for their tasks; 0: ended
+on_stop = "close"               # or "detach": a stopped gateway leaves its parcels at work
 
 interpreter = "/opt/ibm/python" # soamapi: a Python that can import it, or a script that runs one
 
 url = "https://sym:8050"        # rest: where SYMREST listens
 cluster = ""                    # rest: where SYMREST fronts several
-ca_file = ""                    # rest, ego: whom to trust; empty: the system's authorities
+ca_file = ""                    # rest, ego: trusted authorities; empty: the system's
 
-ego_url = ""                    # https://sym:8543; how many slots are ours is asked there
-consumer = ""                   # whose slots, as in "/Risk/Gridfed"
-capacity_s = 10.0               # how often
+ego_url = ""                    # https://sym:8543; queried for our number of slots
+consumer = ""                   # the owner of the slots, as in "/Risk/Gridfed"
+capacity_s = 10.0               # the interval of these queries
 """
 
 import re
@@ -48,7 +48,7 @@ OURS: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @dataclass(frozen=True, slots=True)
 class SymphonySettings:
-    """What `[pool.symphony]` says; see the module."""
+    """The settings of `[pool.symphony]`; see the module."""
 
     way: str
     application: str
@@ -71,7 +71,7 @@ class SymphonySettings:
     capacity_s: float = 10.0
 
     def login(self) -> tuple[str, str]:
-        """User and password. Raises GridFault, which says neither."""
+        """Return user and password. Raises GridFault, which reveals neither."""
         path = Path(self.login_file).expanduser()
         try:
             text = path.read_text().strip()

@@ -1,8 +1,8 @@
-"""The way through `soamapi`: a side process of its own Python speaks it for us (soam/side.py).
+"""The interface through `soamapi`, in a side process of its own Python (soam/side.py).
 
-The library is for some minor versions of Python only, and its process aborts when it ends: so
-it is not imported here. The script ends by itself before the library does: code 1 after a fault of
-its own. When the process dies another opens its sessions again.
+The library is for some minor versions of Python only, and its process aborts when it ends: so it is
+not imported here. The script exits before the library's own end: with code 1 after a fault of its
+own. When the process dies another opens its sessions again.
 """
 
 import json
@@ -25,13 +25,13 @@ from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
 READ_BYTES: Final = 1 << 18
-ANSWER_S: Final = 60.0  # no answer of the library's for so long, and the process is given up
+ANSWER_S: Final = 60.0  # without an answer of the library for this time the process is killed
 END_S: Final = 10.0  # for closing sessions
-LAST_WORDS_S: Final = 1.0  # for reading what it wrote at its end
+LAST_WORDS_S: Final = 1.0  # for reading its last output
 TAIL_BYTES: Final = 4096
 SAID_BYTES_MAX: Final = 1 << 20
 DATA_BYTES_MAX: Final = 512 << 20  # of an outcome
-# What a Python says for which the library was not built, or whose environment was not set.
+# The messages of a Python that the library was not built for, or without its environment.
 UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
 UNFIT: Final = (
     "interpreter must be a Python that `import soamapi` works in: a minor version that your release"
@@ -210,11 +210,11 @@ class SideWay:
             while True:
                 while self._outgoing:
                     try:
-                        with trio.CancelScope(shield=True) as whole:  # half of one says nothing
+                        with trio.CancelScope(shield=True) as whole:  # no partial messages
                             whole.deadline = trio.current_time() + ANSWER_S
                             await stream.send_all(self._outgoing.popleft())
                     except trio.BrokenResourceError:
-                        return  # it has ended: the reader says so
+                        return  # it has ended: the reader reports it
                     if whole.cancelled_caught:
                         process.kill()  # it does not read any more
                         return
@@ -222,7 +222,7 @@ class SideWay:
                 await self._more.wait()
 
     async def _drain(self, process: "subprocess.Popen[bytes]") -> None:
-        """Keep the end of what it writes to standard error: the library is talkative."""
+        """Keep the end of its standard error: the library is talkative."""
         assert process.stderr is not None
         async with trio.lowlevel.FdStream(os.dup(process.stderr.fileno())) as stream:
             while data := await stream.receive_some(READ_BYTES):
@@ -239,7 +239,7 @@ class SideWay:
     async def _end(self, process: "subprocess.Popen[bytes]") -> None:
         """Let it close its sessions, or leave them, and end it. Shielded: it never outlives us.
 
-        What it tells at last is not heard; a fault of its own is said.
+        Its last news are ignored; a fault of its own is reported.
         """
         assert process.stdout is not None
         process.stdout.close()
@@ -250,8 +250,8 @@ class SideWay:
                     nursery.start_soon(self._drain, process)
                     await self._say_end(process)
                     await wait_for_exit(process)
-                    # What it wrote last may not be read yet; a child of its own could keep the
-                    # pipe open for ever.
+                    # Its last output may not be read yet; a child of its own could keep the pipe
+                    # open for ever.
                     nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
             was_hung = process.poll() is None
             if was_hung:
@@ -259,14 +259,15 @@ class SideWay:
                 await wait_for_exit(process)
         if was_hung:
             self._say(f"the process of soamapi did not end in {END_S:g} s, and was killed")
-        elif process.returncode > 0 and not had_ended:  # else the fault of this run says so
+        elif process.returncode > 0 and not had_ended:  # else the fault of this run reports it
             self._say(self._describe_end())
         assert process.stderr is not None
         process.stderr.close()
 
     async def _say_end(self, process: "subprocess.Popen[bytes]") -> None:
-        """Tell it whether to close its sessions: the end of its input alone is that of a gateway
-        which was killed.
+        """Tell the process whether to close its sessions.
+
+        The end of its input alone would mean that the gateway was killed.
         """
         assert process.stdin is not None
         said = json.dumps({"n": 0, "do": "end", "close": not self._leaves}).encode()
@@ -283,7 +284,7 @@ def _id_in(answer: dict[str, Any], key: str) -> str:
 
 
 def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """The next whole message of what has come; None if there is none yet."""
+    """Take the next whole message from the buffer; None if there is none yet."""
     if len(buffer) < HEADER.size:
         return None
     length, size = HEADER.unpack_from(buffer)

@@ -1,4 +1,4 @@
-"""The two ways to Symphony have this in common: sessions, tasks, and what is heard of them."""
+"""The common protocol of the two interfaces to Symphony: sessions, tasks, and their news."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ _ID: Final = re.compile(r"[!-+\--~]+").fullmatch  # ASCII without spaces and com
 
 
 class Cut(GridFault):
-    """There is no connection: whatever was asked may have happened or not."""
+    """There is no connection: it is unknown whether the request was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A task has ended: with `data` as its output, or else with what Symphony says of it."""
+    """A task has ended: with `data` as its output, or else with Symphony's reason."""
 
     session: str
     task: str
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A session is no more, with all its tasks."""
+    """A session has ended, with all its tasks."""
 
     session: str
     text: str
@@ -40,10 +40,10 @@ Heard = Outcome | Gone
 
 
 class Way(Protocol):
-    """How Symphony is spoken to. Every call raises GridFault, and no other."""
+    """An interface to Symphony. Every call raises GridFault, and no other error."""
 
     async def check(self) -> str:
-        """Look whether it is there and lets us in: what it is, in words."""
+        """Check whether it is reachable and lets us in; return a description."""
         ...
 
     async def run(
@@ -59,40 +59,40 @@ class Way(Protocol):
         ...
 
     def leave(self) -> None:
-        """Let this run end without closing sessions, where the settings have them taken up."""
+        """Let this run end without closing sessions, if the settings have them reopened."""
         ...
 
     async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
         """Listen to a session of a former connection again; False: it is not open any more.
 
-        Of these tasks no outcome has been heard, though one may have been given to that connection.
+        No outcome of these tasks has been received, though that connection may have been sent one.
 
-        What has ended there meanwhile is told, perhaps before this returns; or Gone.
+        Outcomes since then are reported, perhaps before this returns; or Gone.
         """
         ...
 
     async def open(self, name: str, common: bytes) -> str:
-        """Open a session with common data; its id."""
+        """Open a session with common data; return its id."""
         ...
 
     async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
-        """Send tasks; the id of each, None for one that was not taken."""
+        """Send tasks; return the id of each, None for a refused one."""
         ...
 
     async def kill(self, session: str, tasks: Sequence[str]) -> None:
-        """End tasks, whatever they are at."""
+        """Kill tasks in any state."""
         ...
 
     async def close(self, session: str) -> None:
-        """Close a session with all its tasks, ours or a former life's; what is gone is closed."""
+        """Close a session with all its tasks, also a former run's; no effect if it is gone."""
         ...
 
 
 def words(text: object, chars_max: int = 2000) -> str:
-    """What others say, as it can be told on: JSON may name characters that there are not."""
+    """Make foreign text encodable, and bound it: JSON may contain invalid characters."""
     return str(text)[:chars_max].encode("utf-8", "replace").decode()
 
 
 def is_id(found: object) -> bool:
-    """Whether this may be a session's or a task's id: it stands in files, addresses and lists."""
+    """Whether this is a valid id of a session or task, fit for files, addresses and lists."""
     return isinstance(found, str) and 0 < len(found) <= ID_CHARS_MAX and _ID(found) is not None

@@ -1,7 +1,7 @@
 """Our service on Symphony's hosts: it passes a session's function and its tasks to an invoker.
 
-Runs under the Python that `soamapi` was built for, with the standard library alone. The calls run
-in the Python that $GRIDFED_PYTHON names, by gateway.grids.symphony.invoker; see there.
+It runs under the Python that `soamapi` was built for, with the standard library alone. The calls
+run in the Python that $GRIDFED_PYTHON names, by gateway.grids.symphony.invoker; see there.
 """
 
 import os
@@ -20,14 +20,14 @@ class InvokerGone(Exception):
 
 
 class Invoker:
-    """The process that runs calls, from here."""
+    """The process that runs calls, as the service sees it."""
 
     def __init__(self) -> None:
         environment = dict(os.environ)
-        # The Python of `soamapi` is another: what is set for that one would break this.
+        # The settings for the Python of `soamapi` would break this other one.
         for name in ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH"):
             environment.pop(name, None)
-        environment["PYTHONSAFEPATH"] = "1"  # not whatever lies in the folder that we are in
+        environment["PYTHONSAFEPATH"] = "1"  # ignores files in the working directory
         library = os.path.join(HERE, "lib")
         if os.path.isdir(library):
             environment["PYTHONPATH"] = library
@@ -42,7 +42,7 @@ class Invoker:
         )
 
     def ask(self, kind: bytes, data: bytes) -> bytes:
-        """Have it do something; its answer."""
+        """Send a request; return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -60,13 +60,13 @@ class Invoker:
         return found
 
     def close(self) -> None:
-        """End it."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 
 
 class GridfedService(soamapi.ServiceContainer):
-    """What Symphony calls."""
+    """The callbacks of Symphony."""
 
     def __init__(self) -> None:
         soamapi.ServiceContainer.__init__(self)
@@ -74,10 +74,10 @@ class GridfedService(soamapi.ServiceContainer):
         self._common = b""
 
     def on_create_service(self, context: "soamapi.ServiceContext") -> None:
-        """Nothing yet: what starts too slowly here is ended by Symphony."""
+        """Do nothing yet: Symphony kills a service that starts too slowly here."""
 
     def on_session_enter(self, context: "soamapi.SessionContext") -> None:
-        """A session: its common data is its function."""
+        """Begin a session: its common data is its function."""
         message = Bytes()
         context.populate_common_data(message)
         self._common = message.data
@@ -90,9 +90,9 @@ class GridfedService(soamapi.ServiceContainer):
             raise soamapi.FailureException(str(error)) from None
 
     def on_invoke(self, context: "soamapi.TaskContext") -> None:
-        """A task. What fails in its calls is in its output: Symphony must not try those again.
+        """Run a task. Failures of its calls are part of its output: Symphony must not retry those.
 
-        What fails *here* is raised, and tried again on another host.
+        A failure of *this host* is raised, and retried on another one.
         """
         message = Bytes()
         context.populate_task_input(message)
@@ -104,14 +104,14 @@ class GridfedService(soamapi.ServiceContainer):
         context.set_task_output(Bytes(output))
 
     def on_session_leave(self) -> None:
-        """The session has ended; the invoker stays for the next one."""
+        """End the session; the invoker stays for the next one."""
 
     def on_destroy_service(self) -> None:
-        """The end."""
+        """End the service."""
         self._drop()
 
     def _reach(self) -> "Invoker":
-        """An invoker that knows the function: the one there is, or a new one."""
+        """Return an invoker that knows the function: the present one, or a new one."""
         if self._invoker is None:
             self._invoker = Invoker()
             self._invoker.ask(b"F", self._common)

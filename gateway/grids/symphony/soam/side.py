@@ -1,6 +1,6 @@
-"""Speaks `soamapi` for a gateway, in a process of the Python that library was built for.
+"""Uses `soamapi` for a gateway, in a process of the Python that library was built for.
 
-With the standard library alone. Requests come on standard input, answers and news go to standard
+It needs only the standard library. Requests come on standard input, answers and news go to standard
 output; each is JSON and then bytes:
 
     4 bytes: length of the JSON · 4 bytes: length of the bytes · JSON · bytes
@@ -9,18 +9,18 @@ output; each is JSON and then bytes:
     {"n": 2, "do": "open", "name": …, "type": …, "priority": …, …} common data → {"session": id}
     {"n": 3, "do": "send", "session": id} task input                           → {"task": id}
     {"n": 4, "do": "kill", "session": id, "tasks": […]}
-    {"n": 5, "do": "close", "session": id}              with all its tasks, ours or a former life's
-    {"n": 6, "do": "reopen", "session": id}             listen to a former life's → {"open": bool}
+    {"n": 5, "do": "close", "session": id}              with all its tasks, also a former run's
+    {"n": 6, "do": "reopen", "session": id}             listen to a former run's → {"open": bool}
     {"n": 0, "do": "end", "close": bool}                the last; it has no answer
 
     {"n": 3, …} or {"n": 3, "error": text, "never": …}                  answers
     {"on": "outcome", "session": id, "task": id, "ok": …, "text": …} task output
-    {"on": "gone", "session": id, "text": …}                            the session is no more
+    {"on": "gone", "session": id, "text": …}                            the session has ended
 
 An outcome may come before the answer that names its task. When standard input ends without a last
-request the gateway was killed: where its connection said "keep" the sessions are let go of, for its
-next life to open again, else they are closed, and so nothing is left running. The exit code is 0
-when all went well, 1 after a fault, 2 when a session could not be closed.
+request the gateway was killed: if its connection said "keep" the sessions are detached, for its
+next run to open again, else they are closed, so nothing is left running. The exit code is 0 on
+success, 1 after a fault, 2 when a session could not be closed.
 """
 
 import json
@@ -38,17 +38,17 @@ HEADER = struct.Struct("!II")
 
 
 class Pipe:
-    """Standard input and output, for us alone: what the library prints goes to standard error."""
+    """Private copies of standard input and output: the library's prints go to standard error."""
 
     def __init__(self) -> None:
         self._in = os.fdopen(os.dup(0), "rb")
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self.is_cut = False  # nobody hears any more
+        self.is_cut = False  # the gateway is gone
 
     def read(self) -> tuple:
-        """A request and its bytes; None when there will be none."""
+        """Return a request and its bytes; None at the end."""
         head = self._in.read(HEADER.size)
         if len(head) < HEADER.size:
             return None, b""
@@ -60,7 +60,7 @@ class Pipe:
         return json.loads(said.decode("utf-8")), data
 
     def write(self, said: dict, data: bytes = b"") -> None:
-        """An answer, or news."""
+        """Write an answer, or news."""
         text = json.dumps(said).encode("utf-8")
         with self._lock:
             if self.is_cut:
@@ -73,7 +73,7 @@ class Pipe:
 
 
 class Callback(soamapi.SessionCallback):
-    """What Symphony calls, on a thread of its own: whatever is raised here would be lost."""
+    """The callbacks of Symphony, on a thread of its own: an exception here would be lost."""
 
     def __init__(self, pipe: Pipe) -> None:
         soamapi.SessionCallback.__init__(self)
@@ -82,12 +82,12 @@ class Callback(soamapi.SessionCallback):
         self._known = threading.Event()
 
     def name(self, session: str) -> None:
-        """The session's id is known: from here on it can be told of."""
+        """Set the session's id: from now on news can be reported."""
         self.session = session
         self._known.set()
 
     def on_response(self, handle: "soamapi.TaskOutputHandle") -> None:
-        """A task has ended."""
+        """Report that a task has ended."""
         self._known.wait()
         said = {"on": "outcome", "session": self.session, "task": str(handle.get_id())}  # type: dict
         data = b""
@@ -104,13 +104,13 @@ class Callback(soamapi.SessionCallback):
         self._pipe.write(said, data)
 
     def on_exception(self, error: Exception) -> None:
-        """The session is no more."""
+        """Report that the session has ended."""
         self._known.wait()
         self._pipe.write({"on": "gone", "session": self.session, "text": _explain(error)})
 
 
 class Side:
-    """What is done for a gateway."""
+    """The requests of a gateway."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -119,7 +119,7 @@ class Side:
         self._keep = False
 
     def serve(self) -> None:
-        """Do what is asked until nobody asks any more."""
+        """Serve requests until the last one."""
         soamapi.initialize()
         while True:
             request, data = self._pipe.read()
@@ -129,7 +129,7 @@ class Side:
                 self._keep = not request["close"]
                 return
             if self._pipe.is_cut:
-                continue  # what is asked now is for nobody; the end comes
+                continue  # the gateway is gone; the end will come
             answer = {"n": request["n"]}
             try:
                 answer.update(getattr(self, "do_" + request["do"])(request, data) or {})
@@ -175,27 +175,27 @@ class Side:
         return {"task": str(handle.get_id())}
 
     def do_kill(self, request: dict, data: bytes) -> None:
-        """End tasks, whatever they are at; those that have ended are none of ours any more."""
+        """Kill tasks in any state; ended ones do not matter any more."""
         session = self._sessions[request["session"]]
         for task in request["tasks"]:
             session.kill_task(task)
 
     def do_reopen(self, request: dict, data: bytes) -> dict:
-        """Listen to a session of a former life again."""
+        """Listen to a session of a former run again."""
         session = self._reopen(request["session"])
         if session is not None:
             self._sessions[request["session"]] = session
         return {"open": session is not None}
 
     def do_close(self, request: dict, data: bytes) -> None:
-        """Close a session with all its tasks; one of a former life is opened again for that."""
+        """Close a session with all its tasks; one of a former run is reopened for that."""
         name = request["session"]
         session = self._sessions.pop(name, None) or self._reopen(name)
         if session is not None:
             session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
 
     def _reopen(self, name: str) -> Any:
-        """A session of a former life; None where there is none: it was closed, or aborted."""
+        """Reopen a session of a former run; None if there is none: it was closed, or aborted."""
         wanted = soamapi.SessionOpenAttributes()
         wanted.set_session_id(name)
         wanted.set_session_flags(soamapi.SessionFlags.PARTIAL_ASYNC)
@@ -208,7 +208,7 @@ class Side:
             return None
 
     def close(self) -> bool:
-        """Close all that is open, or let go of it; whether that went well."""
+        """Close all open sessions, or detach them; return whether that succeeded."""
         flag = soamapi.SessionCloseFlags.DESTROY_ON_CLOSE
         if self._keep:
             flag = soamapi.SessionCloseFlags.DETACH_ON_CLOSE
@@ -226,7 +226,7 @@ class Side:
 
 
 def _explain(error: object) -> str:
-    """An exception of the library's in words, with what the service raised."""
+    """Describe an exception of the library's, with the one that the service raised."""
     embedded = getattr(error, "get_embedded_exception", lambda: None)()
     if embedded is not None:
         return "the service raised {}: {}".format(type(embedded).__name__, embedded)
@@ -234,7 +234,7 @@ def _explain(error: object) -> str:
 
 
 def main() -> None:
-    """Serve, and end without the library's own end: it aborts there."""
+    """Serve, and exit without the library's own end, which aborts."""
     code = 1
     try:
         side = Side(Pipe())

@@ -1,7 +1,7 @@
-"""Bytes as a message of Symphony's, and a pipe of frames: shared by side.py and service.py.
+"""Bytes as a message of Symphony's, and the header of frames: shared by side.py and service.py.
 
 These three run under the Python that `soamapi` was built for, which may be as old as 3.6: they need
-nothing but the standard library and `soamapi`, and nothing of gridfed.
+only the standard library and `soamapi`, and nothing of gridfed.
 """
 
 import array
@@ -20,11 +20,11 @@ class Bytes(soamapi.Message):
         self.data = data
 
     def on_serialize(self, stream: "soamapi.OutputStream") -> None:
-        """Write them: the API takes arrays alone."""
+        """Write the bytes: the API takes only arrays."""
         data = array.array("b")
         data.frombytes(self.data)
         stream.write_byte_array(data, 0, len(data))
 
     def on_deserialize(self, stream: "soamapi.InputStream") -> None:
-        """Read them."""
+        """Read the bytes."""
         self.data = bytes(stream.read_byte_array("b").tobytes())
