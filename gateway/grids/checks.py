@@ -230,7 +230,7 @@ async def check_hostile_names(scene: Scene) -> None:
 
 
 async def check_cancelled(scene: Scene) -> None:
-    """An order whose start() was cancelled is there and is shown, or is not there at all."""
+    """An order whose start() was cancelled exists and is shown, or does not exist."""
     grid = scene.open()
     orders = []
     for wait_s in (0.0, 0.003, 0.1):

@@ -3,7 +3,7 @@
 To the broker such a grid is a worker like any other. A process of ours (gateway.grids.delegate)
 dials the gateway, takes bundles, and represents the engine:
 
-    broker ══ session ══ Delegate ── Book        the place of each task (gateway.grids.parcels)
+    broker ══ session ══ Delegate ── Book        where each task is, pure (gateway.grids.parcels)
                             │
                             ├── send, cancel, put ──► Engine   ──► its hosts
                             └── tell(News) ◄───────── Engine

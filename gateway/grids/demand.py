@@ -181,7 +181,7 @@ def _kept_idle(worker: Worker, shape: Shape) -> int:
 def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:
     """Return the sold slots that have tasks, if pilots could run those.
 
-    Measured tasks must suffice for each slot to work as long as a start takes: they were sold on
+    Measured tasks must keep each slot at work for as long as a start takes: slots were sold on
     the buyer's word.
     """
     owed = 0

@@ -113,7 +113,7 @@ class Keeper:
         self._promised = broker.offers.get(f"pool {pool.name}")
         self._told_tags: Tags | None = None
         self._stranded: set[str] = set()  # reported reasons for work that no pilot can do
-        self._noted: set[str] = set()  # jobs with such work, that were told
+        self._noted: set[str] = set()  # jobs with such work that have been told so
         self._kept: dict[str, float] = {}  # pilots that are kept until a moment
         self._has_looked = False
         # by worker, the values told to the broker
@@ -508,7 +508,7 @@ class Keeper:
             self._told_tags = tags
             self._expect(events.PoolGrows(self.pool.name, found, tags))
 
-    # --- for people ----------------------------------------------------------------------------
+    # --- status --------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
         """Return the state of the pool: its slots, the wanted number, and why."""

@@ -284,7 +284,7 @@ class Tidings:
 
 
 def in_words(found: Any) -> str:
-    """Format a grid's answer for people."""
+    """Format a grid's answer as text."""
     match found:
         case str():
             return found

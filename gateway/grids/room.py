@@ -46,7 +46,7 @@ class Room:
         self._given: Counter[Hashable] = Counter()
 
     def take(self, job: Job, slots: int) -> int:
-        """Give a job slots for its queued tasks; return how many are left for it."""
+        """Give a job these slots for its queued tasks, or as many as are left; return how many."""
         for left in (self._by_claims, self._by_entitlements, self._by_money):
             slots = left(job, slots)
             if slots <= 0:

@@ -297,7 +297,7 @@ class Agent:
         self._gateway.flush()
 
     def _tell_before(self, slot: SlotBook, chunk: Chunk) -> None:
-        """Report that a task begins before it does: it may end this worker, as it did another."""
+        """Report a task as begun before it starts: it may have ended a worker, and may end this."""
         slot.told = chunk.number
         assignment = chunk.piece.terms.assignment
         self._gateway.post(Begun([[assignment, chunk.piece.first, 0]]))
@@ -498,7 +498,7 @@ class Agent:
     # --- the end -------------------------------------------------------------------------------
 
     async def _stop_on_signal(self) -> None:
-        """On the first signal return queued tasks and wait for running ones; on the second stop."""
+        """On a signal, return queued tasks and let running ones end; on another, stop at once."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 if self._is_stopping:

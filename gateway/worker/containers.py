@@ -41,7 +41,7 @@ _UNLIMITED: Final = b"Resource limits are not supported"
 
 
 class ContainerUnavailable(Exception):
-    """An image can't be run here; the text says why, and what to do."""
+    """An image can't be run here; the text says why, and gives advice."""
 
 
 @dataclass(frozen=True, slots=True)

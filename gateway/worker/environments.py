@@ -1,8 +1,8 @@
 """The environments of a worker's slots: makes them as jobs need them, and moves slots there.
 
 It stands between the roster, which decides, and the host, which makes environments: it starts slow
-work in a helper thread, ends slots that are to move, and fails tasks whose environment is not to be
-had.
+work in a helper thread, ends slots that are to move, and fails tasks whose environment is
+unavailable.
 """
 
 import math

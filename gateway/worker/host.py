@@ -37,7 +37,7 @@ OFFERS_NONE: Final = (
 
 
 class EnvironmentUnavailable(Exception):
-    """An environment can't be had here; the text says why, and what to do."""
+    """An environment is unavailable here; the text says why, and gives advice."""
 
 
 class Host:

@@ -33,7 +33,7 @@ _SET_UP: Final = ("PIP_", "UV_", "SSL_")  # the owner's settings of pip and uv
 
 
 class PackagesUnavailable(Exception):
-    """Packages can't be had here; the text says why."""
+    """Packages are unavailable here; the text says why."""
 
 
 def kinds(rules: Rules) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class Terms:
     prints: bool
     origin: str = ""  # the site that sent it
     gpus: int = 0  # the number that each task has to itself
-    task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not
+    task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not be
     wary: bool = False  # each task is reported as begun before it starts
 
 

@@ -51,7 +51,7 @@ def _overwrite(name: bytes) -> None:
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     begin, end = int(fields[_BEGIN]), int(fields[_END])
     if not 0 < begin < end:
-        return  # the kernel does not tell
+        return  # the kernel does not show the place
     at = begin
     for each in ctypes.string_at(begin, end - begin).split(b"\0"):
         if each.startswith(name + b"="):

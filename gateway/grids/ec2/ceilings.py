@@ -39,7 +39,7 @@ def surplus(
 ) -> dict[str, str]:
     """Return why instances are to be released, by id.
 
-    An instance without a known price is not released for its price, and counts as free beside the
+    An instance without a known price is not released for its price, and counts as zero beside the
     others; then none is started.
 
     Args:
