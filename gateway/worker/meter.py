@@ -39,7 +39,7 @@ class Attention:
 class Meter:
     """The time of one slot's process."""
 
-    __slots__ = ("_last", "_open_ns", "_room_ns", "_spare_ns")
+    __slots__ = ("_last", "_open_ns", "_room_ns", "_spare_ns", "_uncut_ns")
 
     def __init__(self) -> None:
         # up to when its time is accounted for; None: it has no work
@@ -47,6 +47,7 @@ class Meter:
         self._spare_ns = SPARE_NS  # the time that it may still leave unexplained
         self._room_ns = 0  # the time that has passed and was not charged
         self._open_ns = 0  # the part of it not explained by reports without tasks
+        self._uncut_ns = 0  # the time that the agent has seen pass since the room was cut
 
     def hand(self, moment: Moment) -> None:
         """Note that a chunk goes to the slot."""
@@ -58,6 +59,7 @@ class Meter:
         """Note that the slot has no chunk any more."""
         self._last = None
         self._open_ns = 0
+        self._cut()
 
     def charge(self, wall_ns: int, tasks: int, moment: Moment) -> int:
         """Return the charge of tasks that took `wall_ns` by the slot's word. Call once a report."""
@@ -65,7 +67,12 @@ class Meter:
         self._last = moment
         passed_ns, seen_ns = moment.now_ns - last.now_ns, moment.seen_ns - last.seen_ns
         self._earn(seen_ns // SHARE)
-        room_ns = min(self._room_ns, SPARE_NS + self._open_ns) + passed_ns
+        # An agent that stood still reads many reports at once: what the first of them leaves of the
+        # time that has passed is the others'.
+        self._uncut_ns += seen_ns
+        if self._uncut_ns >= GAP_NS:
+            self._cut()
+        room_ns = self._room_ns + passed_ns
         wall_ns = min(wall_ns, room_ns) if tasks else 0
         open_ns = self._open_ns + seen_ns - wall_ns
         if tasks:
@@ -84,6 +91,11 @@ class Meter:
         meter = Meter()
         meter._spare_ns = self._spare_ns
         return meter
+
+    def _cut(self) -> None:
+        """Let go of time that no later task can have taken."""
+        self._room_ns = min(self._room_ns, SPARE_NS + self._open_ns)
+        self._uncut_ns = 0
 
     def _earn(self, spare_ns: int) -> None:
         self._spare_ns = min(max(0, self._spare_ns + spare_ns), SPARE_NS)

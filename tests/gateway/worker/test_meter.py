@@ -94,6 +94,33 @@ def test_a_task_that_ran_while_the_agent_stood_still_is_charged_by_the_slots_wor
     assert clock.meter.charge(50 * S, 1, clock.moment) == 50 * S
 
 
+@pytest.mark.parametrize("apart_ns", [0, 100_000])
+def test_reports_that_are_read_together_are_each_charged_by_the_slots_word(apart_ns):
+    """An agent that stood still reads all that its slot has told meanwhile, some at a time."""
+    clock = Clock()
+    clock.hand()
+    clock.now_ns += 60 * S
+    charged_ns = []
+    for _ in range(1200):
+        charged_ns.append(clock.meter.charge(50 * MS, 1, clock.moment))
+        clock.now_ns += apart_ns
+    assert charged_ns == [50 * MS] * 1200
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_what_passed_while_the_agent_stood_still_is_no_room_for_later_tasks(rests):
+    clock = Clock()
+    clock.hand()
+    clock.now_ns += 60 * S
+    clock.meter.charge(10 * MS, 1, clock.moment)
+    if rests:
+        clock.meter.rest()
+        clock.hand()
+    else:
+        clock.passes(GAP_NS)
+    assert clock.meter.charge(60 * S, 1, clock.moment) <= GAP_NS + SPARE_NS
+
+
 def test_what_a_report_without_tasks_leaves_open_is_charged_with_the_next():
     clock = Clock()
     clock.hand()
