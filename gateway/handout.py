@@ -89,6 +89,7 @@ class Handout:
         self._ready_counted = 0  # jobs in `ready` whose tasks hold counted tags
         self._alone: set[str] = set()  # jobs in `ready` whose next task goes alone
         self._dated: Ranked[Job] = Ranked()  # jobs in `ready` with a deadline
+        self._turned: list[Job] = []  # jobs whose queue has another first task, to be filed anew
         self._agenda: deque[int] = deque()  # workers that this pass has still to look at
         self._looks = 0  # looks at jobs for the current worker
         self._steps = 0  # steps that are left to this call
@@ -127,6 +128,8 @@ class Handout:
             if worker is not None:
                 self._looks = 0
                 is_given = self._feed(worker, now_s)
+                while self._turned:
+                    self.refile(self._turned.pop())
                 self._steps -= 1 + self._looks
                 if is_given:
                     self._steps -= BUNDLE_STEPS
@@ -268,6 +271,9 @@ class Handout:
             return False
         for job in self._candidates(worker):
             task_s = self.durations.pace(job.spec.function)
+            # First of all: whether it needs an idle slot is decided by the task that comes first.
+            if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
+                continue
             tasks = dispatch.room(job, worker, task_s)
             waits = tasks <= 0
             if waits and not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
@@ -323,8 +329,6 @@ class Handout:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
-        if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
-            return 0
         bound = self.occupancy.bound(job, worker, task_s, now_s)
         if bound is not None:
             tasks = min(tasks, bound)
@@ -344,6 +348,7 @@ class Handout:
         if worker.job:
             return True
         best: int | None = None
+        was_shunning = job.is_shunning
         has_better: dict[frozenset[str], bool] = {}
         job.is_shunning = len(job.queue) > LOOK_MAX
         for at, run in enumerate(islice(job.queue, LOOK_MAX)):
@@ -362,6 +367,8 @@ class Handout:
             run = job.queue[best]
             del job.queue[best]
             job.queue.appendleft(run)
+        if best or job.is_shunning != was_shunning:
+            self._turned.append(job)  # nothing may be filed as long as jobs are walked through
         return best is not None
 
     def _has_better(
@@ -416,6 +423,8 @@ class Handout:
 
     def _has_turn(self, job: Job, worker: Worker, now_s: float) -> bool:
         task_s = self.durations.pace(job.spec.function)
+        if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
+            return False
         has_room = dispatch.room(job, worker, task_s) > 0
         return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
 

@@ -1,6 +1,7 @@
 """What becomes of the tasks of lost workers: tried again, given up, booked, charged."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from windows_support import World, orders, spec
@@ -10,6 +11,7 @@ from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Tell, Write
+from gateway.jobs import Run
 from gateway.ledger import records
 from gateway.recovery import history_of, recovered
 from simulations.world.disk import Disk, MemoryStore
@@ -216,6 +218,41 @@ def test_other_tasks_of_the_job_do_not_wait_for_it():
     grid.lose(lost, after_s=1)
     back = grid.join("a")
     assert [list(each.left) for each in grid.held(back)] == [[(2, 3)]]
+
+
+def queued_behind_short_ones():
+    """A job with a task that was lost with "a", behind another; and "b", which has two of k's."""
+    grid = Grid()
+    grid.learn(0.01)
+    grid.submit("k", 2)
+    busy = grid.join("b")
+    [of_k] = grid.held(busy)
+    assert len(of_k.left) == 2
+    grid.submit("j", 0)
+    job = grid.broker.jobs["j"]
+    job.enqueue(Run(1, [b"x"], 1))
+    job.enqueue(Run(0, [b"x"], 1, 2, alone=True, shuns=frozenset("a"), shuns_until_s=inf))
+    job.is_shunning = True
+    return grid, job, busy
+
+
+def test_a_task_that_was_lost_is_not_queued_ahead_though_others_of_its_job_are():
+    grid, job, busy = queued_behind_short_ones()
+    grid.broker._handout.mark_ready(job)
+    grid.pass_time(0)
+    assert [each.job.id for each in grid.held(busy)] == ["k"]
+    grid.finish(busy, 0.01)
+    assert grid.held(busy)[0].run.alone, "it is first as soon as the slot is idle"
+
+
+def test_a_job_is_filed_by_the_task_that_was_brought_forward():
+    """Else it is not noticed, when others are late, that it waits for an idle slot."""
+    grid, job, _ = queued_behind_short_ones()
+    assert not grid.broker.is_uneven
+    grid.broker._handout.mark_ready(job)
+    grid.pass_time(0)
+    assert job.queue[0].alone
+    assert grid.broker.is_uneven
 
 
 def test_a_worker_that_flaps_fails_nobodys_tasks():
