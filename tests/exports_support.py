@@ -1,10 +1,24 @@
-"""What tests of exports make: hours, runs and corrections, with names that nobody wishes for."""
+"""Hours, runs and corrections for tests of exports, with names that nobody wishes for.
 
+Beside them, the sums of exports and of statements.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import chain
 from typing import Any
+from xml.etree import ElementTree
 
 from hypothesis import strategies as st
+from sqlalchemy import Connection
 
+from gateway.ledger import owed
+from gateway.ledger.exports import car, reading, usage_record
+from gateway.ledger.exports.focus import charges
+from gateway.ledger.exports.focus_columns import EXPORTED
 from gateway.ledger.exports.rows import Correction, Hour, Run
+from gateway.ledger.store import Store
 
 HOUR = 472_222  # 2023-11-14T22
 SITE = "london"
@@ -90,8 +104,60 @@ def correction(**fields: Any) -> Correction:
         "origin": "tokyo",
         "site": "",
         "pool": "local",
+        "job": "tokyo:job-1",
     }
     return Correction(**(defaults | fields))
+
+
+def traded(
+    connection: Connection, site: str, other: str, start: int | None = None, end: int | None = None
+) -> dict[str, Counter[str]]:
+    """The sales of a site to another one less its purchases there, by format and currency.
+
+    As its exports of the hours [start, end), counted from 1970, have them.
+    """
+    span = [None if hour is None else hour * 3600.0 for hour in (start, end)]
+
+    def runs() -> Iterator[Run]:
+        return chain(reading.runs(connection, *span), reading.refunds(connection, *span))
+
+    hours = reading.hours(connection, start, end)
+    columns = [column.name for column in EXPORTED]
+    names = ("BillingAccountId", "PublisherName", "BillingCurrency", "BilledCost")
+    places = [columns.index(name) for name in names]
+    rows = charges(site, hours, reading.corrections(connection, *span))
+    return {
+        "focus": _traded(site, other, *([row[at] for at in places] for row in rows)),
+        "usage-record": _traded(site, other, *_charges(usage_record.usage_records(site, runs()))),
+        "car": _traded(site, other, *_charges(car.computing_records(site, runs()))),
+    }
+
+
+def stated(store: Store, other: str, start: int = 0, end: int = 10**6) -> Counter[str]:
+    """The same by the statement of that time, with what has no verdict yet."""
+    found: Counter[str] = Counter()
+    for each in owed.statements(store, other, start * 3600.0, end * 3600.0):
+        of = each.turnover
+        sold, bought = of.sold + of.held_sold, of.bought + of.held_bought
+        found[each.currency] = sold - of.refunded - bought + of.credited
+    return found
+
+
+def _charges(document: Iterator[str]) -> Iterator[tuple[str, str, str, str]]:
+    for record in ElementTree.fromstring("".join(document)):
+        cells = {each.tag.rpartition("}")[2]: each for each in record}
+        [unit] = cells["Charge"].attrib.values()
+        names = (cells[name].text or "" for name in ("SubmitHost", "MachineName"))
+        yield (*names, unit, cells["Charge"].text or "")
+
+
+def _traded(site: str, other: str, *rows: Any) -> Counter[str]:
+    """Of rows of who pays, who ran it, currency and amount."""
+    found: Counter[str] = Counter()
+    for payer, seller, currency, amount in rows:
+        sign = {(other, site): 1, (site, other): -1}.get((payer, seller), 0)
+        found[currency] += sign * round(Fraction(amount) * 10**9)
+    return found
 
 
 _texts = dict.fromkeys(("user", "group", "project", "name", "window", "tags", "tariff"), names)
@@ -137,4 +203,5 @@ corrections = st.builds(
     origin=st.sampled_from(["", "tokyo"]),
     site=st.sampled_from(["", "paris"]),
     pool=names,
+    job=names,
 )

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import trio
 from books_support import envelope
+from exports_support import traded
 from sqlalchemy import NullPool, create_engine
 
 from federation import deals
@@ -267,6 +268,11 @@ class Site:
     def audit(self):
         with _reader(self.disk.url).begin() as connection:
             return audit(connection)
+
+    def exported(self):
+        """Its sales to the other one less its purchases, as its exports have them."""
+        with _reader(self.disk.url).begin() as connection:
+            return traded(connection, self.name, self.other)
 
     def days(self):
         """What was delivered and reversed, by day and currency."""

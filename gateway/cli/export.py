@@ -4,6 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +62,12 @@ class _Period:
     def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
         """What ended within them: here, or everywhere."""
         return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
+
+    def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+        """The same, and what was refunded within them."""
+        span = (self.start_s, self.end_s)
+        refunds = reading.refunds(connection, *span, ran_here=not everywhere)
+        return chain(self.runs(connection, everywhere=everywhere), refunds)
 
 
 def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
@@ -150,8 +157,8 @@ _speed = click.option(
 def usage_record(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:
-    """OGF Usage Record 1.0: an XML record for each run."""
-    runs = period.runs(connection, everywhere=everywhere)
+    """OGF Usage Record 1.0: an XML record for each run and each refund."""
+    runs = period.charges(connection, everywhere=everywhere)
     _write(usage_records(site, runs), out)
 
 
@@ -164,8 +171,8 @@ def car(
     everywhere: bool,
     benchmark: Benchmark | None,
 ) -> None:
-    """EMI Compute Accounting Record: an XML record for each run."""
-    runs = period.runs(connection, everywhere=everywhere)
+    """EMI Compute Accounting Record: an XML record for each run and each refund."""
+    runs = period.charges(connection, everywhere=everywhere)
     _write(computing_records(site, runs, benchmark), out)
 
 

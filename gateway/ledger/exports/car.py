@@ -1,4 +1,4 @@
-"""EMI Compute Accounting Record 1.2 (CAR), which APEL's servers load: one record a run. Pure.
+"""EMI Compute Accounting Record 1.2 (CAR), which APEL's servers load: of runs and refunds. Pure.
 
 Source: what APEL loads and ARC sends (apel/apel, nordugrid/arc on GitHub); its schema could not be
 had. What APEL's loader has to find in a record is always there.
@@ -27,7 +27,7 @@ UNMEASURED: Final = Benchmark("custom", "1.0")
 def computing_records(
     site: str, runs: Iterable[Run], benchmark: Benchmark | None = None
 ) -> Iterator[str]:
-    """Yield a document of a site's runs, a record at a time."""
+    """Yield a document of a site's runs and refunds, a record at a time."""
     return document(NAMESPACE, (_record(site, run, benchmark or UNMEASURED) for run in runs))
 
 

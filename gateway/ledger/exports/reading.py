@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
 from gateway.ledger.database import streamed
 from gateway.ledger.exact import joined
@@ -33,7 +33,9 @@ _HOURS: Final = select(
     *_HALVES,
 )
 _HOUR_HEAD: Final = len(SUMMED_BY) + 2
-_RUN: Final = [usage.c[name] for name in Run.__dataclass_fields__]
+_RUN: Final = [usage.c[name] for name in Run.__dataclass_fields__ if name != "corrects"]
+_IS_VOID: Final = postings.c.state == "void"
+_IS_PASSED_ON: Final = contracts.c.job.contains(":", autoescape=True)
 
 
 def hours(
@@ -115,7 +117,8 @@ def runs(
     with closing(streamed(connection, query)) as rows:
         for row in rows:
             run = Run(**row._mapping)
-            back_nanos = voided.get(run.job, {}).get((run.first, run.attempt), 0)
+            seller = "" if run.origin else run.site
+            back_nanos = voided.get((run.job, seller), {}).get((run.first, run.attempt), 0)
             yield _less(run, back_nanos) if back_nanos else run
 
 
@@ -127,25 +130,28 @@ def _less(run: Run, back_nanos: int) -> Run:
     return replace(run, cost_nanos=cost_nanos, list_cost_nanos=run.list_cost_nanos - back_nanos)
 
 
-def _voided(connection: Connection) -> dict[str, dict[Key, int]]:
-    """What buyers have voided of what ran for them, by job and run; all of it, as it is little."""
-    deliveries = (
-        select(SOLD_JOB.label("job"), postings.c.posted_at_s, postings.c.cost_nanos)
-        .join_from(postings, contracts, OF_CONTRACT)
-        .where(postings.c.side == "sell", postings.c.state == "void", postings.c.cost_nanos > 0)
-    )
-    voids: dict[str, list[tuple[float, int]]] = {}
-    for job, at_s, nanos in connection.execute(deliveries.order_by("job", "posted_at_s")):
-        voids.setdefault(job, []).append((at_s, nanos))
-    runs = (
+def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
+    """The amounts that buyers have voided, by job and seller, and by run.
+
+    All of them, as they are few. The seller is empty for what ran here, or was passed on.
+    """
+    deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
+    voids: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for row in connection.execute(deliveries.order_by("job", "posted_at_s")):
+        key = row.job, "" if row.side == "sell" else row.site
+        voids.setdefault(key, []).append((row.posted_at_s, row.cost_nanos))
+    of_job = (
         select(usage.c.ended_at_s, usage.c.first, usage.c.attempt, usage.c.cost_nanos)
         .where(usage.c.job == bindparam("job_name"), usage.c.cost_nanos > 0)
         .order_by(usage.c.ended_at_s, usage.c.first)
     )
     found = {}
-    for job, each in voids.items():
-        rows = connection.execute(runs, {"job_name": job})
-        found[job] = taken_back([(row[0], (row[1], row[2]), row[3]) for row in rows], each)
+    for key, each in voids.items():
+        job, site = key
+        # Work that we sold may have run at another site.
+        query = of_job.where(usage.c.site == site) if site else of_job
+        rows = connection.execute(query, {"job_name": job})
+        found[key] = taken_back([(row[0], (row[1], row[2]), row[3]) for row in rows], each)
     return found
 
 
@@ -156,42 +162,74 @@ def corrections(
 
     What a buyer has voided was taken back when it was delivered.
     """
-    columns = (
-        *(postings.c[name] for name in ("side", "contract", "epoch", "first")),
-        *(postings.c.posted_at_s, postings.c.cost_nanos, contracts.c.site),
-        *(contracts.c.currency, contracts.c.pool),
-    )
-    reversed_ = (
-        select(*columns, disputes.c.settled_at_s)
-        .join_from(postings, disputes, same_delivery(disputes))
-        .join(contracts, OF_CONTRACT)
-        .where(disputes.c.state == "accepted")
-    )
-    voided = (
-        select(*columns, postings.c.posted_at_s.label("settled_at_s"))
-        .join_from(postings, contracts, OF_CONTRACT)
-        .where(postings.c.state == "void", postings.c.cost_nanos > 0)
-    )
-    rows = [
-        *connection.execute(_within(reversed_, disputes.c.settled_at_s, start_s, end_s)),
+    voided = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
+    yield from _corrections(
+        *connection.execute(_within(_reversed(), disputes.c.settled_at_s, start_s, end_s)),
         *connection.execute(_within(voided, postings.c.posted_at_s, start_s, end_s)),
-    ]
+    )
+
+
+def refunds(
+    connection: Connection,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    *,
+    ran_here: bool = False,
+) -> Iterator[Run]:
+    """Yield what was refunded between sites in [start_s, end_s), in the order of time.
+
+    That is deliveries of which a dispute was accepted then. Beside `runs`, which have what was
+    voided, so that both come to what the statements of that time have.
+    """
+    query = _within(_reversed(), disputes.c.settled_at_s, start_s, end_s)
+    if ran_here:
+        query = query.where(postings.c.side == "sell")
+    return (each.refund for each in _corrections(*connection.execute(query)))
+
+
+def _deliveries(taken_back_at_s: ColumnElement[float]) -> Select[Any]:
+    """The deliveries that cost something, each with its contract.
+
+    But for what we bought for another site: that has no usage record at the price that we paid.
+    """
+    is_sold = postings.c.side == "sell"
+    return (
+        select(
+            *(postings.c[name] for name in ("side", "contract", "epoch", "first")),
+            *(postings.c.posted_at_s, postings.c.cost_nanos, contracts.c.site),
+            *(contracts.c.currency, contracts.c.pool),
+            case((is_sold, SOLD_JOB), else_=contracts.c.job).label("job"),
+            taken_back_at_s.label("taken_back_at_s"),
+        )
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(postings.c.cost_nanos > 0, or_(is_sold, ~_IS_PASSED_ON))
+    )
+
+
+def _reversed() -> Select[Any]:
+    """The deliveries of which a dispute was accepted."""
+    query = _deliveries(disputes.c.settled_at_s).join(disputes, same_delivery(disputes))
+    return query.where(disputes.c.state == "accepted")
+
+
+def _corrections(*rows: Row[Any]) -> Iterator[Correction]:
     for row in sorted(rows, key=_moment):
         is_sold = row.side == "sell"
         yield Correction(
             corrects=f"{row.side}/{row.contract}/{row.epoch}/{row.first}",
-            at_s=row.settled_at_s,
+            at_s=row.taken_back_at_s,
             corrected_at_s=row.posted_at_s,
             amount_nanos=row.cost_nanos,
             currency=row.currency,
             origin=row.site if is_sold else "",
             site="" if is_sold else row.site,
             pool=row.pool if is_sold else f"{row.site}/{row.pool}",
+            job=row.job,
         )
 
 
 def _moment(row: Row[Any]) -> tuple[float, str, str, int, int]:
-    return row.settled_at_s, row.side, row.contract, row.epoch, row.first
+    return row.taken_back_at_s, row.side, row.contract, row.epoch, row.first
 
 
 def _within(

@@ -1,8 +1,11 @@
 """What is exported: hours of usage, runs, and corrections, as the books have them. Pure."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.ledger.records import HOUR_S
+
+REFUND: Final = "refund"  # the state of a record that is of no run, but takes a charge back
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,12 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of tasks [first, first + tasks) of a job: a row of `usage`.
+    """One run of tasks [first, first + tasks) of a job: a row of `usage`. Or else a refund.
 
     Attributes:
         records: how many runs it stands for; more than one where old ones were rolled up.
+        corrects: of a refund, the delivery that is taken back; it has a cost below zero, no time,
+            and the state REFUND.
     """
 
     job: str
@@ -82,6 +87,7 @@ class Run:
     cost_nanos: int
     list_cost_nanos: int
     records: int
+    corrects: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class Correction:
         origin: the site that had sent the work, where we ran it; else empty.
         site: the site that it was bought from, where we did not; else empty.
         pool: where it ran, as in a run.
+        job: whose delivery it was, as in a run.
     """
 
     corrects: str
@@ -108,8 +115,36 @@ class Correction:
     origin: str
     site: str
     pool: str
+    job: str
 
     @property
     def hour(self) -> int:
         """The UTC hour of the charge."""
         return int(self.corrected_at_s // HOUR_S)
+
+    @property
+    def refund(self) -> Run:
+        """The same as a record among those of runs."""
+        return Run(
+            job=self.job,
+            first=0,
+            attempt=0,
+            tasks=0,
+            # Which sites it is between is all that is known of it; the rest is empty.
+            **dict.fromkeys(("user", "group", "project", "name", "worker"), ""),
+            **dict.fromkeys(("window", "tags", "price_class", "tariff"), ""),
+            site=self.site,
+            origin=self.origin,
+            pool=self.pool,
+            state=REFUND,
+            currency=self.currency,
+            started_at_s=self.at_s,
+            ended_at_s=self.at_s,
+            wall_ns=0,
+            cpu_ns=0,
+            peak_memory_bytes=0,
+            cost_nanos=-self.amount_nanos,
+            list_cost_nanos=-self.amount_nanos,
+            records=1,
+            corrects=self.corrects,
+        )

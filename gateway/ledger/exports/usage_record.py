@@ -1,4 +1,4 @@
-"""OGF Usage Record 1.0 (GFD.98), as SGAS and others take it: one record for each run. Pure.
+"""OGF Usage Record 1.0 (GFD.98), as SGAS and others take it: of runs and refunds. Pure.
 
 Source: GFD.98 and its XML schema. Usage Record 2.0 (GFD.204) is not written: no public source says
 what its elements are called, and nobody is known to read it.
@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from federation.money import format_amount
 
-from .rows import Run
+from .rows import REFUND, Run
 from .texts import duration, moment
 from .xml import (
     add,
@@ -24,10 +24,12 @@ from .xml import (
 )
 
 NAMESPACE: Final = "http://schema.ogf.org/urf/2003/09/urf"
+# States that no word of the standard's for a status tells.
+_DESCRIBED: Final = ("repeat", "void", "lost", "wasted", REFUND)
 
 
 def usage_records(site: str, runs: Iterable[Run]) -> Iterator[str]:
-    """Yield a document of a site's runs, a record at a time."""
+    """Yield a document of a site's runs and refunds, a record at a time."""
     return document(NAMESPACE, (_record(site, run) for run in runs))
 
 
@@ -40,7 +42,7 @@ def _record(site: str, run: Run) -> Element:
     add_if(user, "GlobalUserName", global_user(site, run))
     add_if(record, "JobName", run.name)
     add(record, "Charge", format_amount(run.cost_nanos), unit=run.currency)
-    state = {"description": run.state} if run.state in ("repeat", "void", "lost", "wasted") else {}
+    state = {"description": run.state} if run.state in _DESCRIBED else {}
     add(record, "Status", status(run), **state)
     if run.peak_memory_bytes:  # a positive number, or none
         memory = str(run.peak_memory_bytes)

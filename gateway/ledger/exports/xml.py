@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from .rows import Run
+from .rows import REFUND, Run
 from .texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
@@ -23,6 +23,7 @@ _STATUS: Final = {
     "void": "aborted",
     "lost": "aborted",
     "wasted": "aborted",
+    REFUND: "completed",
 }
 
 
@@ -63,16 +64,19 @@ def add_host(parent: Element, name: str, host: str, /, **attributes: str) -> Non
 def add_identity(record: Element, site: str, run: Run, created: str) -> None:
     """Add whose record it is: unique among all sites, and what it was created for."""
     identity = add(record, "RecordIdentity", createTime=created)
+    name = urn(run.site or site, run.job, run.first, run.attempt)
+    if run.corrects:
+        name = urn(site, REFUND, run.corrects)  # of fewer parts than any run's
     # As it is: what it escapes is escaped already.
-    identity.set(f"{PREFIX}:recordId", urn(run.site or site, run.job, run.first, run.attempt))
+    identity.set(f"{PREFIX}:recordId", name)
     job = add(record, "JobIdentity")
     add(job, "GlobalJobId", run.job)
     add(job, "LocalJobId", local_job(run))
 
 
 def local_job(run: Run) -> str:
-    """What a run is called where a job runs once: no two of a site have one name."""
-    return f"{run.job}/{run.first}/{run.attempt}"
+    """A name for a run where a job runs once; a refund has that of what is taken back."""
+    return run.corrects or f"{run.job}/{run.first}/{run.attempt}"
 
 
 def global_user(site: str, run: Run) -> str:

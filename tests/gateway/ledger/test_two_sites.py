@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from exports_support import stated
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -292,6 +293,8 @@ class TwoSites(RuleBasedStateMachine):
     def audit(self, site):
         found = site.audit()
         assert found.is_clean, (site.name, [each for each in found.checks if each.problems])
+        exported, booked = site.exported(), stated(site.store, site.other)
+        assert all(sums == booked for sums in exported.values()), (site.name, exported, booked)
 
     @invariant()
     def nothing_is_bought_that_was_not_delivered_or_at_another_price(self):

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from exports_support import SITE
+from click.testing import CliRunner
+from exports_support import SITE, stated, traded
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from federation.contracts import Delivery, Verdict
+from gateway.cli.export import export
 from gateway.ledger import journal
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
@@ -124,6 +127,89 @@ def test_what_is_taken_back_between_sites_is_taken_off(books, commit):
     assert (sold.origin, sold.site, sold.pool) == ("tokyo", "", "gpu")
     assert sold.corrects == "sell/tokyo-1-1/1/0"
     assert (sold.amount_nanos, sold.corrected_at_s, sold.at_s) == (400, END_S, END_S + 60)
+
+
+def dealt(usage: Any, side: Any, job: str, contract: str, site: str) -> list[Record]:
+    """Four deliveries: paid, without a verdict, voided, and refunded two hours later."""
+    at_ms = int(END_S * 1000)
+    costs = [400, 500, 600, 700]
+    each = [Delivery(1, n, n + 1, cost, 7, at_ms + n) for n, cost in enumerate(costs)]
+    pool = "gpu" if side == "sell" else f"{site}/gpu"
+    verdicts = {0: Verdict.POST, 2: Verdict.VOID, 3: Verdict.POST}
+    key = (side, contract, 1, 3, site)
+    return [
+        ContractOpened(contract, side, site, job, "gpu", 1, 5, "USD", 30.0, END_S),
+        *(
+            usage(job=job, pool=pool, first=n, tasks=1, cost_nanos=cost, ended_at_s=END_S)
+            for n, cost in enumerate(costs)
+        ),
+        *(posted(contract, side, site, one, "USD") for one in each),
+        *(
+            settled(contract, side, site, each[n], verdict, "USD", END_S)
+            for n, verdict in verdicts.items()
+        ),
+        Disputed(*key, "wrong", END_S),
+        DisputeSettled(*key, "accepted", "so it is", END_S + 7_200, 700, "USD"),
+    ]
+
+
+def test_exports_come_to_what_statements_of_the_same_time_have(url, commit, usage):
+    store = SqlStore(url)
+    commit(
+        store,
+        *dealt(usage, "sell", "tokyo:c-1", "c-1", "tokyo"),
+        *dealt(usage, "buy", "job", "c-2", "paris"),
+    )
+    hour = int(END_S // 3600)
+    spans = {(0, hour + 1): 1600, (hour + 1, hour + 3): -700, (0, hour + 3): 900}
+    with reader(url) as connection:
+        for span, nanos in spans.items():
+            for site, amount in (("tokyo", nanos), ("paris", -nanos)):
+                assert stated(store, site, *span) == {"USD": amount}
+                found = traded(connection, SITE, site, *span)
+                assert found.keys() == {"focus", "usage-record", "car"}
+                assert all(sums == {"USD": amount} for sums in found.values())
+        assert audit(connection).is_clean
+    store.close()
+
+
+def test_a_refund_is_a_record_of_its_own(books, commit):
+    store = SqlStore(books)
+    commit(store, *deal("sell", "tokyo-1-1", "tokyo"), *deal("buy", "london-1-1", "paris"))
+    store.close()
+    with reader(books) as connection:
+        bought, sold = reading.refunds(connection)
+        assert list(reading.refunds(connection, ran_here=True)) == [sold]
+        assert not list(reading.refunds(connection, None, END_S + 60))
+        assert len(list(reading.refunds(connection, END_S + 60))) == 2
+    assert (sold.job, sold.origin, sold.site, sold.pool) == ("tokyo:job", "tokyo", "", "gpu")
+    assert (bought.job, bought.origin, bought.site) == ("job", "", "paris")
+    assert (sold.cost_nanos, sold.tasks, sold.wall_ns, sold.ended_at_s) == (-400, 0, 0, END_S + 60)
+
+
+@pytest.mark.parametrize("command", ["usage-record", "car"])
+@pytest.mark.parametrize(("options", "refunds"), [((), 1), (("--all",), 2)])
+def test_commands_write_refunds_of_their_period(tmp_path, commit, command, options, refunds):
+    store = SqlStore(f"sqlite:///{tmp_path}/gridfed.db")
+    commit(store, *deal("sell", "tokyo-1-1", "tokyo"), *deal("buy", "london-1-1", "paris"))
+    store.close()
+    asked = [command, *options, "--state", str(tmp_path), "--from"]
+    for since, count in (("2023-11-14", refunds), ("2023-11-15", 0)):
+        result = CliRunner().invoke(export, [*asked, since])
+        assert result.exit_code == 0, result.output
+        assert result.output.count("urn:gridfed:local:refund:") == count
+
+
+def test_what_is_bought_for_another_site_is_no_correction_of_ours(books, commit):
+    """It is charged to that site at another price, which its own corrections are of."""
+    store = SqlStore(books)
+    passed_on = deal("buy", "london-1-1", "paris")
+    passed_on[0] = replace(passed_on[0], job="tokyo:c-1/2")
+    commit(store, *passed_on)
+    store.close()
+    with reader(books) as connection:
+        assert not list(reading.corrections(connection))
+        assert not list(reading.refunds(connection))
 
 
 def test_an_hour_has_its_price_where_all_its_runs_had_one(url, commit, usage):

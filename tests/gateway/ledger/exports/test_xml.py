@@ -5,7 +5,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
-from exports_support import SITE, run, runs
+from exports_support import SITE, correction, run, runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +132,24 @@ def test_what_has_to_be_there_and_is_not_known_is_unknown():
     assert record.findtext("Queue") == "unknown"
     assert record.find("UserIdentity/Group") is None
     assert record.find("ServiceLevel").attrib == {"type": "custom"}
+
+
+def test_a_refund_says_what_it_takes_back_and_is_no_run():
+    back = correction(amount_nanos=1_500_000_000).refund
+    [record], [other] = usage_records(back), cars(back)
+    for each, order, patterns in ((record, UR_ORDER, UR_PATTERNS), (other, CAR_ORDER, PATTERNS)):
+        check_structure(each, order, patterns | {"Charge": r"-\d+(\.\d+)?"})
+        identity = each.find("RecordIdentity").attrib
+        assert identity["recordId"] == "urn:gridfed:london:refund:sell%2Ftokyo-1-1%2F1%2F0"
+        assert identity["createTime"] == "2023-11-14T22:15:00Z"
+        assert each.findtext("JobIdentity/GlobalJobId") == "tokyo:job-1"
+        assert each.findtext("JobIdentity/LocalJobId") == "sell/tokyo-1-1/1/0"
+        assert each.findtext("Charge") == "-1.5"
+        assert each.findtext("Status") == "completed"
+        assert each.findtext("WallDuration") == each.findtext("CpuDuration") == "PT0S"
+        assert (each.findtext("SubmitHost"), each.findtext("MachineName")) == ("tokyo", SITE)
+    assert record.find("Status").attrib == {"description": "refund"}
+    assert record.findtext("ConsumableResource") == "0"
 
 
 def test_a_host_with_a_name_that_no_host_has_keeps_it_beside():
