@@ -7,7 +7,9 @@ ran such work in the period, in the same currency:
     dearest          = slot time of the work * price of the dearest pool
 
 Each record's cost is rounded: where that alone tells the quotient from the list price of a pool of
-ours, it is the list price. Where all ran in one pool, `dearest` is what it cost by its list.
+ours, it is the list price. Where all ran in one pool, `dearest` is what it cost by its list. The
+list cost of runs that ended with their worker counts, and their time does not: that of their next
+runs does, which cost so much less.
 
 *Static grid*: machines of one's own, as many as the busiest hour took, that stand there all the
 time:
@@ -23,25 +25,33 @@ the busiest hour looks busier than it was.
 Both are of work that was charged, not of what ran again for nothing: as with other reports, of
 that of our own users unless all is asked for. Both are worked out for all of it, and divided over
 the rows by their slot time, so that rows add up to the nano-unit whatever the report is by.
+
+Runs that ended with their worker, and overhead of this site, have rows of their own: neither other
+way has such runs, so that what they cost takes from what is saved. With them the costs sum up to
+those of all other reports.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from math import ceil, floor
 from types import MappingProxyType
 from typing import Any, Final
 
 from federation.money import format_money
 from federation.words import count
+from gateway.ledger.records import is_for_its_user
 from gateway.ledger.rows import Dimension, UsageTotal
 from policies.tariffs import Tariff
 
 from .question import HOUR_S, Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
-EXTRA: Final = (Dimension.STATE,)
+# The site tells repeats that were paid for from those that ran here, for nothing.
+EXTRA: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)
 CHARGED: Final = ("ok", "failed", "preempted")
+WORK: Final = ("charged", "wasted", "overhead")
 NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 
 _COLUMNS: Final = (
@@ -55,7 +65,7 @@ _COLUMNS: Final = (
 class Dearest:
     """The dearest pool of a currency, and its price: nano-units per nanosecond of a slot.
 
-    `is_only`: no other pool ran work that was billed in this currency.
+    `is_only`: no other pool ran anything that was billed in this currency.
     """
 
     pool: str
@@ -96,27 +106,37 @@ def check_price(work: Iterable[UsageTotal], currency: str) -> None:
 def find_dearest(
     pools: Iterable[UsageTotal], listed: Mapping[str, Tariff] = NO_PRICES
 ) -> dict[str, Dearest]:
-    """The dearest pool of each currency, from totals by pool and state, and our pools' prices."""
+    """The dearest pool of each currency that charged work ran in.
+
+    From totals by pool and `EXTRA`, and our pools' prices.
+    """
     groups: dict[str, dict[str, list[UsageTotal]]] = {}
-    for each in _charged(pools):
-        groups.setdefault(each.currency, {}).setdefault(str(each.key[0]), []).append(each)
+    for each in pools:
+        if _work_of(each) in ("charged", "wasted"):
+            groups.setdefault(each.currency, {}).setdefault(str(each.key[0]), []).append(each)
     dearest: dict[str, Dearest] = {}
     for currency, of_currency in groups.items():
-        prices = {pool: _price(merged(of_currency[pool]), listed.get(pool)) for pool in of_currency}
-        pool = min(prices, key=lambda each: (-prices[each], each))
-        dearest[currency] = Dearest(pool, prices[pool], len(prices) == 1)
+        prices = {
+            pool: _price(found, listed.get(pool))
+            for pool, found in of_currency.items()
+            if any(_charged(found))
+        }
+        if prices:
+            pool = min(prices, key=lambda each: (-prices[each], each))
+            dearest[currency] = Dearest(pool, prices[pool], len(of_currency) == 1)
     return dearest
 
 
-def _price(total: UsageTotal, listed: Tariff | None) -> Fraction:
-    """What a pool took for a nanosecond of a slot."""
-    if not total.wall_ns:
+def _price(found: Sequence[UsageTotal], listed: Tariff | None) -> Fraction:
+    """The price of a pool for a nanosecond of a slot, by what was charged and wasted there."""
+    total, wall_ns = merged(found), sum(each.wall_ns for each in _charged(found))
+    if not wall_ns:
         return Fraction(0)
     if listed is not None and listed.currency == total.currency:
         exact = Fraction(listed.price_nanos, HOUR_NS)
-        if abs(exact * total.wall_ns - total.list_cost_nanos) <= total.records:
+        if abs(exact * wall_ns - total.list_cost_nanos) <= total.records:
             return exact
-    return Fraction(total.list_cost_nanos, total.wall_ns)
+    return Fraction(total.list_cost_nanos, wall_ns)
 
 
 def size_grid(
@@ -125,7 +145,7 @@ def size_grid(
     question: Question,
     now_s: float,
 ) -> dict[str, StaticGrid]:
-    """A grid for each currency that there is a price in, from totals by hour and state."""
+    """A grid for each currency that there is a price in, from totals by hour and `EXTRA`."""
     busy: dict[str, dict[int, int]] = {}
     for each in _charged(hours):
         of_currency = busy.setdefault(each.currency, {})
@@ -175,30 +195,28 @@ def savings_report(
     dearest: Mapping[str, Dearest],
     grids: Mapping[str, StaticGrid],
 ) -> Report:
-    """What was paid and what was saved, `found` by the keys and state."""
-    width = len(question.by)
+    """Costs and savings, `found` by the keys and `EXTRA`: a row for each key and `WORK`."""
     groups: dict[str, dict[tuple[Any, ...], list[UsageTotal]]] = {}
-    for each in _charged(found):
-        of_currency = groups.setdefault(each.currency, {})
-        of_currency.setdefault(each.key[:width], []).append(each)
+    for each in found:
+        work = _work_of(each)
+        if work is not None:
+            of_currency = groups.setdefault(each.currency, {})
+            of_currency.setdefault((*each.key[: len(question.by)], work), []).append(each)
     rows: list[tuple[tuple[Any, ...], tuple[Cell, ...]]] = []
     totals: list[tuple[Cell, ...]] = []
     for currency in sorted(groups):
-        keys = sorted(groups[currency], key=lambda cells: order(question.by, cells))
-        sums = [merged(groups[currency][key]) for key in keys]
-        whole = merged(sums)
-        if dearest[currency].is_only:
-            dears = [each.list_cost_nanos for each in sums]
-        else:
-            dears = _parts(_rounded(dearest[currency].price * whole.wall_ns), sums)
-        at_static = grids[currency].cost_nanos if currency in grids else None
-        statics = [None] * len(sums) if at_static is None else _parts(at_static, sums)
-        for key, each, dear, static in zip(keys, sums, dears, statics, strict=True):
-            rows.append(((order(question.by, key), currency), (*key, *_row(each, dear, static))))
-        totals.append((*(None for _ in question.by), *_row(whole, sum(dears), at_static)))
+        sums = {key: merged(each) for key, each in groups[currency].items()}
+        dears = _at_dearest(sums, dearest.get(currency))
+        statics = _at_static(sums, grids.get(currency))
+        for key, each in sums.items():
+            at = (order(question.by, key[:-1]), currency, WORK.index(key[-1]))
+            rows.append((at, (*key, *_row(each, dears[key], statics[key]))))
+        whole = merged(list(sums.values()))
+        others = (_sum(each.values()) for each in (dears, statics))
+        totals.append((*(None for _ in question.by), None, *_row(whole, *others)))
     rows.sort(key=lambda row: row[0])
     return Report(
-        (*key_names(question.by), "currency", *_COLUMNS),
+        (*key_names(question.by), "work", "currency", *_COLUMNS),
         tuple(row for _, row in rows),
         tuple(totals),
         {
@@ -216,14 +234,33 @@ def savings_report(
                 for currency, each in grids.items()
             },
         },
-        tuple(_notes(groups, dearest, grids)),
+        tuple(_notes(dearest, grids)),
     )
 
 
-def _notes(
-    currencies: Iterable[str], dearest: Mapping[str, Dearest], grids: Mapping[str, StaticGrid]
-) -> Iterable[str]:
-    for currency in sorted(currencies):
+def _at_dearest(
+    sums: Mapping[tuple[Any, ...], UsageTotal], dearest: Dearest | None
+) -> dict[tuple[Any, ...], int | None]:
+    """The cost of each in the dearest pool of its currency; None: no pool did such work."""
+    if dearest is None:
+        return dict.fromkeys(sums)
+    if dearest.is_only:
+        return {
+            key: 0 if key[-1] == "overhead" else each.list_cost_nanos for key, each in sums.items()
+        }
+    wall_ns = sum(each.wall_ns for key, each in sums.items() if key[-1] == "charged")
+    return _parts(_rounded(dearest.price * wall_ns), sums)
+
+
+def _at_static(
+    sums: Mapping[tuple[Any, ...], UsageTotal], grid: StaticGrid | None
+) -> dict[tuple[Any, ...], int | None]:
+    """The cost of each in a static grid; None: there is no price for one."""
+    return dict.fromkeys(sums) if grid is None else _parts(grid.cost_nanos, sums)
+
+
+def _notes(dearest: Mapping[str, Dearest], grids: Mapping[str, StaticGrid]) -> Iterable[str]:
+    for currency in sorted(dearest):
         each = dearest[currency]
         price = format_money(each.hour_nanos, currency)
         rate = f"{price} per slot-hour, minimum charges included"
@@ -238,27 +275,46 @@ def _notes(
         yield f"static: a grid of {slots}, as the busiest hour took, for {hours} at {price} each"
 
 
-def _charged(found: Iterable[UsageTotal]) -> Iterable[UsageTotal]:
-    return (each for each in found if each.key[-1] in CHARGED)
+def _charged(found: Iterable[UsageTotal]) -> Iterator[UsageTotal]:
+    return (each for each in found if _work_of(each) == "charged")
 
 
-def _row(total: UsageTotal, dearest: int, static: int | None) -> tuple[Cell, ...]:
+def _work_of(total: UsageTotal) -> str | None:
+    """In which rows totals by `EXTRA` count; None: in none, as they cost nothing."""
+    price_class, state = map(str, total.key[-2:])
+    if state == "wasted":
+        return "wasted"
+    is_paid = total.cost_nanos > 0
+    if state in CHARGED and (not is_paid or is_for_its_user(state, price_class)):
+        return "charged"
+    return "overhead" if is_paid else None
+
+
+def _row(total: UsageTotal, dearest: int | None, static: int | None) -> tuple[Cell, ...]:
+    others = (
+        (*money(nanos), *money(None if nanos is None else nanos - total.cost_nanos))
+        for nanos in (dearest, static)
+    )
     return (
-        total.currency,
-        total.tasks,
-        total.wall_ns,
-        *money(total.cost_nanos),
-        *money(dearest),
-        *money(dearest - total.cost_nanos),
-        *money(static),
-        *money(None if static is None else static - total.cost_nanos),
+        *(total.currency, total.tasks, total.wall_ns, *money(total.cost_nanos)),
+        *chain.from_iterable(others),
     )
 
 
-def _parts(amount: int, sums: Sequence[UsageTotal]) -> list[int]:
-    weights = [each.wall_ns for each in sums]
+def _parts(
+    amount: int, sums: Mapping[tuple[Any, ...], UsageTotal]
+) -> dict[tuple[Any, ...], int | None]:
+    """Divide an amount over what was charged; nothing of it is for the rest."""
+    keys = [key for key in sums if key[-1] == "charged"]
+    weights = [sums[key].wall_ns for key in keys]
     # Work that took no time at all costs nothing anywhere: then all are alike.
-    return spread(amount, weights if any(weights) else [1] * len(sums))
+    shares = spread(amount, weights if any(weights) else [1] * len(keys))
+    return {**dict.fromkeys(sums, 0), **dict(zip(keys, shares, strict=True))}
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def _rounded(exact: Fraction) -> int:

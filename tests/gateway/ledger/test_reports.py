@@ -620,11 +620,11 @@ def test_savings_against_the_dearest_pool_and_a_static_grid(
         usage(job="dublin:1", ended_at_s=FRIDAY_S + 1, **other),
     )
     report = ask(store, "savings", "project")
-    names = ("project", "cost", "dearest", "dearest_saved", "static", "static_saved")
+    names = ("project", "work", "cost", "dearest", "dearest_saved", "static", "static_saved")
     # 0.1 USD a slot-hour in paris/fast; 3 slots for 3 hours at 0.04 USD.
     assert column(report, *names) == [
-        ("desk", "0.07", "0.1", "0.03", "0.09", "0.02"),
-        ("risk", "0.12", "0.3", "0.18", "0.27", "0.15"),
+        ("desk", "charged", "0.07", "0.1", "0.03", "0.09", "0.02"),
+        ("risk", "charged", "0.12", "0.3", "0.18", "0.27", "0.15"),
     ]
     assert report.facts["dearest"] == {"USD": {"pool": "paris/fast", "price_nanos": 10**8}}
     assert report.facts["static"] == {
@@ -637,11 +637,68 @@ def test_savings_against_the_dearest_pool_and_a_static_grid(
     }
     priced = Present(NOW_S, PRICES, static_price=(10**9, "USD"))
     day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
-    assert ask(store, "savings", present=priced, **day).totals[0][9:11] == (
+    assert ask(store, "savings", present=priced, **day).totals[0][10:12] == (
         72 * 10**9,
         "72",
     )
     assert "a grid of 3 slots, as the busiest hour took, for 3.00 h" in "\n".join(report.notes)
+
+
+def _with_losses(usage: Usage, dear: str) -> list[UsageRecord]:
+    """A run that was lost after an hour, the next one, and a repetition that the site pays."""
+    at = {"ended_at_s": FRIDAY_S + 1, "wall_ns": HOUR_NS}
+    nobody = {"user": "", "project": "", "state": "repeat"}
+    return [
+        usage(first=0, **at, state="wasted", cost_nanos=40_000_000),
+        usage(first=0, attempt=1, **at | {"wall_ns": 3 * HOUR_NS}, cost_nanos=80_000_000),
+        usage(first=1, **at, pool=dear, project="desk", cost_nanos=90_000_000),
+        usage(first=1, attempt=1, **at, pool="paris/fast", **nobody, cost_nanos=50_000_000),
+        usage(first=2, attempt=1, **at, state="repeat", cost_nanos=0),
+        usage(first=3, **at, state="lost", cost_nanos=0, job="tokyo:j-1"),
+    ]
+
+
+def test_savings_tell_apart_what_was_wasted_and_overhead(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_with_losses(usage, "cloud"))
+    report = ask(store, "savings", "project")
+    names = ("project", "work", "wall_ns", "cost", "dearest", "dearest_saved", "static_saved")
+    # 0.09 USD a slot-hour in cloud; 4 slots for an hour at 0.04 USD.
+    assert column(report, *names) == [
+        ("", "overhead", HOUR_NS, "0.05", "0", "-0.05", "-0.05"),
+        ("desk", "charged", HOUR_NS, "0.09", "0.09", "0", "-0.05"),
+        ("risk", "charged", 3 * HOUR_NS, "0.08", "0.27", "0.19", "0.04"),
+        ("risk", "wasted", HOUR_NS, "0.04", "0", "-0.04", "-0.04"),
+    ]
+    assert report.facts["dearest"]["USD"] == {"pool": "cloud", "price_nanos": 90_000_000}
+    [total] = report.totals
+    assert dict(zip(report.columns, total, strict=True))["dearest_saved"] == "0.1"
+
+
+def test_a_lost_run_makes_its_pool_no_cheaper(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(store, *_with_losses(usage, "local")[:2])
+    report = ask(store, "savings", "user")
+    assert report.facts["dearest"]["USD"] == {"pool": "local", "price_nanos": 40_000_000}
+    assert column(report, "work", "dearest_saved_nanos") == [("charged", 0), ("wasted", 0)]
+    commit(store, usage(first=9, pool="tiny", state="wasted", currency="EUR"))
+    euros = ask(store, "savings").rows[0]
+    assert euros[:3] == ("wasted", "EUR", 10)
+    assert set(euros[6:]) == {None}, "nothing was done in this currency: there is no other way"
+
+
+@pytest.mark.parametrize("by", ["", "project", "user", "site", "pool", "state", "day", "job"])
+def test_savings_sum_up_to_the_costs_of_all_other_reports(
+    store: Store, commit: Commit, usage: Usage, by: str
+) -> None:
+    commit(store, *_with_losses(usage, "cloud"))
+    for whose in (OURS, ALL):
+        reports = {kind: ask(store, kind, by, whose=whose) for kind in ("cost", "usage", "savings")}
+        sums = {sum(column(each, "cost_nanos")) for each in reports.values()}
+        assert sums == {260_000_000}
+        assert {
+            each.totals[0][each.columns.index("cost_nanos")] for each in reports.values()
+        } == sums
 
 
 def test_a_period_that_is_not_over_counts_up_to_now(
@@ -934,7 +991,7 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     assert [spent[rule.name].spent_nanos for rule in budgets] == [nanos, nanos, 1100]
     dublin = ask(store, "cost", "", (("origin", "dublin"),), **day)
     assert dublin.totals[0][2] == 1100
-    assert ask(store, "savings", **day).totals[0][3] == nanos
+    assert ask(store, "savings", **day).totals[0][4] == nanos
     assert ask(store, "showback", **day).totals[0][3] == nanos
 
 
