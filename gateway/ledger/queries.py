@@ -1,6 +1,7 @@
 """Questions to the database that are long, or that several ask; in the asker's transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -11,15 +12,19 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    and_,
     case,
     cast,
+    exists,
     func,
     literal_column,
+    or_,
     select,
 )
 
 from .exact import exact_sums, joined
-from .records import HOUR_S
+from .overhead import DeliveryKey, Part, apart, overhead
+from .records import HOUR_S, TIME_LIMIT_S
 from .rows import Dimension, JobRow, Pending, UsageTotal
 from .tables import (
     OF_CONTRACT,
@@ -31,6 +36,14 @@ from .tables import (
     usage_hours,
 )
 
+# As UsageRecord.is_overhead.
+_IS_OVERHEAD: Final = and_(
+    usage.c.cost_nanos > 0,
+    or_(
+        usage.c.state.in_(("repeat", "void", "lost")),
+        and_(usage.c.state == "preempted", usage.c.price_class != "preemptible"),
+    ),
+)
 _DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
 
 
@@ -77,33 +90,77 @@ def totals_query(
     )
 
 
-def by_contract_query(start_s: float, end_s: float) -> Select[Any]:
-    """What was delivered in [start_s, end_s) by contract, as `Pending` has it."""
+def deliveries_query(start_s: float, end_s: float) -> Select[Any]:
+    """The deliveries of [start_s, end_s), for `by_contract`; the asker adds which of them."""
     at = postings.c.posted_at_s
-    key = [
-        *(contracts.c[name] for name in ("side", "site", "pool", "job")),
-        *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
-        contracts.c.currency,
-    ]
     return (
-        select(*key, cast(func.count(), BigInteger), func.min(at))
-        .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+        select(
+            *(postings.c[name] for name in ("side", "contract", "epoch", "first", "tasks")),
+            *(postings.c.cost_nanos, at),
+            *(contracts.c[name] for name in ("site", "pool", "job", "currency")),
+        )
         .join_from(postings, contracts, OF_CONTRACT)
-        .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
         .where(at >= start_s, at < end_s)
-        .group_by(contracts.c.contract, *key)
-        .order_by(*key, contracts.c.contract)
     )
 
 
 def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
-    """What `by_contract_query`, perhaps with more conditions, found."""
-    found = query.subquery()
-    # Which group its user was in stands in the job's usage: asked once for each contract.
-    group = select(func.min(usage.c.group)).where(usage.c.job == found.c.job).scalar_subquery()
-    rows = connection.execute(select(found, func.coalesce(group, "")).order_by(*found.columns))
-    values: Iterator[tuple[Any, ...]] = ((*row[:-5], *joined(row[-5:-1]), row[-1]) for row in rows)
-    return [Pending(*each) for each in values]
+    """The deliveries of a `deliveries_query`, summed up by contract.
+
+    Overhead of this site is apart from what is its user's.
+    """
+    chosen = query.subquery().c
+    key = [
+        *(chosen.side, chosen.site, chosen.pool, chosen.job),
+        *(func.coalesce(jobs.c[name], "").label(name) for name in ("user", "project", "name")),
+        chosen.currency,
+    ]
+    sums = (
+        select(chosen.contract, *key, cast(func.count(), BigInteger), func.min(chosen.posted_at_s))
+        .add_columns(*exact_sums(chosen.tasks, chosen.cost_nanos))
+        .join(jobs, jobs.c.job == chosen.job, isouter=True)
+        .group_by(chosen.contract, *key)
+        .subquery()
+    )
+    # Which group its user was in, and whether anything of it is overhead, stands in the job's
+    # usage: asked once for each contract.
+    of_job = usage.c.job == sums.c.job
+    group = select(func.min(usage.c.group)).where(of_job, ~_IS_OVERHEAD).scalar_subquery()
+    is_overhead = exists().where(of_job, usage.c.site == sums.c.site, _IS_OVERHEAD)
+    asked = select(*sums.c, func.coalesce(group, ""), and_(sums.c.side == "buy", is_overhead))
+    found: list[Pending] = []
+    known: dict[tuple[str, str], dict[DeliveryKey, tuple[int, int]]] = {}
+    for contract, *row, user_group, has_overhead in connection.execute(asked).all():
+        whole = Pending(*(*row[:-4], *joined(row[-4:]), user_group))
+        if not has_overhead:
+            found.append(whole)
+            continue
+        job, site = whole.job, whole.site
+        if (job, site) not in known:
+            known[job, site] = _overhead(connection, job, site)
+        theirs = select(*chosen).where(chosen.side == "buy", chosen.contract == contract)
+        found += apart(whole, _parts(connection, theirs), known[job, site])
+    return sorted(found, key=astuple)
+
+
+def _overhead(connection: Connection, job: str, site: str) -> dict[DeliveryKey, tuple[int, int]]:
+    """The overhead of what a site delivered for a job, by delivery."""
+    query = deliveries_query(0.0, TIME_LIMIT_S).where(
+        postings.c.side == "buy", contracts.c.site == site, contracts.c.job == job
+    )
+    used = select(usage.c.first, usage.c.tasks, usage.c.cost_nanos, usage.c.ended_at_s).where(
+        usage.c.job == job, usage.c.site == site, usage.c.records == 1, _IS_OVERHEAD
+    )
+    return overhead(_parts(connection, query), (Part(*row) for row in connection.execute(used)))
+
+
+def _parts(connection: Connection, query: Select[Any]) -> dict[DeliveryKey, Part]:
+    return {
+        (row.contract, row.epoch, row.first): Part(
+            row.first, row.tasks, row.cost_nanos, row.posted_at_s
+        )
+        for row in connection.execute(query)
+    }
 
 
 def usage_total(keys: int, row: Row[Any]) -> UsageTotal:

@@ -236,6 +236,11 @@ class UsageRecord:
         return self.cost_nanos if is_for_its_user(self.state, self.price_class) else 0
 
     @property
+    def is_overhead(self) -> bool:
+        """Whether this site pays for it, and no user."""
+        return self.cost_nanos > 0 and not is_for_its_user(self.state, self.price_class)
+
+    @property
     def is_charge(self) -> bool:
         """Whether its tasks are charged by it: what failed before it did anything is not."""
         return self.state == "ok" or (self.state in ("failed", "preempted") and self.wall_ns > 0)

@@ -33,7 +33,7 @@ from .postings import Account, Balance
 from .proofs.deliveries import undercharged
 from .queries import (
     by_contract,
-    by_contract_query,
+    deliveries_query,
     hours_between,
     ranges,
     totals_query,
@@ -473,12 +473,12 @@ class SqlStore:
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
         with self._reading() as connection:
-            return by_contract(connection, by_contract_query(start_s, end_s).where(IS_PENDING))
+            return by_contract(connection, deliveries_query(start_s, end_s).where(IS_PENDING))
 
     def reversed(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
         query = (
-            by_contract_query(start_s, end_s)
+            deliveries_query(start_s, end_s)
             .join(disputes, mirror.same_delivery(disputes))
             .where(disputes.c.state == "accepted")
         )
@@ -487,7 +487,7 @@ class SqlStore:
 
     def voided(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
-        query = by_contract_query(start_s, end_s).where(postings.c.state == "void")
+        query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
         with self._reading() as connection:
             return by_contract(connection, query)
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from federation.reconciliation import Entry, EntryState, Sums, tally_of
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
+from gateway.ledger.overhead import DeliveryKey, Part, apart, overhead
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.queries import hours_between
 from gateway.ledger.records import (
@@ -560,6 +561,7 @@ class MemoryStore:
         self, counts: Callable[[_Delivery], bool], start_s: float, end_s: float
     ) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
+        parts: dict[tuple[str, str], dict[DeliveryKey, Part]] = {}
         tables = self._tables
         for key, posted in tables.postings.items():
             contract = tables.contracts.get(key[:2])
@@ -571,7 +573,8 @@ class MemoryStore:
             if known is None:
                 known = _nothing_pending(contract, tables.jobs.get(contract.job))
                 used = tables.usage.get(contract.job, {}).values()
-                known = replace(known, group=min((each.group for each in used), default=""))
+                groups = (each.group for each in used if not each.is_overhead)
+                known = replace(known, group=min(groups, default=""))
             found[key[:2]] = replace(
                 known,
                 records=known.records + 1,
@@ -579,7 +582,27 @@ class MemoryStore:
                 tasks=known.tasks + posted.tasks,
                 cost_nanos=known.cost_nanos + posted.cost_nanos,
             )
-        return sorted(found.values(), key=astuple)
+            parts.setdefault(key[:2], {})[key[1:]] = _part(posted)
+        rows = chain.from_iterable(
+            apart(each, parts[key], self._overhead(each)) for key, each in found.items()
+        )
+        return sorted(rows, key=astuple)
+
+    def _overhead(self, pending: Pending) -> dict[DeliveryKey, tuple[int, int]]:
+        """What of all that its site delivered for its job is overhead, by delivery."""
+        tables = self._tables
+        used = [
+            Part(each.first, each.tasks, each.cost_nanos, each.ended_at_s)
+            for each in tables.usage.get(pending.job, {}).values()
+            if each.is_overhead and each.site == pending.site and pending.side == "buy"
+        ]
+        theirs = {
+            key: each
+            for key, each in tables.contracts.items()
+            if (each.side, each.site, each.job) == ("buy", pending.site, pending.job)
+        }
+        delivered = (each for each in tables.postings.items() if each[0][:2] in theirs)
+        return overhead({key[1:]: _part(posted) for key, posted in delivered}, used) if used else {}
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
@@ -827,6 +850,10 @@ def _nothing_pending(contract: ContractOpened, job: _JobState | None) -> Pending
     who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
     where = (contract.side, contract.site, contract.pool, contract.job)
     return Pending(*where, *who, contract.currency, 0, math.inf, 0, 0)
+
+
+def _part(posted: Posted) -> Part:
+    return Part(posted.first, posted.tasks, posted.cost_nanos, posted.posted_at_s)
 
 
 def _value(record: UsageRecord, dimension: Dimension) -> str | int:

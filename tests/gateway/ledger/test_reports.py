@@ -853,6 +853,51 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
     assert past["settled_nanos"] == {"USD": 700}
 
 
+def test_overhead_is_held_and_reversed_for_nobody(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    """One task ran twice at another site, and half of a bundle: the repetitions are the site's."""
+    bought = ("c1", "buy", "paris")
+    at = {"pool": "paris/fast", "group": "desk"}
+    nobody = {"user": "", "project": "", "group": "", "state": "repeat", "attempt": 2}
+    commit(
+        store,
+        JobOpened("job-1", "var", "ada", "risk", False, b"", 1.0),
+        ContractOpened(*bought, "job-1", "fast", 1, 1, "USD", 30.0, FRIDAY_S),
+        usage(first=20, tasks=1, **at, cost_nanos=1000, ended_at_s=FRIDAY_S + 10),
+        usage(first=20, tasks=1, **at | nobody, cost_nanos=1000, ended_at_s=FRIDAY_S + 20),
+        usage(first=30, tasks=5, **at | nobody, cost_nanos=3000, ended_at_s=FRIDAY_S + 30),
+        usage(first=35, tasks=5, **at, cost_nanos=4000, attempt=2, ended_at_s=FRIDAY_S + 30),
+        Posted(*bought, 2, 20, 1, 100, 1000, "USD", FRIDAY_S + 10.1),
+        Posted(*bought, 3, 20, 1, 100, 1000, "USD", FRIDAY_S + 20.1),
+        Posted(*bought, 4, 30, 10, 100, 7000, "USD", FRIDAY_S + 30.1),
+        PostingSettled(*bought, 2, 20, "post", 1000, "USD", FRIDAY_S + 11),
+    )
+    cost = ask(store, "cost", "user")
+    assert column(cost, "user", "cost_nanos") == [("", 4000), ("ada", 5000)]
+    assert (cost.facts["held_nanos"], cost.facts["settled_nanos"]) == ({"USD": 8000}, {"USD": 1000})
+    for key, ours in (("user", "ada"), ("project", "risk"), ("group", "desk")):
+        facts = [ask(store, "cost", "", ((key, value),)).facts for value in (ours, "")]
+        assert [each["held_nanos"] for each in facts] == [{"USD": 4000}, {"USD": 4000}]
+        assert [each["settled_nanos"] for each in facts] == [{"USD": 1000}, {"USD": 0}]
+    pending = store.pending(0.0, NOW_S)
+    assert [(each.user, each.records, each.tasks, each.cost_nanos) for each in pending] == [
+        ("", 1, 6, 4000),
+        ("ada", 1, 5, 4000),
+    ]
+    commit(
+        store,
+        PostingSettled(*bought, 3, 20, "post", 1000, "USD", FRIDAY_S + 40),
+        Disputed("buy", "c1", 3, 20, "paris", "twice", FRIDAY_S + 41),
+        DisputeSettled(
+            *("buy", "c1", 3, 20, "paris", "accepted", "", FRIDAY_S + 42, 1000, "USD"),
+        ),
+    )
+    [reversed_] = store.reversed(0.0, NOW_S)
+    assert (reversed_.user, reversed_.cost_nanos) == ("", 1000)
+    assert ask(store, "cost", "", (("user", "ada"),)).facts["reversed_nanos"] == {}
+
+
 def test_what_another_site_has_voided_is_not_settled(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
