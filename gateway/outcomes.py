@@ -317,8 +317,9 @@ def _pieces(
         return [((first, stop), state)]
     how: UsageState = state or "ok"
     if state is None and len(report.failures) == count:
-        is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
-        how = "preempted" if is_preempted else "failed"
+        kinds = {kind for _, kind, *_ in report.failures}
+        how = "cancelled" if kinds <= STOPPED else "failed"
+        how = "preempted" if kinds == {"preempted"} else how
     if is_undelivered(job, first, stop):
         return [((first, stop), "void")]
     repeated = job.charged.within(first, stop)

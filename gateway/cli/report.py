@@ -116,7 +116,7 @@ def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **fo
 @_options(by="user,project")
 @_all_option
 def usage(**given: Any) -> None:
-    """Tasks, slot time, CPU time and memory; failed, stopped and repeated work apart."""
+    """Tasks, slot time, CPU time and memory; failed, cancelled, stopped and repeated work apart."""
     _report("usage", **given)
 
 

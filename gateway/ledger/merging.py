@@ -34,7 +34,7 @@ from federation.ranges import RangeSet
 from .checkpoints import is_live
 from .exact import exact_sums, joined
 from .journal import past_of
-from .records import NUMBER_LIMIT
+from .records import NUMBER_LIMIT, TRIED
 from .tables import (
     OF_CONTRACT,
     SUMMED,
@@ -51,7 +51,6 @@ _INSERTED_AT_ONCE: Final = 16
 _NAMED_AT_ONCE: Final = 400
 
 # As UsageRecord.is_charge.
-TRIED: Final = ("failed", "preempted")
 IS_CHARGE: Final = or_(usage.c.state == "ok", and_(usage.c.state.in_(TRIED), usage.c.wall_ns > 0))
 USE_KEY: Final = (
     literal_column("'use/'", String)

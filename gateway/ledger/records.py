@@ -19,7 +19,10 @@ NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
-UsageState = Literal["ok", "failed", "preempted", "repeat", "void", "lost", "wasted"]
+UsageState = Literal["ok", "failed", "cancelled", "preempted", "repeat", "void", "lost", "wasted"]
+
+# States of tasks that ended without a result. They are charged, if they did anything.
+TRIED: Final = ("failed", "cancelled", "preempted")
 
 
 def is_for_its_user(state: str, price_class: str) -> bool:
@@ -154,7 +157,8 @@ class UsageRecord:
     """What one run of tasks [first, first + tasks) used and cost; unique by (job, first, attempt).
 
     Attributes:
-        state: "preempted" for tasks that were stopped to make room for others, and run again;
+        state: "cancelled" for tasks that were stopped as nobody wanted them any more, "failed" in
+            older books; "preempted" for those that were stopped to make room, and run again;
             "repeat" for tasks that were charged before and had to run again; "void" for work of
             another site that ended when its contract was over, so that it was never
             delivered; "wasted" for a run that ended with its worker, "lost" for such time of
@@ -243,7 +247,7 @@ class UsageRecord:
     @property
     def is_charge(self) -> bool:
         """Whether its tasks are charged by it: what failed before it did anything is not."""
-        return self.state == "ok" or (self.state in ("failed", "preempted") and self.wall_ns > 0)
+        return self.state == "ok" or (self.state in TRIED and self.wall_ns > 0)
 
     @property
     def hour(self) -> int:

@@ -335,6 +335,30 @@ def test_what_has_to_be_done_again_after_a_loss_is_paid_once():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [
+        (("cancelled", "cancelled"), "cancelled"),
+        (("cancelled", "preempted"), "cancelled"),
+        (("preempted", "preempted"), "preempted"),
+        (("cancelled", "error"), "failed"),
+        (("error", "timeout"), "failed"),
+        (("cancelled",), "ok"),
+    ],
+)
+def test_stopped_work_is_not_booked_as_failed(kinds, state):
+    grid = Grid()
+    worker = grid.join("w", slots=2)
+    grid.learn(1.0)
+    grid.submit("j", 2)
+    grid.now_s += 5
+    grid.finish(worker, 5, [[at, kind, "", b""] for at, kind in enumerate(kinds)])
+    [record] = grid.written()
+    assert (record.state, record.tasks, record.wall_ns) == (state, 2, 5 * S_NS)
+    assert record.cost_nanos == (0 if state == "preempted" else 5 * COST_S)
+    assert record.is_charge
+
+
 def test_a_lost_run_had_no_more_time_than_its_limit():
     """Its worker was heard for longer, and can't say any more that it had stopped the task."""
     grid = Grid()
@@ -654,7 +678,7 @@ def test_a_seller_is_owed_for_its_buyers_losses_whatever_is_lost_beside_others()
     grid.do(events.CancelAsked(grid.clients - 1, 1, "paris:c.1", ((0, 1),), True))
     grid.lose(last)
     sold = [(each.state, each.cost_nanos) for each in grid.written() if each.job != "k"]
-    assert sold == [("failed", 18 * COST_S)]
+    assert sold == [("cancelled", 18 * COST_S)]
 
 
 def test_a_task_that_ends_its_workers_is_charged_and_its_job_is_struck():
@@ -817,7 +841,7 @@ def test_what_a_seller_is_owed_is_delivered_when_its_buyer_stops_the_task(when):
     assert tell.message.failures[0][1] == "cancelled"
     assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (6 * S_NS, 6 * COST_S)
     used = [(each.state, each.wall_ns, each.cost_nanos) for each in grid.written()]
-    assert used == [("failed", 6 * S_NS, 6 * COST_S)]
+    assert used == [("cancelled", 6 * S_NS, 6 * COST_S)]
     taken = [each.value["taken"] for each in grid.told(messages.Answer)]
     assert taken == [[]], "it does not go back as well"
 

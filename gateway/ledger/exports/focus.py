@@ -245,6 +245,7 @@ def _description(charge: _Charge) -> str:
         return f"Taken back: {charge.corrects}"
     kind = {
         "failed": "that failed",
+        "cancelled": "that were cancelled",
         "preempted": "that were stopped to make room",
         "repeat": "that were repeated",
         "void": "that could not be delivered",

@@ -25,7 +25,7 @@ from .xml import (
 
 NAMESPACE: Final = "http://schema.ogf.org/urf/2003/09/urf"
 # States that no word of the standard's for a status tells.
-_DESCRIBED: Final = ("repeat", "void", "lost", "wasted", REFUND)
+_DESCRIBED: Final = ("cancelled", "repeat", "void", "lost", "wasted", REFUND)
 
 
 def usage_records(site: str, runs: Iterable[Run]) -> Iterator[str]:

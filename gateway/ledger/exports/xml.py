@@ -19,6 +19,7 @@ _STATUS: Final = {
     "ok": "completed",
     "repeat": "completed",
     "failed": "failed",
+    "cancelled": "aborted",
     "preempted": "aborted",
     "void": "aborted",
     "lost": "aborted",

@@ -208,11 +208,7 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         ours = total(each for each in sent if each.key[0] == facts.site)
         bought = total(each for each in sent if each.key[0] == facts.site != each.key[1])
         sold = total(each for each in sent if each.key[0] != facts.site)
-        lost = total(
-            each
-            for each in _of(facts.hours, currency)
-            if each.key[2] in ("failed", "preempted", "repeat", "void", "lost", "wasted")
-        )
+        lost = total(each for each in _of(facts.hours, currency) if each.key[2] != "ok")
         places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
         rows.append(
             (
@@ -229,7 +225,7 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         )
     heads = (
         *("Currency", "Cost", "At list prices", "Of it bought elsewhere"),
-        *("Of it failed or repeated", "Tasks run", "Slot-hours", "Per slot-hour"),
+        *("Of it failed, cancelled, repeated or lost", "Tasks run", "Slot-hours", "Per slot-hour"),
         "Sold to other sites",
     )
     return Table(tables.heads(*heads), tuple(rows))

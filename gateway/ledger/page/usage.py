@@ -14,6 +14,7 @@ WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 PARTS: Final = {
     "done": ("ok",),
     "failed": ("failed",),
+    "cancelled": ("cancelled",),
     "stopped for others": ("preempted",),
     "repeated": ("repeat",),
     "not delivered": ("void",),
@@ -118,8 +119,8 @@ def carbon(facts: PageFacts) -> Figure:
 
 
 def waste(facts: PageFacts) -> Figure:
-    """Which part of slot time was idle, failed or done twice, by site."""
-    title = "Idle, failed and repeated work"
+    """Which part of slot time was idle, failed, cancelled or done twice, by site."""
+    title = "Idle, failed, cancelled and repeated work"
     sites = sorted(
         {each.key[0] for each in facts.work},
         key=lambda site: (site != facts.site, site is None, str(site)),
@@ -145,13 +146,15 @@ def waste(facts: PageFacts) -> Figure:
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
             Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
-            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, 2, 4, None), strict=True))
+            for at, (part, colour) in enumerate(
+                zip(parts, (0, 5, 6, 3, 1, 2, 4, None), strict=True)
+            )
         ),
     )
     table = Table(
         tables.heads(
             *("Site", "Tasks run", *(f"{part.capitalize()}, hours" for part in parts)),
-            *("Failed, stopped, repeated or lost", "Idle"),
+            *("Failed, cancelled, stopped, repeated or lost", "Idle"),
         ),
         tuple(
             (
@@ -169,11 +172,12 @@ def waste(facts: PageFacts) -> Figure:
     lost = sum(sum(times[1:-1]) for _, times, _ in rows)
     lead = (
         f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed, "
-        "were stopped to make room, had to run again, or could not be delivered. Idle time (slots "
-        "without work) is known of our own pools only."
+        "were cancelled or stopped to make room, had to run again, or could not be delivered, and "
+        "to workers that were lost. Idle time (slots without work) is known of our own pools only."
     )
     alt = (
-        "Bars: shares of slot time done, failed, stopped, repeated, not delivered or idle, by site."
+        "Bars: shares of slot time done, failed, cancelled, stopped, repeated, not delivered, lost "
+        "or idle, by site."
     )
     return Figure(title, lead, alt, chart, table)
 

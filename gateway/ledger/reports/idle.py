@@ -14,8 +14,9 @@ Idle time costs what the pool's list price per slot-hour is now, rounded for eac
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from gateway.ledger.records import UsageState
 from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
 from policies.tariffs import Tariff
 
@@ -34,7 +35,7 @@ _SHOWBACK: Final = (
     *("tasks", "wall_ns", "cost_nanos", "cost"),
     *("idle_ns", "idle_cost_nanos", "idle_cost", "full_cost_nanos", "full_cost"),
 )
-_USES: Final = ("ok", "failed", "preempted", "repeat", "void", "lost", "wasted", "idle")
+_USES: Final = (*get_args(UsageState), "idle")
 
 
 @dataclass(frozen=True, slots=True)

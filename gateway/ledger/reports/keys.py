@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from gateway.ledger.records import UsageState
 from gateway.ledger.rows import Dimension
 
 _FIRST_DAY: Final = date(1970, 1, 1)
@@ -102,7 +103,7 @@ _KEYS: Final = (
     Key("window", Dimension.WINDOW),
     Key("tag", Dimension.TAGS),
     Key("class", Dimension.PRICE_CLASS, form="guaranteed|preemptible", example="guaranteed"),
-    Key("state", Dimension.STATE, form="ok|failed|preempted|repeat|lost", example="failed"),
+    Key("state", Dimension.STATE, form="|".join(get_args(UsageState)), example="failed"),
     Key("tariff", Dimension.TARIFF),
     _time(
         "hour",

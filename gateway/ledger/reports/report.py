@@ -21,7 +21,10 @@ Cell = str | int | None
 HOUR_NS: Final = 3_600 * 10**9
 _WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes", "_tasks")
 _COUNTS: Final = frozenset(
-    {"records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated", "tasks_lost"}
+    {
+        *("records", "tasks", "tasks_failed", "tasks_cancelled", "tasks_preempted"),
+        *("tasks_repeated", "tasks_void", "tasks_lost"),
+    }
 )
 _DECIMALS: Final = frozenset(
     {

@@ -41,7 +41,7 @@ from typing import Any, Final
 
 from federation.money import format_money
 from federation.words import count
-from gateway.ledger.records import is_for_its_user
+from gateway.ledger.records import TRIED, is_for_its_user
 from gateway.ledger.rows import Dimension, UsageTotal
 from policies.tariffs import Tariff
 
@@ -50,7 +50,7 @@ from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
 # The site tells repeats that were paid for from those that ran here, for nothing.
 EXTRA: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)
-CHARGED: Final = ("ok", "failed", "preempted")
+CHARGED: Final = ("ok", *TRIED)
 WORK: Final = ("charged", "wasted", "overhead")
 NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 

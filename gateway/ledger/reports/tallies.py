@@ -18,9 +18,9 @@ _SHOWN: Final = Decimal("0.01")
 
 _COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
 _USAGE: Final = (
-    *("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated", "tasks_void"),
-    "tasks_lost",
-    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "void_ns", "lost_ns"),
+    *("records", "tasks", "tasks_failed", "tasks_cancelled", "tasks_preempted"),
+    *("tasks_repeated", "tasks_void", "tasks_lost"),
+    *("wall_ns", "failed_ns", "cancelled_ns", "preempted_ns", "repeated_ns", "void_ns", "lost_ns"),
     *("cpu_ns", "peak_memory_bytes", "cost_nanos", "cost"),
 )
 _CARBON: Final = (
@@ -29,7 +29,10 @@ _CARBON: Final = (
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
 # States, as the columns of usage have them.
-_APART: Final = (("failed",), ("preempted",), ("repeat",), ("void",), ("lost", "wasted"))
+_APART: Final = (
+    *(("failed",), ("cancelled",), ("preempted",)),
+    *(("repeat",), ("void",), ("lost", "wasted")),
+)
 # What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)

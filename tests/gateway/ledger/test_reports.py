@@ -105,6 +105,7 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
         store,
         usage(first=0, tasks=5, wall_ns=50, cpu_ns=5, peak_memory_bytes=7),
         usage(first=5, tasks=2, wall_ns=20, cpu_ns=2, state="failed"),
+        usage(first=20, tasks=4, wall_ns=40, cpu_ns=0, state="cancelled", cost_nanos=0),
         usage(first=0, tasks=1, wall_ns=10, cpu_ns=1, state="repeat", attempt=1, cost_nanos=0),
         usage(first=10, tasks=1, wall_ns=10, cpu_ns=0, state="void", cost_nanos=0),
         usage(first=7, tasks=3, wall_ns=30, cpu_ns=3, state="preempted", cost_nanos=0),
@@ -113,15 +114,17 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
     assert dict(zip(report.columns, report.rows[0], strict=True)) == {
         "project": "risk",
         "currency": "USD",
-        "records": 5,
-        "tasks": 12,
+        "records": 6,
+        "tasks": 16,
         "tasks_failed": 2,
+        "tasks_cancelled": 4,
         "tasks_preempted": 3,
         "tasks_repeated": 1,
         "tasks_void": 1,
         "tasks_lost": 0,
-        "wall_ns": 120,
+        "wall_ns": 160,
         "failed_ns": 20,
+        "cancelled_ns": 40,
         "preempted_ns": 30,
         "repeated_ns": 10,
         "void_ns": 10,
@@ -133,7 +136,7 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
     }
     by_state = ask(store, "usage", "state")
     assert column(by_state, "state", "tasks") == [
-        *(("failed", 2), ("ok", 5), ("preempted", 3), ("repeat", 1), ("void", 1)),
+        *(("cancelled", 4), ("failed", 2), ("ok", 5), ("preempted", 3), ("repeat", 1), ("void", 1)),
     ]
 
 
