@@ -12,6 +12,7 @@ from federation.payments import Match
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, STATE_WORDS, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
+from gateway.ledger.caps import capped
 from gateway.ledger.records import (
     DIRECTIONS,
     MEANS,
@@ -37,6 +38,7 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
+CAPPED: Final = "capped by its grant"
 FOUND_SHOWN: Final = 5  # findings of an audit
 PAYMENT_KEYS: Final = (
     *("site", "reference", "at_s", "direction", "amount", "currency", "through"),
@@ -148,15 +150,19 @@ async def deliveries(site: "Site", details: Details) -> Any:
     span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache
-    def job_of(side: str, contract: str) -> str:
+    def known_of(side: str, contract: str) -> tuple[str, frozenset[tuple[int, int]]]:
+        """The job of a contract, and which of its deliveries were capped."""
         row = site.store.contract(side, contract)
-        return row.job if row is not None else ""
+        if row is None:
+            return "", frozenset()
+        has_limit = row.max_cost_nanos is not None
+        return row.job, capped(row, site.store.postings(side, contract) if has_limit else ())
 
     def find() -> list[dict[str, Any]]:
         _check_known(site.store, name)
         found = _entries(site.store, name, span_ms, contract, state)
         oldest = nsmallest(DELIVERIES_SHOWN + 1, found, key=lambda each: each[1].delivery.at_ms)
-        return [_delivery_view(*each, job_of(each[0], each[1].contract)) for each in oldest]
+        return [_delivery_view(*each, *known_of(each[0], each[1].contract)) for each in oldest]
 
     rows = await site.read(find)
     return {"rows": rows[:DELIVERIES_SHOWN], "is_cut": len(rows) > DELIVERIES_SHOWN}
@@ -175,7 +181,9 @@ def _entries(
                     yield side, each
 
 
-def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
+def _delivery_view(
+    side: str, each: Entry, job: str, caps: frozenset[tuple[int, int]]
+) -> dict[str, Any]:
     delivery, is_reversal = each.delivery, each.state is EntryState.REVERSAL
     return {
         "side": side,
@@ -189,6 +197,7 @@ def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
         "currency": each.currency,
         "state": each.state.word,
         "at_s": delivery.at_ms / 1000,
+        "note": CAPPED if (delivery.epoch, delivery.first) in caps else "",
     }
 
 

@@ -13,6 +13,7 @@ from gateway.jobs import Assignment, Job, Strikes
 from gateway.ledger.records import UsageRecord, UsageState, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
+from policies.tariffs import Tariff
 
 # A task that crashes its slot this often is poisonous.
 CRASHES_MAX: Final = 2
@@ -240,7 +241,7 @@ def usage_records(
         else:
             cost_nanos = 0 if is_free else _cost(assignment, charged, due_ns)
         is_overhead = cost_nanos > 0 and not is_for_user
-        list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, due_ns)
+        list_nanos = 0 if is_free else _list_nanos(tariff, charged, due_ns, cost_nanos)
         records.append(
             UsageRecord(
                 job=job.id,
@@ -358,6 +359,16 @@ def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
 def _charged(first: int, stop: int, stopped: list[int]) -> int:
     """Return how many of tasks [first, stop) have a minimum charge: all but the stopped."""
     return stop - first - sum(first <= at < stop for at in stopped)
+
+
+def _list_nanos(tariff: Tariff, tasks: int, due_ns: int, cost_nanos: int) -> int:
+    """What a part of a report that costs so much would cost whoever has no contract.
+
+    What the limit of a grant leaves uncharged is in neither: it would look like a discount.
+    """
+    list_nanos = tariff.list_charge_nanos(tasks, due_ns)
+    full_nanos = tariff.charge_nanos(tasks, due_ns)
+    return list_nanos * min(cost_nanos, full_nanos) // full_nanos if full_nanos else list_nanos
 
 
 def _cost(assignment: Assignment, tasks: int, due_ns: int) -> int:

@@ -17,7 +17,7 @@ from gateway.ledger.reports import Report, to_csv, to_json
 
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
-    "at",
+    *("at", "note"),
 )
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
@@ -79,7 +79,7 @@ def deliveries(
         return
     words = {"buy": "bought", "sell": "sold"}
     show.table(
-        ("", "contract", "job", "epoch", "first", "tasks", "slot-s", "cost", "state", "at"),
+        ("", "contract", "job", "epoch", "first", "tasks", "slot-s", "cost", "state", "at", "note"),
         [
             [
                 words[row["side"]],
@@ -89,6 +89,7 @@ def deliveries(
                 f"{row['cost']} {row['currency']}",
                 row["state"],
                 show.when(row["at_s"]),
+                row["note"],
             ]
             for row in found
         ],

@@ -23,7 +23,7 @@ from gateway.books_desk import (
 from gateway.cli import between
 from gateway.cli.main import cli
 from gateway.ledger.records import Payment
-from gateway.ledger.rows import PaymentRow
+from gateway.ledger.rows import ContractRow, PaymentRow, PostingRow
 
 NOW_S = 1_793_700_000.0
 
@@ -50,7 +50,7 @@ class Books:
         return self._of(side, is_void=True)
 
     def contract(self, _side, _contract):
-        return SimpleNamespace(job="j-7")
+        return SimpleNamespace(job="j-7", max_cost_nanos=None)
 
     def partners(self, _side=None):
         return ["paris"]
@@ -89,6 +89,17 @@ async def test_the_oldest_come_first_of_either_side_and_whether_they_are_void():
     assert await listed(books, state="pending") == ([("sell", 2)], False)
     with pytest.raises(BadBooksQuestion, match="pending, posted, reversal, void"):
         await listed(books, state="paid")
+
+
+async def test_a_delivery_that_its_grant_has_capped_is_named_so():
+    terms = ("c", "sell", "paris", "j-7", "gpu", 1, 10**15, "USD", 30.0, 1.0)
+    books = Books(sell=[entry(1, EntryState.POSTED), entry(2, EntryState.POSTED)])
+    books.contract = lambda *_: ContractRow(*terms, max_cost_nanos=200)
+    books.postings = lambda *_: [
+        PostingRow(1, n, 1, 100, "post", 7 if n == 1 else 10**9, float(n)) for n in (1, 2)
+    ]
+    found = await deliveries(site_with(books), {"site": "paris"})
+    assert [row["note"] for row in found["rows"]] == ["", "capped by its grant"]
 
 
 async def test_what_one_side_has_voided_is_found_behind_whatever_the_other_has_paid():

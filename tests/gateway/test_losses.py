@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
 
 import pytest
-from windows_support import World, orders, spec
+from windows_support import PRICE, World, orders, spec
 
 from federation import messages
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Tell, Write
+from gateway.errands import Allowance
 from gateway.jobs import Run
 from gateway.ledger import records
 from gateway.recovery import history_of, recovered
@@ -333,6 +335,29 @@ def test_what_has_to_be_done_again_after_a_loss_is_paid_once():
         (0, 2, 8 * S_NS, 2 * COST_S),
         (1, 2, 8 * S_NS, 2 * COST_S),
     ]
+
+
+def test_what_a_grant_leaves_uncharged_is_no_discount():
+    """A seller that may bill four of ten seconds, and its buyer, at half of the list price."""
+    dear = replace(PRICE, list_nanos=2 * PRICE.price_nanos)
+    seller, buyer = Grid(), Grid()
+    given = Allowance(SimpleNamespace(max_cost_nanos=4 * COST_S), ("paris",), b"")
+    worker = seller.join()
+    seller.submit("paris:c.1", 1, site="paris", price=dear, given=given)
+    seller.now_s += 10
+    seller.finish(worker, 10)
+    worker = buyer.join()
+    buyer.submit("j", 1)
+    [each] = buyer.held(worker)
+    each.tariff = dear
+    buyer.now_s += 10
+    buyer.do(
+        events.Reported(worker, each.id, 0, [b"r"], [], wall_ns=10 * S_NS, cost_nanos=4 * COST_S)
+    )
+    for grid in (seller, buyer):
+        [record] = grid.written()
+        assert (record.wall_ns, record.cost_nanos) == (10 * S_NS, 4 * COST_S)
+        assert record.list_cost_nanos == 8 * COST_S
 
 
 @pytest.mark.parametrize(
