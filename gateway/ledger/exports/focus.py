@@ -176,7 +176,7 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "EffectiveCost": cost,
         "ListCost": list_cost,
         "PricingQuantity": decimal(sign * quantity, 10**PLACES, PLACES),
-        "PricingUnit": "Slot-Hours" if by_time else "Runs",
+        "PricingUnit": "Slot-Hours" if by_time else _unit(charge),
         "ContractedUnitPrice": price,
         "ListUnitPrice": list_price,
         # What is billed was priced in the same currency.
@@ -187,6 +187,11 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "ConsumedQuantity": "0" if charge.is_correction else decimal(hour.wall_ns, 10**9, 9),
         "ConsumedUnit": "Slot-Seconds",
     }
+
+
+def _unit(charge: _Charge) -> str:
+    """What is counted where slot time is no measure."""
+    return "Reservations" if charge.hour.is_fee and not charge.is_correction else "Runs"
 
 
 def _tariff_price(nanos: int, price_nanos: int, quantity: int) -> str:
@@ -209,7 +214,7 @@ def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
 def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
     """What FOCUS has no column for, and ChargeDescription."""
     hour, is_correction = charge.hour, charge.is_correction
-    runs = 0 if is_correction else hour.records
+    runs = 0 if is_correction or hour.is_fee else hour.records
     # What is not known is null, and not zero.
     has_energy, has_carbon = bool(hour.footprint), hour.footprint == "carbon"
     return {
@@ -243,6 +248,8 @@ def _description(charge: _Charge) -> str:
     hour = charge.hour
     if charge.is_correction:
         return f"Taken back: {charge.corrects}"
+    if hour.is_fee:
+        return f"Fee for reserved slots: {hour.name}, in {hour.pool}"
     kind = {
         "failed": "that failed",
         "cancelled": "that were cancelled",

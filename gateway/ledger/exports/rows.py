@@ -50,6 +50,11 @@ class Hour:
     price_nanos: int | None = None
     list_price_nanos: int | None = None
 
+    @property
+    def is_fee(self) -> bool:
+        """Whether these are no runs, but fees for reserved time that was not used."""
+        return not self.tasks
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -88,6 +93,11 @@ class Run:
     list_cost_nanos: int
     records: int
     corrects: str = ""
+
+    @property
+    def is_fee(self) -> bool:
+        """Whether it is no run, but a fee for reserved time that was not used."""
+        return not self.tasks and not self.corrects
 
 
 @dataclass(frozen=True, slots=True)

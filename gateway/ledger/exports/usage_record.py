@@ -43,6 +43,8 @@ def _record(site: str, run: Run) -> Element:
     add_if(record, "JobName", run.name)
     add(record, "Charge", format_amount(run.cost_nanos), unit=run.currency)
     state = {"description": run.state} if run.state in _DESCRIBED else {}
+    if run.is_fee:
+        state = {"description": "not used"}
     add(record, "Status", status(run), **state)
     if run.peak_memory_bytes:  # a positive number, or none
         memory = str(run.peak_memory_bytes)

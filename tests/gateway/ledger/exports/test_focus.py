@@ -51,6 +51,16 @@ def test_every_column_is_in_the_document():
     assert {column.name for column in EXPORTED} <= named
 
 
+def test_the_fee_for_reserved_time_is_no_run():
+    fee = {"tasks": 0, "wall_ns": 0, "cpu_ns": 0, "records": 2}
+    found = exported(hour(name="reservation r-1, not used", **fee))
+    [row] = csv.DictReader(io.StringIO(found, newline=""))
+    described = "Fee for reserved slots: reservation r-1, not used, in local"
+    assert (row["ChargeDescription"], row["x_Runs"]) == (described, "0")
+    assert (row["PricingUnit"], row["PricingQuantity"]) == ("Reservations", "2")
+    assert not problems(found)
+
+
 def test_a_row_says_who_what_when_and_how_much():
     emitted = {"energy_uj": 3_600_000_000, "footprint": "carbon"}
     [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", **emitted))

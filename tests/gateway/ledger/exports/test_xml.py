@@ -134,6 +134,13 @@ def test_what_has_to_be_there_and_is_not_known_is_unknown():
     assert record.find("ServiceLevel").attrib == {"type": "custom"}
 
 
+def test_the_fee_for_reserved_time_is_told_from_runs():
+    [record] = usage_records(run(tasks=0, wall_ns=0, cpu_ns=0, name="reservation r-1, not used"))
+    check_structure(record, UR_ORDER, UR_PATTERNS)
+    assert record.find("Status").attrib == {"description": "not used"}
+    assert record.findtext("ConsumableResource") == "0"
+
+
 def test_a_refund_says_what_it_takes_back_and_is_no_run():
     back = correction(amount_nanos=1_500_000_000).refund
     [record], [other] = usage_records(back), cars(back)
