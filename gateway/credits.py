@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from gateway.ledger.records import UsageRecord, is_for_its_user
 from gateway.ledger.rows import UsedRun
+from policies.tariffs import cost_nanos
 
 
 class Credits:
@@ -47,3 +48,23 @@ class Credits:
         if stop - first <= len(self._left_ns):
             return (task for task in range(first, stop) if task in self._left_ns)
         return (task for task in self._left_ns if first <= task < stop)
+
+
+def free_times(runs: Iterable[UsedRun]) -> Iterator[tuple[UsedRun, int]]:
+    """Yield each run of one job with what its tasks had paid of its time before, in nanoseconds.
+
+    `runs` is what `Store.runs_since_wasted` returns. Whether a lost run was charged in full is told
+    by its cost; where its pool costs nothing, it is taken for one that was not.
+    """
+    credits = Credits()
+    for run in runs:
+        is_asked = bool(run.site)  # another site charges it as it likes
+        is_free = not is_asked and not _is_in_full(run)
+        free_ns = credits.of(run.first, run.first + run.tasks, run.wall_ns) if is_free else 0
+        yield run, free_ns if is_for_its_user(run.state, run.price_class) else 0
+        credits.book(run)
+
+
+def _is_in_full(run: UsedRun) -> bool:
+    full_nanos = cost_nanos(run.price_nanos, run.wall_ns)
+    return run.state == "wasted" and 0 < full_nanos <= run.cost_nanos

@@ -265,6 +265,7 @@ def usage_records(
                 cost_nanos=cost_nanos,
                 list_cost_nanos=max(cost_nanos, list_nanos),
                 list_price_nanos=max(tariff.price_nanos, tariff.list_nanos or 0),
+                free_ns=part_ns - due_ns,
                 price_class=tariff.price_class,
                 window=tariff.window,
                 tags=show_tags(job.spec.tags),

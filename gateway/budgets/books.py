@@ -7,7 +7,8 @@ from typing import Final
 from gateway.alerts.books import spans
 from gateway.budgets.borrowing import former_budget
 from gateway.budgets.purses import Debtor, Purses, Spent, owed_by
-from gateway.ledger.records import SliceHeld, is_for_its_user
+from gateway.credits import free_times
+from gateway.ledger.records import HOUR_S, SliceHeld, is_for_its_user
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from policies.budgets import Budget
@@ -15,6 +16,7 @@ from policies.parties import Kind, Party
 
 Chosen = Mapping[Dimension, str | int]
 _OURS: Final[Chosen] = {Dimension.ORIGIN: ""}
+LOOK_BACK_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,32 @@ def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
                 found += total.wall_ns
             elif total.currency == budget.unit:
                 found += total.cost_nanos
-    return found
+    return found if budget.is_money else found - _free_between(store, budget, start_s, end_s)
+
+
+def _free_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+    """Slot time of [start_s, end_s) that tasks had paid for before, with runs that were lost.
+
+    A loss longer before than LOOK_BACK_S is not looked for.
+    """
+    if budget.party.kind in (Kind.SITE, Kind.OTHERS):
+        return 0  # of their work nothing is wasted: it is delivered with the next run
+    only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
+    since_s = max(0.0, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S
+    # By the hour first, which is quick: by job every record of a time is read.
+    lost = store.usage_totals((Dimension.HOUR,), since_s, None, only)
+    starts_s = {float(each.key[0]) * HOUR_S for each in lost}
+    jobs = {
+        str(each.key[0])
+        for hour_s in starts_s
+        for each in store.usage_totals((Dimension.JOB,), hour_s, hour_s + HOUR_S, only)
+    }
+    return sum(
+        free_ns
+        for job in jobs
+        for run, free_ns in free_times(store.runs_since_wasted(job))
+        if start_s <= run.ended_at_s < end_s
+    )
 
 
 def _chosen(party: Party) -> Chosen:

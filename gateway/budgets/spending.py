@@ -14,7 +14,7 @@ from gateway.budgets.purses import Purses
 from gateway.budgets.reserved import Reserved
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job
-from gateway.ledger.records import UsageRecord, is_for_its_user
+from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse, Running, Waiting, named, payers, unpayable
 from policies.parties import Kind
 from policies.tariffs import Tariff
@@ -282,7 +282,7 @@ def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
 def used_of(purse: Purse, record: UsageRecord) -> int:
     """Return the amount that a record uses up of a purse: the part that its user pays."""
     if not purse.budget.is_money:
-        return record.wall_ns if is_for_its_user(record.state, record.price_class) else 0
+        return record.charged_ns
     return record.charged_nanos if record.currency == purse.budget.unit else 0
 
 

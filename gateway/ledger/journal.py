@@ -277,7 +277,7 @@ def _accounts(connection: Connection) -> dict[int, Account]:
 
 def _documents(connection: Connection) -> Iterator[Record]:
     """All that was charged, delivered and settled."""
-    fields = [usage.c[name] for name in UsageRecord.__dataclass_fields__]
+    fields = [usage.c[name] for name in UsageRecord.__dataclass_fields__ if name in usage.c]
     order = (usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
     for row in streamed(connection, select(*fields).order_by(*order)):
         yield UsageRecord(**row._mapping)

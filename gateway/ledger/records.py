@@ -173,6 +173,8 @@ class UsageRecord:
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
         intensity_mg_per_kwh: of CO2e, by which `carbon_ng` was worked out.
         carbon_source: where that figure comes from; empty: unknown, and `carbon_ng` says nothing.
+        free_ns: of its slot time, what its tasks had paid for before. No column of the books: it
+            follows from the records of the job (gateway.credits).
     """
 
     job: str
@@ -205,6 +207,7 @@ class UsageRecord:
     intensity_mg_per_kwh: int = 0
     carbon_source: str = ""
     list_price_nanos: int | None = None
+    free_ns: int = 0
 
     def __post_init__(self) -> None:
         _check_texts(
@@ -228,7 +231,7 @@ class UsageRecord:
         if self.list_price_nanos is None:
             object.__setattr__(self, "list_price_nanos", self.price_nanos)
         _check(self.first, self.tasks, self.attempt)
-        _check(self.wall_ns, self.cpu_ns, self.peak_memory_bytes)
+        _check(self.wall_ns, self.free_ns, self.cpu_ns, self.peak_memory_bytes)
         _check(self.price_nanos, self.list_price_nanos or 0)
         _check(self.cost_nanos, self.list_cost_nanos or 0)
         _check(self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh)
@@ -238,6 +241,12 @@ class UsageRecord:
     def charged_nanos(self) -> int:
         """What its user is charged: not overhead, which its site pays to the one that ran it."""
         return self.cost_nanos if is_for_its_user(self.state, self.price_class) else 0
+
+    @property
+    def charged_ns(self) -> int:
+        """The slot time that its user is charged for, whatever that costs."""
+        is_for_user = is_for_its_user(self.state, self.price_class)
+        return self.wall_ns - self.free_ns if is_for_user else 0
 
     @property
     def is_overhead(self) -> bool:

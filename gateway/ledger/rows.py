@@ -83,6 +83,10 @@ class UsedRun:
     state: str
     wall_ns: int
     price_class: str
+    site: str
+    price_nanos: int
+    cost_nanos: int
+    ended_at_s: float
 
 
 @dataclass(frozen=True, slots=True)

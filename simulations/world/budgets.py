@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.jobs import Assignment
 from gateway.ledger.journal import Booked
-from gateway.ledger.records import Record, UsageRecord, is_for_its_user
+from gateway.ledger.records import Record, UsageRecord
 from policies.budgets import KILL_S, Budget, Purse
 from policies.parties import Whose
 from policies.reservations import NAMED
@@ -203,4 +203,4 @@ def _whose(usage: UsageRecord) -> Whose:
 def _used(budget: Budget, usage: UsageRecord) -> int:
     if budget.is_money:
         return usage.charged_nanos  # what ran again is paid by its site, and by no budget
-    return usage.wall_ns if is_for_its_user(usage.state, usage.price_class) else 0
+    return usage.charged_ns

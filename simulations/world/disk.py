@@ -7,7 +7,7 @@ too). Commits take time when there is a clock: whatever queues meanwhile goes in
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Protocol
@@ -480,7 +480,7 @@ class MemoryStore:
         found = sorted(self._usage_of(job), key=lambda each: (each.attempt, each.first))
         since = min((each.attempt for each in found if each.state == "wasted"), default=None)
         return [
-            UsedRun(each.first, each.tasks, each.state, each.wall_ns, each.price_class)
+            UsedRun(*(getattr(each, field.name) for field in fields(UsedRun)))
             for each in found
             if since is not None and each.attempt >= since
         ]

@@ -1,6 +1,7 @@
 """The broker with purses: who may begin, what is held and spent, what ends; in any interleaving."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,7 @@ from federation.reasons import Reason
 from gateway import events, provisional, views
 from gateway.accounts import Limits
 from gateway.broker import Broker
+from gateway.budgets.books import spent_between
 from gateway.budgets.purses import Purses, Spent
 from gateway.budgets.spending import used_of
 from gateway.effects import Order, Tell, Write
@@ -22,6 +24,7 @@ from policies.budgets import KILL_S, SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 from policies.periods import Span
 from policies.tariffs import Tariff
+from simulations.world.disk import Disk, MemoryStore
 
 # A slot-second costs a unit.
 UNIT = 10**9
@@ -170,6 +173,43 @@ def test_just_after_a_start_a_cheaper_pool_may_still_turn_out_to_be_able_to_run_
     assert world.dropped == [] == world.refusals
     world.do(events.WorkerJoined(WORKER + 1, "v", "cheap", 1, {"gpu": 1}, "3.11"))
     assert world.out == 1
+
+
+FREE = Tariff(0, "USD", "1")
+
+
+@pytest.mark.parametrize("tariff", [PRICE, FREE], ids=["priced", "free"])
+@pytest.mark.parametrize(
+    ("lost_s", "last_s", "spent_s"),
+    [
+        ((), 8.0, 8.0),
+        ((10.0,), 8.0, 10.0),
+        ((10.0,), 12.0, 12.0),
+        ((10.0,), None, 10.0),
+        ((10.0, 15.0), 20.0, 10.0 + 15.0 + 5.0),  # the second loss is taken for its own doing
+    ],
+)
+def test_slot_time_of_a_lost_run_and_the_next_counts_as_it_is_charged(
+    tariff, lost_s, last_s, spent_s
+):
+    world = World(budget(100, unit=SLOT_TIME), slots=0, tariffs={"local": tariff})
+    world.submit(1)
+    for number, seconds in enumerate(lost_s):
+        world.join(20 + number, 1)
+        worker, order = world.orders.pop()
+        world.do(events.TasksBegun(worker, ((order.assignment, 0, 0.0),)))
+        world.now_s += seconds
+        world.do(events.WorkerGone(worker, "its lease ran out"))
+    if last_s is not None:
+        world.join(WORKER, 1)
+        world.report(last_s)
+    assert world["b"].spent_nanos == spent_s * 1e9
+    used = [each for each in world.books if isinstance(each, records.UsageRecord)]
+    disk = Disk()
+    disk.commit([replace(each, free_ns=0) for each in used], durable=True)
+    known_ns = spent_between(MemoryStore(disk), world["b"].budget, NOON_S, NOON_S + DAY_S)
+    is_known = tariff is PRICE or len(lost_s) < 2  # else nothing tells that it was charged in full
+    assert known_ns == (spent_s if is_known else spent_s - 10.0) * 1e9
 
 
 def test_no_more_is_handed_out_than_there_is_room_for():
