@@ -27,7 +27,7 @@ class Part:
 def overhead(
     deliveries: Mapping[DeliveryKey, Part], used: Iterable[Part]
 ) -> dict[DeliveryKey, tuple[int, int]]:
-    """Tasks and nano-units of each delivery that are overhead.
+    """Tasks and nano-units (or whatever `cost_nanos` counts) of each delivery that are overhead.
 
     Args:
         deliveries: all of one job and seller, whatever their verdict.

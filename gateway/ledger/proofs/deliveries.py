@@ -6,7 +6,7 @@ usage; a document that is missing altogether is found by its transfer.
 """
 
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -23,7 +23,9 @@ from sqlalchemy import (
 )
 
 from gateway.ledger.exact import exact_sums, joined
+from gateway.ledger.overhead import Part, overhead
 from gateway.ledger.proofs.keys import rows_of
+from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.tables import OF_CONTRACT, SOLD_JOB, contracts, postings, usage
 
 _NONE: Final = literal_column("0", BigInteger)
@@ -46,9 +48,63 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         if used != delivered:
             yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
     for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
-        # In older books what ran again costs nothing, and was paid for.
-        if used > delivered or (used < delivered and not repeats):
-            yield f"job {job} was charged {used} for {seller}, which delivered {delivered}"
+        text = f"job {job} was charged {used} for {seller}, which delivered {delivered}"
+        unbooked = _unbooked(connection, job, seller) if repeats else _Unbooked(range(1))
+        if unbooked.missing:
+            yield f"{text}, and nothing for {unbooked.missing} runs again of its tasks"
+        elif delivered - used not in unbooked.nanos:
+            again = f", of which {unbooked.nanos.start} is of runs again" if repeats else ""
+            yield f"{text}{again}"
+
+
+class _Unbooked(NamedTuple):
+    """What older books have no record of: what repetitions cost, which were paid for.
+
+    `nanos` has each amount that it may be; `missing` are tasks that were not delivered again.
+    """
+
+    nanos: range
+    missing: int = 0
+
+
+def _unbooked(connection: Connection, job: str, seller: str) -> _Unbooked:
+    """The cost of repetitions by what was delivered with them: in older books they cost nothing.
+
+    Their tasks tell which delivery they came with, and their share of its time is their share of
+    its cost, but for the rounding of each charged part. Once anything is rolled up that is not
+    known, and it may be any amount.
+    """
+    names = ("first", "tasks", "wall_ns", "ended_at_s", "records")
+    used = select(*(usage.c[name] for name in names)).where(
+        usage.c.job == job, usage.c.site == seller, usage.c.state == "repeat"
+    )
+    bought = (
+        select(postings)
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(contracts.c.side == "buy", contracts.c.site == seller, contracts.c.job == job)
+    )
+    repeats, rows = (connection.execute(query).all() for query in (used, bought))
+    if any(each.records > 1 for each in (*repeats, *rows)):
+        return _Unbooked(range(NUMBER_LIMIT))
+    # They are fitted into deliveries by their time, as they have no cost.
+    parts = {
+        (row.contract, row.epoch, row.first): Part(
+            row.first, row.tasks, row.wall_ns, row.posted_at_s
+        )
+        for row in rows
+    }
+    found = overhead(parts, (Part(*each[:4]) for each in repeats))
+    nanos = rounding = 0
+    for row in rows:
+        tasks, wall_ns = found.get((row.contract, row.epoch, row.first), (0, 0))
+        if tasks == row.tasks:
+            nanos += row.cost_nanos
+        elif tasks:
+            part, whole = (wall_ns, row.wall_ns) if row.wall_ns else (tasks, row.tasks)
+            nanos += row.cost_nanos * part // whole
+            rounding += row.tasks
+    missing = sum(each.tasks for each in repeats) - sum(tasks for tasks, _ in found.values())
+    return _Unbooked(range(nanos, nanos + rounding + 1), missing)
 
 
 def _used_by_others() -> Select[Any]:

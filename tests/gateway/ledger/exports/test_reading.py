@@ -259,10 +259,12 @@ def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     at_ms = int(END_S * 1000)
     delivered = [Delivery(2, first, first + 1, 300, 7, at_ms) for first in range(2)]
     store = SqlStore(books)
-    ran = {"job": "r-1", "pool": "paris/gpu", "ended_at_s": END_S}
+    ran = {"job": "r-1", "pool": "paris/gpu", "ended_at_s": END_S, "tasks": 1, "wall_ns": 7}
     records = [
         usage(**ran, cost_nanos=300),
-        usage(**ran, cost_nanos=paid, attempt=2, state="repeat", user="" if paid else "ann"),
+        usage(
+            **ran, first=1, cost_nanos=paid, attempt=2, state="repeat", user="" if paid else "ann"
+        ),
         ContractOpened("c-9", "buy", "paris", "r-1", "gpu", 1, 5, "USD", 30.0, END_S),
         *(posted("c-9", "buy", "paris", each, "USD") for each in delivered),
     ]
@@ -270,6 +272,49 @@ def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     store.close()
     with reader(books) as connection:
         assert audit(connection).is_clean == is_clean
+
+
+@pytest.mark.parametrize(
+    ("left_out", "added", "charged", "problem"),
+    [
+        ((), (), 500, ""),
+        ((1,), (), 500, "delivered 1301, of which 800 is of runs again"),
+        ((2,), (), 0, "delivered 610, and nothing for 5 runs again of its tasks"),
+        ((), (300,), 500, "delivered 1911, of which 810 is of runs again"),
+        ((), (), 400, "delivered 1611, of which 810 is of runs again"),
+    ],
+)
+def test_older_books_have_each_repetition_that_was_paid_and_no_other(
+    books, commit, usage, left_out, added, charged, problem
+):
+    """Their records of repetitions cost nothing: those that were not paid are told by their tasks.
+
+    A task ran twice, and half of a bundle.
+    """
+    ran = {"job": "r-1", "pool": "paris/gpu", "ended_at_s": END_S + 1, "wall_ns": 100}
+    free = {"state": "repeat", "cost_nanos": 0, "attempt": 2}
+    at_ms = int(END_S * 1000)
+    delivered = [
+        Delivery(1, 0, 1, 300, 100, at_ms),
+        Delivery(2, 0, 1, 310, 100, at_ms + 999),
+        Delivery(3, 5, 15, 1001, 200, at_ms + 999),
+    ]
+    delivered = [each for n, each in enumerate(delivered) if n not in left_out]
+    delivered += [Delivery(4, 20, 21, nanos, 100, at_ms) for nanos in added]
+    store = SqlStore(books)
+    commit(
+        store,
+        usage(**ran | {"ended_at_s": END_S}, tasks=1, cost_nanos=300),
+        usage(**ran, **free, tasks=1),
+        usage(**ran, **free, first=5, tasks=5),
+        usage(**ran, first=10, tasks=5, cost_nanos=charged),
+        ContractOpened("c-9", "buy", "paris", "r-1", "gpu", 1, 5, "USD", 30.0, END_S),
+        *(posted("c-9", "buy", "paris", each, "USD") for each in delivered),
+    )
+    store.close()
+    with reader(books) as connection:
+        found = [each for check in audit(connection).checks for each in check.problems]
+    assert [each.split("which ", 1)[1] for each in found] == ([problem] if problem else [])
 
 
 def test_a_run_that_its_buyer_has_voided_costs_nothing(books, commit, usage):
