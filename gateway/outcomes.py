@@ -363,9 +363,9 @@ def _charged(first: int, stop: int, stopped: list[int]) -> int:
 
 
 def _list_nanos(tariff: Tariff, tasks: int, due_ns: int, cost_nanos: int) -> int:
-    """What a part of a report that costs so much would cost whoever has no contract.
+    """The cost without a contract of a part of a report that costs so much.
 
-    What the limit of a grant leaves uncharged is in neither: it would look like a discount.
+    Time that the limit of a grant leaves uncharged is in neither: it would look like a discount.
     """
     list_nanos = tariff.list_charge_nanos(tasks, due_ns)
     full_nanos = tariff.charge_nanos(tasks, due_ns)

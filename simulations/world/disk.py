@@ -589,7 +589,7 @@ class MemoryStore:
         return sorted(rows, key=astuple)
 
     def _overhead(self, pending: Pending) -> dict[DeliveryKey, tuple[int, int]]:
-        """What of all that its site delivered for its job is overhead, by delivery."""
+        """The overhead in all that its site delivered for its job, by delivery."""
         tables = self._tables
         used = [
             Part(each.first, each.tasks, each.cost_nanos, each.ended_at_s)

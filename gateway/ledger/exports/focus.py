@@ -190,7 +190,7 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
 
 
 def _unit(charge: _Charge) -> str:
-    """What is counted where slot time is no measure."""
+    """The unit of a charge that slot time is no measure of."""
     return "Reservations" if charge.hour.is_fee and not charge.is_correction else "Runs"
 
 

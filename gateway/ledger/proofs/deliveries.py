@@ -51,14 +51,14 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         text = f"job {job} was charged {used} for {seller}, which delivered {delivered}"
         unbooked = _unbooked(connection, job, seller) if repeats else _Unbooked(range(1))
         if unbooked.missing:
-            yield f"{text}, and nothing for {unbooked.missing} runs again of its tasks"
+            yield f"{text}, and nothing for {unbooked.missing} repetitions of tasks"
         elif delivered - used not in unbooked.nanos:
-            again = f", of which {unbooked.nanos.start} is of runs again" if repeats else ""
+            again = f", of which {unbooked.nanos.start} is for repetitions" if repeats else ""
             yield f"{text}{again}"
 
 
 class _Unbooked(NamedTuple):
-    """What older books have no record of: what repetitions cost, which were paid for.
+    """The cost of repetitions that were paid for, and that older books have no record of.
 
     `nanos` has each amount that it may be; `missing` are tasks that were not delivered again.
     """

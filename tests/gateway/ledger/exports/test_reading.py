@@ -278,10 +278,10 @@ def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     ("left_out", "added", "charged", "problem"),
     [
         ((), (), 500, ""),
-        ((1,), (), 500, "delivered 1301, of which 800 is of runs again"),
-        ((2,), (), 0, "delivered 610, and nothing for 5 runs again of its tasks"),
-        ((), (300,), 500, "delivered 1911, of which 810 is of runs again"),
-        ((), (), 400, "delivered 1611, of which 810 is of runs again"),
+        ((1,), (), 500, "delivered 1301, of which 800 is for repetitions"),
+        ((2,), (), 0, "delivered 610, and nothing for 5 repetitions of tasks"),
+        ((), (300,), 500, "delivered 1911, of which 810 is for repetitions"),
+        ((), (), 400, "delivered 1611, of which 810 is for repetitions"),
     ],
 )
 def test_older_books_have_each_repetition_that_was_paid_and_no_other(
