@@ -1,4 +1,4 @@
-"""What can go wrong with a store, in one tree.
+"""Errors of a store, in one tree.
 
 StoreError
 ├── StoreAway       the database server can't be reached at present
@@ -12,7 +12,7 @@ from federation.errors import GridError
 
 
 class StoreError(GridError):
-    """The store can't be opened, or can't do what it was asked to."""
+    """The store can't be opened, or can't carry out a request."""
 
 
 class StoreAway(StoreError):
@@ -32,4 +32,4 @@ class StoreClosed(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The writer stopped at an error; what was not acknowledged by then was not written."""
+    """The writer stopped at an error; records not acknowledged by then were not written."""

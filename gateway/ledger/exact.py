@@ -1,7 +1,7 @@
-"""Sums that are exact, whatever the database.
+"""Sums that are exact on every database.
 
 Sums are taken in two halves, because a database's integers end at 2**63 - 1: nanoseconds of 292
-slot-years, which a large grid uses up in a day.
+slot-years, which a large grid uses in a day.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ HALF: Final = 10**9
 
 
 def exact_sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
-    """Return two sums for each column, which `joined` makes one exact number of."""
+    """Return two sums for each column, which `joined` combines into one exact number."""
     return [
         cast(func.sum(half), BigInteger)
         for column in columns
@@ -22,7 +22,7 @@ def exact_sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
 
 
 def carried(halves: Sequence[ColumnElement[int]]) -> list[ColumnElement[int]]:
-    """The same sums in the one way in which the lower half is less than HALF: to be compared."""
+    """Return the same sums in their one form with a lower half less than HALF, for comparison."""
     found: list[ColumnElement[int]] = []
     for high, low in zip(halves[::2], halves[1::2], strict=True):
         found += [high + low // HALF, low % HALF]
@@ -30,6 +30,6 @@ def carried(halves: Sequence[ColumnElement[int]]) -> list[ColumnElement[int]]:
 
 
 def joined(halves: Iterable[int]) -> list[int]:
-    """Make the sums again of what `exact_sums` selected."""
+    """Combine the halves that `exact_sums` selected into sums."""
     pairs = iter(halves)
     return [high * HALF + low for high, low in zip(pairs, pairs, strict=True)]

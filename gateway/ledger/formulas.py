@@ -1,4 +1,4 @@
-"""Texts in cells of CSV, which a spreadsheet must not take for formulas. Pure."""
+"""Texts in CSV cells, escaped so that a spreadsheet does not take them for formulas. Pure."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(text: str) -> str:
-    """A text for a cell.
+    """Return a text escaped for a cell.
 
     An apostrophe goes before a formula's start, and before an apostrophe: two texts that differ
-    stay so, and `uncell` knows what was there.
+    remain different, and `uncell` can restore the original.
     """
     return f"'{text}" if text.startswith((*FORMULA_STARTS, "'")) else text
 
 
 def uncell(text: str) -> str:
-    """What `cell` was given, for those who read such a file again."""
+    """Return the original text of a `cell`, for readers of such a file."""
     return text.removeprefix("'")

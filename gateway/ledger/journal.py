@@ -1,9 +1,9 @@
-"""The journal: numbers transfers, chains each to the one before, and writes none twice.
+"""The journal: numbers transfers, chains each to the one before, and writes each only once.
 
-Each transfer carries a SHA-256 digest over its own fields and the digest of the transfer before:
-whoever keeps the last one can tell whether anything before it was changed. The writer asks for the
-statements of a transaction and says how it ended; between transactions the journal knows the end of
-the chain, and every account, by heart.
+Each transfer carries a SHA-256 digest over its own fields and the digest of the transfer before: a
+holder of the last digest can detect any earlier change. The writer asks for the statements of a
+transaction and reports how it ended; between transactions the journal holds the end of the chain,
+and every account, in memory.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from .tables import (
     usage,
 )
 
-GENESIS: Final = bytes(32)  # what the first transfer is chained to
+GENESIS: Final = bytes(32)  # the first transfer is chained to it
 _ROWS: Final = (256, 32, 8, 4, 2, 1)  # a delivery alone is two
 _KEYS_AT_ONCE: Final = 500
 ACCOUNT_FIELDS: Final = ("kind", "name", "project", "currency")
@@ -44,7 +44,7 @@ _account_of: Final = attrgetter(*ACCOUNT_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """A transfer as it stands in the books: `number` from 1 on, without a gap."""
+    """A transfer in the books: `number` counts from 1, without a gap."""
 
     number: int
     transfer: Transfer
@@ -82,7 +82,7 @@ class _TransferRow:
 
 
 def digest(before: bytes, number: int, transfer: Transfer) -> bytes:
-    """The digest of a transfer that comes after the one with the digest `before`."""
+    """Return the digest of a transfer that follows the one with the digest `before`."""
     fields = (
         number,
         transfer.key,
@@ -97,9 +97,9 @@ def digest(before: bytes, number: int, transfer: Transfer) -> bytes:
 
 
 class Journal:
-    """Makes statements of records; for the thread that has the writing connection.
+    """Turns records into statements; for the thread that has the writing connection.
 
-    What `statements` returned is written or not, all of it: `committed` or `aborted` says so.
+    The returned statements are written all or not at all: `committed` or `aborted` reports it.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -109,7 +109,7 @@ class Journal:
         self.read(connection)
 
     def read(self, connection: Connection) -> None:
-        """Learn what is in the books: at first, and when they may be other than was thought."""
+        """Read the state of the books: at the start, and when the state in memory may be wrong."""
         self._connection = connection
         self._accounts = {account: number for number, account in _accounts(connection).items()}
         past = past_of(connection)
@@ -119,9 +119,9 @@ class Journal:
         self._new: list[Account] = []
 
     def catch_up(self) -> None:
-        """Book all that was charged, delivered and settled, if nothing is booked yet.
+        """Book all charges, deliveries and settlements, if nothing is booked yet.
 
-        All or nothing, as part of it would look as if it were all.
+        All or nothing, because a part would look complete.
         """
         if self._head.number:
             return
@@ -133,12 +133,12 @@ class Journal:
                 self.committed()
 
     def statements(self, records: Iterable[Record], *, careful: bool = False) -> list[Statement]:
-        """What books these records.
+        """Return the statements that book these records.
 
         Args:
             records: in their order.
-            careful: look which are booked already, as some may be. Else one that is booked already
-                fails the transaction, which is cheaper.
+            careful: look up the records that are booked already, as some may be. Otherwise a booked
+                record fails the transaction, which is cheaper.
         """
         found: dict[str, Transfer] = {}
         for each in chain.from_iterable(map(transfers_of, records)):
@@ -153,12 +153,12 @@ class Journal:
         return self._insert_accounts.statements(new) + self._insert_transfers.statements(rows)
 
     def committed(self) -> None:
-        """What was returned last is in the books."""
+        """Note that the statements returned last are in the books."""
         self._head = self._next
         self._new.clear()
 
     def aborted(self) -> None:
-        """What was returned last is not."""
+        """Note that the statements returned last are not in the books."""
         self._next = self._head
         for account in self._new:
             del self._accounts[account]
@@ -187,7 +187,7 @@ class Journal:
         return number
 
     def _booked(self, keys: Sequence[str]) -> Iterator[str]:
-        """Those of these keys that are in the books."""
+        """Yield those of these keys that are in the books."""
         for at in range(0, len(keys), _KEYS_AT_ONCE):
             asked = keys[at : at + _KEYS_AT_ONCE]
             query = select(transfers.c.key).where(transfers.c.key.in_(asked))
@@ -210,7 +210,7 @@ def booked(connection: Connection, after: int = 0, limit: int | None = None) -> 
 def booked_where(
     connection: Connection, chosen: ColumnElement[bool], limit: int | None = None
 ) -> Generator[Booked]:
-    """Yield the transfers that a condition chooses, in their order; none of no account."""
+    """Yield the transfers that match a condition, in order; skip those with an unknown account."""
     by_id = _accounts(connection)
     with closing(streamed(connection, _BOOKED.where(chosen).limit(limit))) as rows:
         for row in map(tuple, rows):
@@ -221,7 +221,7 @@ def booked_where(
 
 
 def past_of(connection: Connection) -> Head:
-    """Up to which transfer a checkpoint stands for them; number 0 when there is none."""
+    """Return the last transfer that a checkpoint stands for; number 0 when there is none."""
     newest = select(checkpoints.c.number, checkpoints.c.hash).order_by(checkpoints.c.number.desc())
     row = connection.execute(newest.limit(1)).first()
     return Head(*row) if row is not None else Head()
@@ -233,7 +233,7 @@ def balances(connection: Connection) -> dict[Account, Balance]:
 
 
 def balances_to(connection: Connection, number: int | None) -> dict[Account, Balance]:
-    """The balances after a transfer that is not before the newest checkpoint; None: the last."""
+    """Return the balances after a transfer at or after the newest checkpoint; None: the last."""
     found = _accounts(connection)
     by_id = {id_: Balance() for id_ in found}
     for account, *halves in connection.execute(select(checkpoint_balances)):
@@ -251,13 +251,13 @@ def balances_to(connection: Connection, number: int | None) -> dict[Account, Bal
         )
         for row in connection.execute(query):
             [amount_nanos] = joined(row[2:])
-            if row[0] in by_id:  # what is booked on no account, an audit finds
+            if row[0] in by_id:  # an audit finds transfers on unknown accounts
                 by_id[row[0]].add(side, row[1], amount_nanos)
     return {account: by_id[id_] for id_, account in found.items()}
 
 
 def checkpoint_rows(connection: Connection, sums: dict[Account, Balance]) -> list[dict[str, int]]:
-    """Balances as rows of the table that keeps them."""
+    """Return balances as rows of `checkpoint_balances`."""
     rows = []
     for id_, account in _accounts(connection).items():
         row = {"account": id_}
@@ -272,11 +272,11 @@ def _accounts(connection: Connection) -> dict[int, Account]:
     return {row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()}
 
 
-# --- what was written before there was a journal --------------------------------------------------
+# --- records from before the journal existed -----------------------------------------------------
 
 
 def _documents(connection: Connection) -> Iterator[Record]:
-    """All that was charged, delivered and settled."""
+    """Yield the records of all charges, deliveries and settlements."""
     fields = [usage.c[name] for name in UsageRecord.__dataclass_fields__ if name in usage.c]
     order = (usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
     for row in streamed(connection, select(*fields).order_by(*order)):

@@ -1,9 +1,9 @@
-"""Records that come late: are they news, or were they rolled up long ago?
+"""Recognition of late records: new ones, and copies of records that were rolled up long ago.
 
-What is rolled up can't refuse a second copy of it any more, as a row of its own would. So whatever
-happened before the moment up to which the books are rolled up is looked for, and left out when it
-is there: a usage record whose tasks are all among those rolled up of its attempt, and a delivery or
-a verdict under a contract that had ended by then. All else is news, and counted.
+A rolled-up record has no row of its own left to refuse a second copy. Records of the time up to
+which the books are rolled up are therefore looked up, and left out if they are known: a usage
+record whose tasks are all among the rolled-up tasks of its attempt, and a delivery or a verdict
+under a contract that had ended by then. All other records are new, and are counted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from .tables import contracts, postings, usage_ranges
 
 
 def happened_at_s(record: Record) -> float:
-    """When it happened, of what is rolled up; of all else, never."""
+    """Return the time of a record that can be rolled up; infinity for all others."""
     match record:
         case UsageRecord():
             return record.ended_at_s
@@ -30,7 +30,7 @@ def happened_at_s(record: Record) -> float:
 
 
 def without_rolled_up(connection: Connection, records: Iterable[Record]) -> Iterator[Record]:
-    """These records without those that are rolled up."""
+    """Yield the records that are not rolled up already."""
     before_s = progress(connection).before_s
     for record in records:
         if happened_at_s(record) >= before_s or not _is_known(connection, record, before_s):

@@ -1,4 +1,4 @@
-"""Where reports, pages and exports go: a file that is there whole or not at all."""
+"""Atomic writes of reports, pages and exports: a file is complete or absent."""
 
 import os
 from collections.abc import Callable
@@ -8,15 +8,14 @@ from gateway.ledger.errors import StoreError
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Have a file written under another name, take it to the disk, and give it its own name.
+    """Write a file under a temporary name, sync it to disk, and rename it to its own name.
 
-    A file of that name is replaced; until then, and if anything goes wrong, it stays as it is.
-
-    Raises StoreError: it can't be written.
+    A file of that name is replaced; until then, and on any failure, it stays as it is. Raises
+    StoreError if the file can't be written.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        # Who spent how much is nobody else's business.
+        # Spending is confidential: only the owner may read the file.
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             write(part)

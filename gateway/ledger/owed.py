@@ -1,4 +1,4 @@
-"""Reads what sites owe each other from a store; what it comes to is settlement's to say."""
+"""Reads the debts between sites from a store; `settlement` computes the balances."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,12 +12,13 @@ from .store import Store
 
 
 def partners(store: Store) -> list[str]:
-    """Whom we ever dealt with, or paid, by name."""
+    """Return the names of all sites that we ever traded with or paid, sorted."""
     return sorted({*store.partners(), *(each.site for each in store.payments())})
 
 
 def statements(store: Store, site: str, start_s: float, end_s: float) -> list[Statement]:
-    """What was between us and a site in [start_s, end_s), UTC epoch seconds, by currency."""
+    """Return the trade and payments with a site in [start_s, end_s), UTC epoch seconds, by
+    currency."""
     payments = store.payments(site)
     before = _turnovers(store, payments, site, 0.0, start_s)
     within = _turnovers(store, payments, site, start_s, end_s)
@@ -25,12 +26,12 @@ def statements(store: Store, site: str, start_s: float, end_s: float) -> list[St
 
 
 def paid_with(store: Store, site: str, payments: Iterable[PaymentRow]) -> list[Match]:
-    """What a site and we have booked of payments, side by side; `payments` is all of ours."""
+    """Match a site's bookings of payments with ours; `payments` is all of ours."""
     return matches(payments, told_by(store, site))
 
 
 def told_by(store: Store, site: str) -> PaymentsTold | None:
-    """What a site said last that it has booked of payments."""
+    """Return the last report of a site on its bookings of payments."""
     return next(iter(store.payments_told(site)), None)
 
 
@@ -47,14 +48,14 @@ def _turnovers(
 def agreed_until_ms(
     store: Store, kept: Iterable[StatementKept], side: str, site: str, *, is_final: bool = False
 ) -> int:
-    """Up to when all of it is agreed on, or closed; `kept` is what `store.statements` returns."""
+    """Return the time up to which all is agreed, or closed. `kept` is from `store.statements`."""
     return agreed_until(kept, partial(store.next_delivery_ms, side, site), is_final=is_final)
 
 
 def agreed_both_ms(store: Store, site: str) -> Iterator[int]:
-    """Up to when all that either delivered is agreed on, and then, up to when it is closed.
+    """Yield the time up to which both sides' deliveries are agreed, and then that of closed ones.
 
-    Zero: nothing is; a side that delivered nothing does not count.
+    Zero: nothing is agreed; a side that delivered nothing does not count.
     """
     sides = [
         (side, store.statements(side, site))

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def open_patiently(open_: Callable[[], T], wait_s: float, say: Callable[[str], None]) -> T:
-    """Call `open_` until the server answers, less and less often, for `wait_s` seconds at most.
+    """Call `open_` until the server answers, at growing intervals, for at most `wait_s` seconds.
 
     `say` is told each reason once. Raises StoreAway when the time is over; every other StoreError
     is raised at once.

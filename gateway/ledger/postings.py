@@ -1,23 +1,24 @@
-"""Double entry: which transfers between accounts a record means. Pure.
+"""Double entry: the transfers between accounts that a record stands for. Pure.
 
 A transfer takes an amount from one account and gives it to another, so that debits and credits are
 equal by construction, in each currency. Transfers are never changed; a mistake is reversed by
-another one. What is not certain yet is *held*, and the hold is posted or voided, once.
+another transfer. An amount that is not certain yet is *held*, and the hold is posted or voided,
+once.
 
-| what happened | debit | credit |
+| event | debit | credit |
 |---|---|---|
 | a task of our user ran in our pool | user | pool |
 | a task of our user ran elsewhere | user | bought from the site |
-| its seller says what it costs us | bought from the site | site |
+| the seller states its cost to us | bought from the site | site |
 | a task of another site ran in our pool | sold to the site | pool |
 | its results were delivered | site | sold to the site |
-| a dispute was accepted | the same, the other way round |
+| a dispute was accepted | the same, with debit and credit swapped |
 | we paid a site | site | bank, exchange or loss |
 | a site paid us | bank, exchange or loss | site |
-| a payment was undone | the same, the other way round |
+| a payment was undone | the same, with debit and credit swapped |
 
-The account of a site is what we owe each other: the mirror of our account in its books. `bought`
-and `sold` are in between: what is left on them when all is settled is our margin, or our loss (work
+The account of a site is the balance between us: the mirror of our account in its books. `bought`
+and `sold` are in between: the remainder on them after settlement is our margin, or our loss (work
 that ran twice, or came too late to be paid).
 """
 
@@ -38,14 +39,14 @@ from .records import (
 AccountKind = Literal["user", "pool", "bought", "sold", "site", "bank", "exchange", "loss"]
 TransferKind = Literal["entry", "hold", "post", "void", "reversal"]
 
-# What each kind adds to what is held, and to what is done.
+# The sign with which each kind counts towards the held and the final amounts.
 _HELD: Final = {"hold": 1, "post": -1, "void": -1}
 _DONE: Final = {"entry": 1, "post": 1, "reversal": 1}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Account:
-    """Where amounts of one currency go to and come from.
+    """A source and destination of amounts in one currency.
 
     `name` is the user, the pool or the site; `project` is that of a user's account.
     """
@@ -65,7 +66,7 @@ class Transfer:
     """An amount that leaves `credit` and comes to `debit`.
 
     Attributes:
-        key: what it is for; none has one twice.
+        key: identifies the transfer; unique.
         kind: "entry" at once; "hold" until a "post" or a "void" of the same amount resolves it;
             "reversal" of an entry or a post.
         amount_nanos: more than zero.
@@ -84,7 +85,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Balance:
-    """What came to an account and left it, for good and as long as holds are not resolved."""
+    """The debits and credits of an account: final ones, and unresolved holds."""
 
     debits_nanos: int = 0
     credits_nanos: int = 0
@@ -109,12 +110,12 @@ class Balance:
 
     @property
     def held_nanos(self) -> int:
-        """The same of holds."""
+        """The same for holds."""
         return self.held_debits_nanos - self.held_credits_nanos
 
 
 def transfers_of(record: Record) -> tuple[Transfer, ...]:
-    """What a record means for the accounts: nothing, for most."""
+    """Return the transfers that a record stands for: none, for most records."""
     match record:
         case UsageRecord() if record.cost_nanos:
             return (_used(record),)
@@ -133,7 +134,7 @@ def transfers_of(record: Record) -> tuple[Transfer, ...]:
 
 
 def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
-    """What transfers sum up to, by account."""
+    """Return the sums of transfers, by account."""
     found: dict[Account, Balance] = {}
     for each in transfers:
         add_to(found, each)
@@ -141,7 +142,7 @@ def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
 
 
 def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
-    """Count one transfer more."""
+    """Add one transfer to the sums."""
     for account, side in ((transfer.debit, "debit"), (transfer.credit, "credit")):
         balance = found.setdefault(account, Balance())
         balance.add(side, transfer.kind, transfer.amount_nanos)
@@ -158,7 +159,7 @@ def _used(record: UsageRecord) -> Transfer:
 
 
 def used_sides(record: Any) -> tuple[Account, Account]:
-    """The debit and the credit of what was used, by a record or any row with its columns."""
+    """Return the debit and the credit of usage, from a record or any row with its columns."""
     user = Account("user", record.user, record.project, record.currency)
     return (
         _account("sold", record.origin, record) if record.origin else user,
@@ -222,13 +223,13 @@ def _unpaid(record: PaymentUndone) -> Transfer:
 
 
 def _payment_key(record: Payment | PaymentUndone) -> str:
-    # As there was no other attempt once, the first is not named.
+    # The first attempt is not named: keys from before there were attempts do not name it.
     pay = f"pay-{record.attempt}" if record.attempt else "pay"
     return f"{pay}/{record.site}/{record.currency}/{record.reference}"
 
 
 def paid_sides(record: Any) -> tuple[Account, Account]:
-    """The debit and the credit of a payment; as `used_sides`."""
+    """Return the debit and the credit of a payment; as `used_sides`."""
     site, through = _account("site", record.site, record), _account(record.through, "", record)
     return (site, through) if record.direction == "paid" else (through, site)
 
@@ -238,7 +239,7 @@ def _key(record: Posted | PostingSettled | DisputeSettled) -> str:
 
 
 def delivered_sides(record: Any) -> tuple[Account, Account]:
-    """The debit and the credit of what is delivered under a contract; as `used_sides`."""
+    """Return the debit and the credit of a delivery under a contract; as `used_sides`."""
     site = _account("site", record.site, record)
     if record.side == "sell":
         return site, _account("sold", record.site, record)

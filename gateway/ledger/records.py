@@ -1,12 +1,12 @@
-"""What a gateway asks its store to write: a closed union of frozen facts.
+"""The records that a gateway asks its store to write: a closed union of frozen facts.
 
-Writing a record twice changes nothing. That is what lets a gateway that was killed do again
-whatever it is not sure of, and nothing is ever charged or kept twice.
+Writes are idempotent: writing a record twice changes nothing. A gateway that was killed can
+therefore repeat every write that it is not sure of, and nothing is charged or stored twice.
 
-Every number and every text is checked here, where the mistake is made: SQL integers end at
-2**63 - 1, PostgreSQL holds no NUL, and neither database half a surrogate pair. What the database
-can't hold, from a worker, a client or another site, must not stop the writer, which everybody
-shares.
+Every number and every text is checked here, where the mistake is made: SQL integers end at 2**63 -
+1, PostgreSQL stores no NUL, and neither database stores half a surrogate pair. A value from a
+worker, a client or another site that the database can't store must not stop the writer, which all
+jobs share.
 """
 
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ TRIED: Final = ("failed", "cancelled", "preempted")
 
 
 def is_for_its_user(state: str, price_class: str) -> bool:
-    """Whether what was used is for its user to pay: not what was done in vain through our doing.
+    """Whether the user pays for a run: not for work that was lost through the grid's doing.
 
-    That is what ran again through nobody's fault, what could not be delivered to the site that sent
-    it, what ended with its worker, and what had to make room for others, unless its price says that
-    it may have to.
+    The user does not pay for work that ran again through no fault of the user's, that could not be
+    delivered to the site that sent it, or that was sold and ended with its worker. Preempted work
+    is free too, unless its price class is preemptible.
     """
     is_free = state in ("repeat", "void", "lost")
     return not is_free and (state != "preempted" or price_class == "preemptible")
 
 
 def earns_volume(state: str, price_class: str) -> bool:
-    """Whether time counts towards volume prices: what is paid, and not what is done once more.
+    """Whether the time of a run counts towards volume prices: paid time, except wasted time.
 
-    Of a run that ended with its worker the next one counts.
+    For a run that ended with its worker, the next run counts.
     """
     return state != "wasted" and is_for_its_user(state, price_class)
 
@@ -53,7 +53,7 @@ PaymentDirection = Literal["paid", "received"]
 PaymentMeans = Literal["bank", "exchange", "loss"]
 DIRECTIONS: Final = get_args(PaymentDirection)
 MEANS: Final = get_args(PaymentMeans)
-# What making a record of fields that are none raises, when they were read and not written by us.
+# Raised when a record is made from invalid fields that were read, and not written by us.
 NO_RECORD: Final = (ValueError, TypeError, OverflowError)
 
 
@@ -61,7 +61,7 @@ NO_RECORD: Final = (ValueError, TypeError, OverflowError)
 class FunctionKept:
     """A function that a detached job needs, by the digest of its body.
 
-    Write it in one call with the JobOpened that names it.
+    Write it in the same call as the JobOpened that names it.
     """
 
     digest: bytes
@@ -72,9 +72,9 @@ class FunctionKept:
 class JobOpened:
     """A job was accepted; `spec` is opaque here.
 
-    `function` is the digest of a kept function, None for an attached job. Opening a job that is
-    there changes nothing, except that a job that was lost or abandoned is open again: its client
-    came back.
+    `function` is the digest of a stored function, or None for an attached job. Opening a job that
+    exists changes nothing, except that a lost or abandoned job is open again, because its client
+    has come back.
     """
 
     job: str
@@ -107,7 +107,7 @@ class BundleKept:
 
 @dataclass(frozen=True, slots=True)
 class JobClosed:
-    """No more tasks will come: the job has `total` of them."""
+    """A job is closed for submission: it has `total` tasks."""
 
     job: str
     total: int
@@ -136,7 +136,7 @@ class OutcomeKept:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job came to its end, and its kept arguments are dropped. The first end stands."""
+    """A job ended; the stored arguments of its tasks are dropped. The first end stands."""
 
     job: str
     state: str
@@ -154,27 +154,28 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """What one run of tasks [first, first + tasks) used and cost; unique by (job, first, attempt).
+    """The usage and cost of one run of tasks [first, first + tasks); unique by (job, first,
+    attempt).
 
     Attributes:
-        state: "cancelled" for tasks that were stopped as nobody wanted them any more, "failed" in
-            older books; "preempted" for those that were stopped to make room, and run again;
-            "repeat" for tasks that were charged before and had to run again; "void" for work of
-            another site that ended when its contract was over, so that it was never
-            delivered; "wasted" for a run that ended with its worker, "lost" for such time of
-            work that was sold, which nobody pays.
-        group: of its user; empty when nobody said.
-        tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
-        price_class: what was bought.
-        window: the part of the tariff that was in force, by its name; empty: it has none.
-        list_cost_nanos: what it would have cost whoever has no contract; None: the same.
+        state: "cancelled" for tasks that were stopped on request, which is "failed" in older
+            books; "preempted" for tasks that were stopped to make room for others, and run again;
+            "repeat" for tasks that were charged before and had to run again; "void" for another
+            site's work that ended after its contract was over, so that it was never delivered;
+            "wasted" for a run that ended with its worker, "lost" for such time of sold work, which
+            is not paid.
+        group: of its user; empty when none is given.
+        tags: the worker tags that the job asks for, as `policies.placement.show_tags` writes them.
+        price_class: the class that was bought.
+        window: the name of the tariff window that was in force; empty: the tariff has none.
+        list_cost_nanos: the cost at list price, without a contract; None: the same.
         list_price_nanos: of a slot-hour, without a contract; None: the same.
         energy_uj: microjoules, of the pool's hardware and building.
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
-        intensity_mg_per_kwh: of CO2e, by which `carbon_ng` was worked out.
-        carbon_source: where that figure comes from; empty: unknown, and `carbon_ng` says nothing.
-        free_ns: of its slot time, what its tasks had paid for before. No column of the books: it
-            follows from the records of the job (gateway.credits).
+        intensity_mg_per_kwh: the CO2e intensity from which `carbon_ng` was computed.
+        carbon_source: the source of that figure; empty: unknown, and `carbon_ng` is meaningless.
+        free_ns: the part of its slot time that its tasks had paid before. No column of the books:
+            it follows from the records of the job (gateway.credits).
     """
 
     job: str
@@ -239,7 +240,7 @@ class UsageRecord:
 
     @property
     def charged_nanos(self) -> int:
-        """What its user is charged: not overhead, which its site pays to the one that ran it."""
+        """The charge to the user; the user's site pays overhead to the site that ran the tasks."""
         return self.cost_nanos if is_for_its_user(self.state, self.price_class) else 0
 
     @property
@@ -255,45 +256,46 @@ class UsageRecord:
 
     @property
     def is_charge(self) -> bool:
-        """Whether its tasks are charged by it: what failed before it did anything is not."""
+        """Whether it charges for its tasks: a run that failed before it used any time does not."""
         return self.state == "ok" or (self.state in TRIED and self.wall_ns > 0)
 
     @property
     def hour(self) -> int:
         """The UTC hour of `ended_at_s`, counted from 1970-01-01T00.
 
-        Computed here, and not in SQL, because databases disagree on making a float an integer.
+        Computed here, not in SQL, because databases disagree on the conversion of floats to
+        integers.
         """
         return int(self.ended_at_s // HOUR_S)
 
     @property
     def site(self) -> str:
-        """The site that it was bought from; empty: it ran here."""
+        """The site that the run was bought from; empty: it ran here."""
         return seller_of(self.pool)
 
     @property
     def origin(self) -> str:
-        """The site that sent it; empty: its user is ours."""
+        """The site that sent the job; empty: it is a job of a local user."""
         return sender_of(self.job)
 
     @property
     def footprint(self) -> FootprintKnown:
-        """What is known of its emissions: its energy and the carbon of it, energy, or nothing."""
+        """The known part of its footprint: energy and its carbon, energy only, or nothing."""
         if self.carbon_source:
             return "carbon"
         return "energy" if self.energy_uj or self.embodied_ng else ""
 
     @property
     def records(self) -> int:
-        """How many records it stands for; more than one where old ones are rolled up."""
+        """The number of records that it stands for; above one where old records are rolled up."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """So many slots of a pool were there, from one moment to another; unique by (pool, since_s).
+    """A pool offered `slots` slots from one moment to another; unique by (pool, since_s).
 
-    What of it no usage record accounts for stood idle. It is within one UTC hour.
+    Slot time that no usage record accounts for was idle. The interval lies within one UTC hour.
     """
 
     pool: str
@@ -308,18 +310,18 @@ class Capacity:
 
     @property
     def hour(self) -> int:
-        """The UTC hour that it is in, counted from 1970-01-01T00."""
+        """The UTC hour of the interval, counted from 1970-01-01T00."""
         return int(self.since_s // HOUR_S)
 
     @property
     def slot_ns(self) -> int:
-        """The slot time that it comes to."""
+        """The slot time of the interval."""
         return max(0, round((self.until_s - self.since_s) * 1e9)) * self.slots
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedLost:
-    """Every attached job that is open died with its gateway: end it with the state "lost"."""
+    """Every open attached job died with its gateway: end each with the state "lost"."""
 
     ended_at_s: float
 
@@ -331,7 +333,7 @@ class AttachedLost:
 class JobForgotten:
     """Drop the results of an ended job, and its function unless another job needs it.
 
-    The job's row and its usage stay. Of a job that has not ended nothing is dropped.
+    The job's row and its usage remain. For a job that has not ended, nothing is dropped.
     """
 
     job: str
@@ -342,24 +344,25 @@ class JobForgotten:
 
 @dataclass(frozen=True, slots=True)
 class ContractOpened:
-    """A contract with another site is on: we buy, or we sell. Written before it is said.
+    """A contract with another site began: we buy, or we sell. Written before the other site is
+    told.
 
-    What it is charged by is all here: after a restart nobody else's word on it counts.
+    It holds all the terms of charging: after a restart the other site's word does not count.
 
     Attributes:
         job: our own id of the job.
         pool: the seller's.
-        max_cost_nanos: that its grant allows; None: no limit.
-        minimum_nanos: that each task costs at least.
+        max_cost_nanos: the cost limit of its grant; None: no limit.
+        minimum_nanos: the least cost of a task.
         step_ns: time is rounded up to whole steps of so many nanoseconds; 0: it is not.
-        tariff: names the price list; empty: the contract does.
-        window: the part of it that was in force, by its name; empty: it has none.
-        list_nanos: what a slot-hour costs whoever has no contract; None: the same.
+        tariff: the name of the price list; empty: the contract does not name one.
+        window: the name of the tariff window that was in force; empty: the tariff has none.
+        list_nanos: the list price of a slot-hour, without a contract; None: the same.
     """
 
     contract: str
     side: ContractSide
-    site: str  # the other one
+    site: str  # the other site
     job: str
     pool: str
     slots: int
@@ -403,7 +406,7 @@ class Posted:
 
     contract: str
     side: ContractSide
-    site: str  # the other one
+    site: str  # the other site
     epoch: int
     first: int
     tasks: int
@@ -419,13 +422,13 @@ class Posted:
 
     @property
     def delivery(self) -> Delivery:
-        """What both sides say of it."""
+        """The delivery as both sides report it."""
         return delivery_of(self)
 
 
 @dataclass(frozen=True, slots=True)
 class PostingSettled:
-    """The verdict on a posting: "post", it is paid, or "void". The first verdict stands."""
+    """The verdict on a posting: "post" (it is paid) or "void". The first verdict stands."""
 
     contract: str
     side: ContractSide
@@ -445,7 +448,7 @@ class PostingSettled:
 
 @dataclass(frozen=True, slots=True)
 class ContractEnded:
-    """Nothing is out under a contract any more: "settled" or "lapsed"."""
+    """A contract ended, with nothing in flight: "settled" or "lapsed"."""
 
     contract: str
     side: ContractSide
@@ -459,13 +462,13 @@ class ContractEnded:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A buyer says that a delivery should not have been charged. The first time stands."""
+    """A buyer claims that a delivery should not have been charged. The first dispute stands."""
 
     side: ContractSide
     contract: str
     epoch: int
     first: int
-    site: str  # the other one
+    site: str  # the other site
     reason: str
     disputed_at_s: float
 
@@ -477,7 +480,7 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class DisputeSettled:
-    """The seller's word on a dispute: "accepted", it is reversed, or "rejected". The first stands.
+    """The seller's answer to a dispute: "accepted" (reversed) or "rejected". The first stands.
 
     `cost_nanos` and `currency` are those of the delivery.
     """
@@ -501,16 +504,16 @@ class DisputeSettled:
 
 @dataclass(frozen=True, slots=True)
 class StatementKept:
-    """What was found about what one side delivered to the other in [first_ms, stop_ms).
+    """The outcome of reconciling one side's deliveries to the other in [first_ms, stop_ms).
 
-    The last one stands; what was agreed only makes way for what is agreed and final.
+    The newest statement stands, but an agreed one is replaced only by an agreed and final one.
 
     Attributes:
-        state: "agreed", "pending", "differs"; "accepted" by an operator who goes on though our
-            books lack what the other's have.
+        state: "agreed", "pending", "differs"; "accepted" by an operator who goes on although our
+            books lack entries that the other site's have.
         sums: federation.reconciliation.Tally.plain, packed; `digest` is of the entries.
-        details: what differs, for people.
-        ours, theirs: the signed envelopes that said so.
+        details: the differences, for people to read.
+        ours, theirs: the signed envelopes of both sides' statements.
     """
 
     side: ContractSide
@@ -532,7 +535,7 @@ class StatementKept:
         _check_times(self.kept_at_s)
 
     def replaces(self, before: "StatementKept") -> bool:
-        """Whether it stands where there was another one of the same time."""
+        """Whether it replaces another statement of the same time."""
         if before.state != "agreed":
             return True
         return self.state == "agreed" and self.is_final and not before.is_final
@@ -540,7 +543,7 @@ class StatementKept:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """An amount between us and another site that is no delivery.
+    """An amount between us and another site that is not a delivery.
 
     Unique by site, reference, currency and attempt.
 
@@ -548,7 +551,7 @@ class Payment:
         direction: "paid" by us, "received" by us.
         through: "bank"; "exchange", into or out of another currency; "loss", written off.
         note: the rate, or the reason.
-        attempt: how often what was booked under this reference was undone before.
+        attempt: how many bookings under this reference were reversed before.
     """
 
     site: str
@@ -573,9 +576,9 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class PaymentUndone:
-    """A payment was booked by mistake, and is reversed. The first time stands.
+    """A payment was booked by mistake, and is reversed. The first reversal stands.
 
-    What it repeats of the payment is as it is there.
+    The fields that it shares with the payment are equal to the payment's.
     """
 
     site: str
@@ -596,12 +599,12 @@ class PaymentUndone:
 
 @dataclass(frozen=True, slots=True)
 class PaymentsTold:
-    """What another site says it has booked of payments with us; the newest stands.
+    """The payments with us that another site reports that it has booked; the newest report stands.
 
     Attributes:
-        lines: federation.payments.Payments.lines, packed; `since_ms` is from when on that is all.
-        heard: the digest of what it had heard of us by then.
-        envelope: the signed one that said so.
+        lines: federation.payments.Payments.lines, packed; complete from `since_ms` on.
+        heard: the digest of our last report that the site had received by then.
+        envelope: the signed envelope of the report.
     """
 
     site: str
@@ -618,19 +621,19 @@ class PaymentsTold:
 
     @property
     def digest(self) -> bytes:
-        """By which it is said that this was heard."""
+        """The digest by which the report is acknowledged."""
         return digest_of(self.lines, self.since_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class AlertFired:
-    """An alert was given: operators were told; unique by (name, key, level).
+    """An alert was sent to the operators; unique by (name, key, level).
 
-    One that is over can be fired again, and then begins anew.
+    An alert that has ended can fire again; it then starts anew.
 
     Attributes:
-        key: what it is about: a budget's period and amount, a pool, a site.
-        level: of a budget, in per cent; 0 for what has none.
+        key: its subject: a budget's period and amount, a pool, a site.
+        level: of a budget, in per cent; 0 for an alert without levels.
     """
 
     name: str
@@ -646,7 +649,7 @@ class AlertFired:
 
 @dataclass(frozen=True, slots=True)
 class AlertEnded:
-    """What an alert was about is over: if it comes again, operators are told again."""
+    """The condition of an alert is over: if it returns, the operators are alerted again."""
 
     name: str
     key: str
@@ -661,17 +664,17 @@ class AlertEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReservationKept:
-    """A reservation as it is from now on, whole: of two records the one of the later step stands.
+    """The whole new state of a reservation; the record with the later step stands.
 
     Attributes:
-        side: "sell": of a pool of ours; "buy": of another site's, for us.
-        site: the other one; empty: it is between us and a user of ours.
-        who: for whom, as rules name them.
+        side: "sell": of one of our pools; "buy": of another site's pool, for us.
+        site: the other site; empty: it is between us and a local user.
+        who: the principal that it is for, as rules name it.
         whole: the booking that it is a part of.
         price_nanos: of a slot-hour.
-        step: counts its records; the first is when it was made, in milliseconds since 1970, or 0.
+        step: counts its records; the first is its creation time, in milliseconds since 1970, or 0.
         left_at_s: when it was cancelled.
-        billed_nanos: what was charged at its end, besides what was used; at `billed_at_s`.
+        billed_nanos: the charge at its end, in addition to its usage; booked at `billed_at_s`.
     """
 
     side: ContractSide
@@ -710,16 +713,17 @@ class ReservationKept:
 
 @dataclass(frozen=True, slots=True)
 class SliceLent:
-    """What another site holds of a budget of ours; the newest stands. Written before it is said.
+    """Another site's share of a budget of ours; the newest stands. Written before the site is told.
 
-    Unique by budget, unit, site and account: the holder's, by when it was opened. Amounts are
-    decimal texts, in nano-units, counted from then: they may be more than an integer holds.
+    Unique by budget, unit, site and account: the holder's account, by its opening time. Amounts are
+    decimal texts, in nano-units, counted from then: they may exceed an integer.
 
     Attributes:
-        granted: in all; of that `returned` was given back and `spent` is spent, as the holder says.
-        before: what was spent before its period at `since_ms`, as it says.
-        base: what of `spent` was spent before our period at `period_ms`.
-        life, number: of its last question that counted.
+        granted: the total; of it `returned` was given back and `spent` was spent, as the holder
+            reports.
+        before: spent before its period at `since_ms`, as the holder reports.
+        base: the part of `spent` that was spent before our period at `period_ms`.
+        life, number: the run of the holder and the number of its last request that counted.
     """
 
     budget: str
@@ -746,12 +750,12 @@ class SliceLent:
 
 @dataclass(frozen=True, slots=True)
 class SliceHeld:
-    """An account of ours of another site's budget: what we spend from then on counts.
+    """Our account of another site's budget: our spending from then on counts.
 
-    Unique by owner, budget and account: when it was opened, in milliseconds since 1970.
+    Unique by owner, budget and account: its opening time, in milliseconds since 1970.
 
     Attributes:
-        unit, party, span, zone: of the budget, as we had it then.
+        unit, party, span, zone: of the budget, as we knew it then.
         is_closed: all of it was spent or given back, and its owner knows.
     """
 
@@ -769,23 +773,24 @@ class SliceHeld:
         _check(self.account)
 
 
-# --- what is read back ---------------------------------------------------------------------------
+# --- reading records -----------------------------------------------------------------------------
 
 
 def seller_of(pool: str) -> str:
-    """The site that a pool is of; empty: ours. Only others' pools have a slash in their name."""
+    """Return the site of a pool; empty: ours. Only other sites' pools have a slash in their
+    name."""
     site, slash, _ = pool.partition("/")
     return site if slash else ""
 
 
 def sender_of(job: str) -> str:
-    """The site that sent a job; empty: none. Only such a job has a colon in its name."""
+    """Return the site that sent a job; empty: none. Only such a job has a colon in its name."""
     site, colon, _ = job.partition(":")
     return site if colon else ""
 
 
 def delivery_of(row: Any) -> Delivery:
-    """What both sides say of a Posted, or of a PostingRow."""
+    """Return the delivery of a Posted, or of a PostingRow, as both sides report it."""
     stop, at_ms = row.first + row.tasks, round(row.posted_at_s * 1000)
     return Delivery(row.epoch, row.first, stop, row.cost_nanos, row.wall_ns, at_ms)
 
@@ -793,7 +798,7 @@ def delivery_of(row: Any) -> Delivery:
 def posted(
     contract: str, side: ContractSide, site: str, delivery: Delivery, currency: str
 ) -> Posted:
-    """The record of a delivery."""
+    """Return the record of a delivery."""
     return Posted(
         contract=contract,
         side=side,
@@ -817,7 +822,7 @@ def settled(
     currency: str,
     at_s: float,
 ) -> PostingSettled:
-    """The record of the verdict on a delivery."""
+    """Return the record of the verdict on a delivery."""
     return PostingSettled(
         contract=contract,
         side=side,

@@ -1,4 +1,4 @@
-"""What is read back from the books: what each row says, and by what rows may be summed up."""
+"""The rows that are read from the books, and the dimensions by which they are summed up."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,9 +18,9 @@ KeptRange = tuple[int, int, bytes]  # first, count, body
 
 
 class Dimension(StrEnum):
-    """What usage can be summed by; the values are columns of its tables, but for DAY.
+    """The dimensions by which usage is summed up; the values are columns of its tables, except DAY.
 
-    All but JOB and WORKER are kept hour by hour, and quick.
+    All but JOB and WORKER are summed hour by hour, and fast to read.
     """
 
     USER = "user"
@@ -28,7 +28,7 @@ class Dimension(StrEnum):
     PROJECT = "project"
     NAME = "name"
     JOB = "job"
-    SITE = "site"  # where it ran; empty: here
+    SITE = "site"  # the site that ran it; empty: here
     ORIGIN = "origin"  # the site that sent it; empty: none
     POOL = "pool"
     WORKER = "worker"
@@ -37,18 +37,18 @@ class Dimension(StrEnum):
     PRICE_CLASS = "price_class"
     STATE = "state"
     TARIFF = "tariff"
-    FOOTPRINT = "footprint"  # what is known of it: carbon and energy, energy, or nothing
+    FOOTPRINT = "footprint"  # the known part: carbon and energy, energy, or nothing
     HOUR = "hour"  # counted from 1970-01-01T00, UTC
     DAY = "day"  # counted from 1970-01-01, UTC
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the store knows it, with what its usage records sum up to.
+    """A job in the store, with the sums of its usage records.
 
-    `state` is "open" until the job has ended; `total` is None until no more tasks can come;
-    `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per slot-hour;
-    `attempt_max` is the highest attempt on its usage records.
+    `state` is "open" until the job has ended; `total` is None until the job is closed for
+    submission; `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per
+    slot-hour; `attempt_max` is the highest attempt on its usage records.
     """
 
     job: str
@@ -71,12 +71,12 @@ class JobRow:
     costs_nanos: dict[str, int]
     prices_nanos: dict[str, int]
     attempt_max: int = 0
-    repeat_ns: int = 0  # of `wall_ns`, of what ran again for nothing
+    repeat_ns: int = 0  # of `wall_ns`, for tasks that had to run again
 
 
 @dataclass(frozen=True, slots=True)
 class UsedRun:
-    """A run of tasks [first, first + tasks) as its usage record has it."""
+    """A run of tasks [first, first + tasks), from its usage record."""
 
     first: int
     tasks: int
@@ -91,7 +91,7 @@ class UsedRun:
 
 @dataclass(frozen=True, slots=True)
 class UsageTotal:
-    """What the usage records of one key and one currency sum up to.
+    """The sums of the usage records of one key and one currency.
 
     `key` has a value for each dimension asked for, in that order. A task that ran twice counts
     twice in `tasks`. `peak_memory_bytes` is the largest. The amounts are those of a UsageRecord.
@@ -122,11 +122,10 @@ class CapacityTotal:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What was delivered under one contract, and has no verdict yet; `site` is the other one.
+    """The deliveries under one contract without a verdict; `site` is the other site.
 
-    `Store.reversed` has the same of what was taken back.
-
-    `oldest_s` is when the first of it was delivered.
+    `Store.reversed` returns the same for reversed deliveries. `oldest_s` is the time of the first
+    delivery.
     """
 
     side: str
@@ -141,22 +140,22 @@ class Pending:
     oldest_s: float
     tasks: int
     cost_nanos: int
-    group: str = ""  # of its user, as far as usage is booked
+    group: str = ""  # of its user, where usage is booked
 
     @property
     def origin(self) -> str:
-        """The site that had sent it; empty: it is our own users'."""
+        """The site that sent the job; empty: it is a job of a local user."""
         return sender_of(self.job)
 
     @property
     def relayed(self) -> bool:
-        """Whether another site had sent it: it is none of our users'."""
+        """Whether another site sent the job: it is not a job of a local user."""
         return bool(self.origin)
 
 
 @dataclass(frozen=True, slots=True)
 class DealTotal:
-    """What the postings with one site sum up to, by side, currency and state."""
+    """The sums of the postings with one site, by side, currency and state."""
 
     site: str
     side: str
@@ -192,7 +191,7 @@ class ContractRow:
 
 @dataclass(frozen=True, slots=True)
 class PostingRow:
-    """What was delivered under a contract; `state` is "pending", "post" or "void"."""
+    """A delivery under a contract; `state` is "pending", "post" or "void"."""
 
     epoch: int
     first: int
@@ -201,11 +200,11 @@ class PostingRow:
     state: str
     wall_ns: int
     posted_at_s: float
-    records: int = 1  # that it stands for, where old ones are rolled up
+    records: int = 1  # that it stands for, where old records are rolled up
 
     @property
     def delivery(self) -> Delivery:
-        """What both sides say of it."""
+        """The delivery as both sides report it."""
         return delivery_of(self)
 
 
@@ -231,7 +230,7 @@ class DisputeRow:
 
 @dataclass(frozen=True, slots=True)
 class PaymentRow:
-    """A payment as it was booked, and when and why it was undone: None and "" if it stands."""
+    """A payment as it was booked; `undone_at_s` and `undone_why` are None and "" if it stands."""
 
     site: str
     reference: str
@@ -247,11 +246,11 @@ class PaymentRow:
 
     @property
     def stands(self) -> bool:
-        """Whether it was not undone."""
+        """Whether it was not reversed."""
         return self.undone_at_s is None
 
     def undone(self, why: str, at_s: float) -> PaymentUndone:
-        """The record that reverses it."""
+        """Return the record that reverses it."""
         return PaymentUndone(
             self.site,
             self.reference,
@@ -267,7 +266,7 @@ class PaymentRow:
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """An alert as it was fired last; `ended_at_s` is None until what it is about is over."""
+    """An alert as it fired last; `ended_at_s` is None while its condition holds."""
 
     name: str
     key: str

@@ -1,13 +1,14 @@
-"""What two sites owe each other: statements of account, which both sides get equal. Pure.
+"""Statements of account: the balances between two sites, equal on both sides. Pure.
 
-A statement is made of what both have booked: deliveries that were paid for and reversals, with the
-same time (gateway.bookkeeper compares them), and payments, by the same reference, each when its
-people saw it. So the balance at one site is that at the other with the sign changed, to the
-nano-unit, but for payments that one alone has booked by then, and for what one has written off.
-What has no verdict yet is held: it is told apart, and in no balance; nor is what was voided.
+A statement is made from the bookings of both sites: paid deliveries and reversals, with the same
+time (gateway.bookkeeper compares them), and payments, by the same reference, each at the time when
+its site's people saw it. The balance at one site is therefore that at the other with the sign
+changed, to the nano-unit, except for payments that only one site has booked by then, and for
+amounts that one site has written off. Deliveries without a verdict are held: they are listed
+separately, and in no balance; voided deliveries are in no balance either.
 
-As there is one account for each site and currency, what is sold and bought is netted by itself: the
-balance is what one of the two has to pay.
+There is one account for each site and currency, so sales and purchases are netted: the balance is
+the amount that one of the two has to pay.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,19 +25,20 @@ from federation.wire import unpack
 from .records import PaymentsTold, StatementKept
 from .rows import PaymentRow
 
-ONLY_TOLD_MAX: Final = 5  # currencies in which another site alone says that something was paid
+ONLY_TOLD_MAX: Final = 5  # currencies with payments that only the other site reports
 
 
 @dataclass(frozen=True, slots=True)
 class Turnover:
-    """What was between us and a site in a time, in one currency; amounts in nano-units.
+    """The trade between us and a site in a time, in one currency; amounts in nano-units.
 
     Attributes:
-        sold: to it, and paid for; `refunded` what of that was reversed, then or before.
-        bought: from it; `credited` what of that was reversed.
-        paid, received: payments and conversions, less what was undone.
-        written_off: what will never be paid to us, less what we will never pay; this site's own
-            judgement, which the other one need not share.
+        sold: to the site, and paid for; `refunded` the part of it that was reversed, then or
+            before.
+        bought: from the site; `credited` the part of it that was reversed.
+        paid, received: payments and conversions, less those that were undone.
+        written_off: amounts that will never be paid to us, less amounts that we will never pay;
+            this site's own judgement, which the other site need not share.
         held_sold, held_bought: delivered, and without a verdict.
         void_sold, void_bought: delivered, and not paid for, by the buyer's verdict: in no balance.
     """
@@ -59,20 +61,21 @@ class Turnover:
 
     @property
     def net(self) -> int:
-        """What it adds to what the site owes us."""
+        """The amount that it adds to the site's debt to us."""
         traded = self.sold - self.refunded - self.bought + self.credited
         return traded + self.paid - self.received - self.written_off
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An account of one site and currency: what was owed before, what came, what is owed then.
+    """An account of one site and currency: the opening balance, the turnover, the closing balance.
 
-    Above zero the site owes us, below we owe it.
+    Above zero the site owes us, below zero we owe the site.
 
     Attributes:
-        unconfirmed_nanos: what payments have added to the balance that the site has not, by now.
-        to_confirm_nanos: what payments would add that it has and we have not.
+        unconfirmed_nanos: the effect on the balance of payments that the site has not booked by
+            now.
+        to_confirm_nanos: the effect of payments that the site has booked and we have not.
     """
 
     site: str
@@ -84,7 +87,7 @@ class Statement:
 
     @property
     def balance_nanos(self) -> int:
-        """What is owed at the end."""
+        """The balance at the end."""
         return self.opening_nanos + self.turnover.net
 
 
@@ -94,10 +97,10 @@ def statements_of(
     within: Mapping[str, Turnover],
     paid: Iterable[Match] = (),
 ) -> list[Statement]:
-    """A statement for each currency in which there is anything; `paid` is what `matches` found.
+    """Return a statement for each currency with any booking; `paid` comes from `matches`.
 
-    Of currencies in which nothing is booked here, and that the other site alone says it paid in,
-    there are at most ONLY_TOLD_MAX, the first by name: it may name as many as it likes.
+    Of the currencies without a booking here, in which only the other site reports payments, at most
+    ONLY_TOLD_MAX are included, the first by name: the site may name any number of them.
     """
     here: dict[str, int] = {}
     there: dict[str, int] = {}
@@ -129,7 +132,8 @@ def turnovers(
     void_sold: Mapping[str, Sums] = MappingProxyType({}),
     void_bought: Mapping[str, Sums] = MappingProxyType({}),
 ) -> dict[str, Turnover]:
-    """Put together what was sold, bought and moved, by currency; `moved` is what it yields."""
+    """Combine sales, purchases and payments by currency; `moved` comes from the function
+    `moved`."""
     sums: dict[str, dict[str, int]] = {}
     for currency, name, nanos in moved:
         of_currency = sums.setdefault(currency, {})
@@ -159,9 +163,9 @@ def turnovers(
 def moved(
     payments: Iterable[PaymentRow], start_s: float, end_s: float
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield what payments come to in [start_s, end_s): currency, column of a turnover, amount.
+    """Yield the payments in [start_s, end_s) as currency, column of a turnover, amount.
 
-    What was undone counts from when it was booked to when it was undone: a time that both sites
+    An undone payment counts from when it was booked to when it was undone: a time that both sites
     have compared stays as it was.
     """
     for each in payments:
@@ -175,14 +179,14 @@ def moved(
 
 
 def void_share(delivered: Mapping[str, Sums], void: Mapping[str, Sums]) -> float:
-    """What share of the slot time that has a verdict is void: 0 to 1."""
+    """Return the void share of the slot time that has a verdict: 0 to 1."""
     void_ns = sum(each.wall_ns for each in void.values())
     whole_ns = void_ns + sum(each.wall_ns for each in delivered.values())
     return void_ns / whole_ns if whole_ns else 0.0
 
 
 def lines(payments: Iterable[PaymentRow]) -> list[Line]:
-    """What both sites have to have: all but what was undone, and what is written off."""
+    """Return the payments that both sites must have: all but undone ones and write-offs."""
     return [
         Line(
             each.reference,
@@ -197,9 +201,9 @@ def lines(payments: Iterable[PaymentRow]) -> list[Line]:
 
 
 def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[Match]:
-    """What we and one site have booked of payments, side by side; `told` is what it said last.
+    """Match our bookings of payments with a site's; `told` is the site's last report.
 
-    What can't be read any more is as if it had never been told: `gridfed audit` names it.
+    An unreadable report is treated as missing: `gridfed audit` names it.
     """
     ours, theirs, since_ms = lines(payments), None, 0
     if told is not None:
@@ -211,15 +215,14 @@ def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[M
 def agreed_until(
     kept: Iterable[StatementKept], next_ms: Callable[[int], int | None], *, is_final: bool = False
 ) -> int:
-    """Up to when all deliveries of one side were agreed on with a site: milliseconds since 1970.
+    """Return the time until which all deliveries of one side are agreed: milliseconds since 1970.
 
-    A day that was not, and in which something was delivered, ends it, whatever was agreed of later
-    ones.
+    A day with deliveries that is not agreed ends that time, even if later days are agreed.
 
     Args:
-        kept: what was found out about them, in the order of time.
-        next_ms: when the first delivery from a moment on was booked, if there is one.
-        is_final: only periods that are closed count.
+        kept: the results of reconciliation, in the order of time.
+        next_ms: the booking time of the first delivery from a moment on, if there is one.
+        is_final: only closed periods count.
     """
     until_ms = 0
     for each in kept:
@@ -236,5 +239,5 @@ def agreed_until(
 
 
 def settled_until(kept: Iterable[StatementKept]) -> int:
-    """Before when nothing may be booked any more: the end of the latest time that was agreed on."""
+    """Return the end of the latest agreed time: nothing may be booked before it any more."""
     return max((each.stop_ms for each in kept if each.state == "agreed"), default=0)

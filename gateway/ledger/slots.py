@@ -1,4 +1,4 @@
-"""The slots that were there, by pool and hour: what the books have, and what they lack yet."""
+"""The slots that pools offered, by pool and hour: those in the books and those still unwritten."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,10 @@ from .store import Store
 def slots_of(
     store: Store, start_s: float, end_s: float, unwritten: Iterable[Capacity]
 ) -> list[CapacityTotal]:
-    """Return `Store.capacity_totals` with what was seen and may not be written yet.
+    """Return `Store.capacity_totals` with capacity that may not be written yet.
 
-    A gateway writes what it sees each quarter of an hour: without the rest, a pool that has just
-    begun would have had no slots.
+    A gateway writes the capacity that it sees each quarter of an hour: without the unwritten part,
+    a pool that has just started would have no slots.
     """
     found = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(start_s, end_s)}
     first, stop = hours_between(start_s, end_s)

@@ -1,8 +1,8 @@
-"""The seam between a gateway and what it remembers, and the store on SQLAlchemy behind it.
+"""The interface between a gateway and its store, and the store on SQLAlchemy that implements it.
 
-Writing is asynchronous: `write` queues and returns, `done` says when. Reading is synchronous, sees
-what was committed, and may be done from any thread but one that must not wait: a read takes its
-time, and who finds all `database.READERS` connections in use waits for one.
+Writing is asynchronous: `write` queues and returns, and calls `done` after the commit. Reading is
+synchronous, sees committed data, and is allowed from any thread that may block: a read takes its
+time, and waits for a connection while all `database.READERS` are in use.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,36 +86,36 @@ from .tables import (
 )
 from .writer import Writer
 
-# Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
+# Bundles per page of `bundles`: a reader holds no transaction open while its caller works.
 _PAGE: Final = 16
-_NAMES: Final = 10_000  # of reservations, read together
+_NAMES: Final = 10_000  # reservations per page
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 OPEN_STATES: Final = ("held", "booking", "booked", "releasing")  # of reservations
-LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
+LATELY_S: Final = 3600.0  # before the last contract: how far a clock may have been set back
 
 
 class Store(Protocol):
-    """What a gateway needs of whatever remembers for it; tests/gateway/ledger has its contract."""
+    """The operations that a gateway needs of its store; tests/gateway/ledger has its contract."""
 
     @property
     def backlog(self) -> int:
-        """Records that were accepted and are not committed: what intake pushes back on."""
+        """The number of accepted records that are not committed; intake pushes back on it."""
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of the bodies among them."""
+        """The bytes of the bodies among them."""
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
-        """Commit records, all or none, after everything written before; return soon.
+        """Commit records, all or none, after all earlier writes; return soon.
 
         `done` is called once they are committed, in the order of the calls: from another thread,
-        or, for a small write that nothing is ahead of, from this one before `write` returns. It
-        must not raise. `durable`: committed means that a power cut takes nothing. Otherwise it
-        means that the death of this process takes nothing. Raises StoreClosed or StoreFailed.
+        or, for a small write on an empty queue, from this one before `write` returns. It must not
+        raise. If `durable`, a commit survives a power cut; otherwise it survives the death of this
+        process. Raises StoreClosed or StoreFailed.
         """
 
     def mark_lost(self, now_s: float) -> None:
-        """End every attached job that is open with the state "lost", queued like any write.
+        """End every open attached job with the state "lost", queued like any write.
 
         For the start of a gateway: those jobs died with the gateway before it.
         """
@@ -124,7 +124,7 @@ class Store(Protocol):
         """Return the jobs submitted last, latest first."""
 
     def job(self, job: str) -> JobRow | None:
-        """Return one job, None if there never was one."""
+        """Return one job, or None if it never existed."""
 
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
@@ -133,26 +133,26 @@ class Store(Protocol):
         """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
 
     def function(self, digest: bytes) -> bytes | None:
-        """Return a kept function."""
+        """Return a stored function."""
 
     def bundles(self, job: str) -> Iterator[KeptRange]:
-        """Yield the kept arguments of a job in task order."""
+        """Yield the stored arguments of a job in task order."""
 
     def outcomes(self, job: str, start: int, limit: int) -> list[KeptRange]:
-        """Return up to `limit` kept ranges of results, from the one that holds task `start` on.
+        """Return up to `limit` stored ranges of results, from the one that holds task `start` on.
 
-        In task order; tasks without a result yet are simply not there. Where a page ends, the
-        next starts at its last first + count.
+        In task order; tasks without a result yet are left out. The next page starts at the last
+        first + count of this one.
         """
 
     def outcome_ranges(self, job: str) -> list[tuple[int, int]]:
-        """Return (first, count) of every kept range of results in task order."""
+        """Return (first, count) of every stored range of results in task order."""
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
-        """Return (first, tasks) of every range that was charged, in task order; may overlap."""
+        """Return (first, tasks) of every charged range, in task order; ranges may overlap."""
 
     def runs_since_wasted(self, job: str) -> list[UsedRun]:
-        """Return the runs of a job from its first wasted attempt on, by attempt; else none."""
+        """Return a job's runs from its first wasted attempt on, by attempt; empty without one."""
 
     def usage_totals(
         self,
@@ -163,113 +163,114 @@ class Store(Protocol):
     ) -> list[UsageTotal]:
         """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
 
-        `only` that which has these values. Whole hours are quick.
+        `only` selects usage by these values. Whole hours are fast.
         """
 
     def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
-        """Sum up what slots there were in the hours that begin in [start_s, end_s), in order."""
+        """Sum up the slot time of the hours that begin in [start_s, end_s), in order."""
 
     def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
-        """Return what is written of a pool's slots in an hour, counted from 1970-01-01T00."""
+        """Return the written capacity of a pool in an hour, counted from 1970-01-01T00."""
 
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
-        """Sum up by contract what was delivered in [start_s, end_s) and has no verdict yet."""
+        """Sum up by contract the deliveries in [start_s, end_s) that have no verdict yet."""
 
     def reversed(self, start_s: float, end_s: float) -> list[Pending]:
-        """Sum up by contract what was delivered in [start_s, end_s) and taken back since."""
+        """Sum up by contract the deliveries in [start_s, end_s) that have been reversed since."""
 
     def voided(self, start_s: float, end_s: float) -> list[Pending]:
-        """Sum up by contract what was delivered in [start_s, end_s) and is void: nobody pays it."""
+        """Sum up by contract the deliveries in [start_s, end_s) that are void: they are not
+        paid."""
 
     def unlike(self, site: str, limit: int) -> list[str]:
-        """Where jobs between a site and us were charged other than was delivered, in words."""
+        """Describe the jobs between a site and us whose charges differ from their deliveries."""
 
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
 
     def postings(self, side: str, contract: str) -> list[PostingRow]:
-        """Return what was delivered under a contract."""
+        """Return the deliveries under a contract."""
 
     def contract(self, side: str, contract: str) -> ContractRow | None:
-        """Return a contract, whether it has ended or not; None when there is none of that name.
+        """Return a contract, ended or not, or None if no contract has that name.
 
-        Names are unique for a buyer, and so for all that we buy.
+        Names are unique for a buyer, and thus for all contracts in which we buy.
         """
 
     def last_contracts(self, side: str) -> list[tuple[str, str]]:
-        """Return (site, contract) of the contracts that were opened last with each site."""
+        """Return (site, contract) of the newest contracts with each site."""
 
     def partners(self, side: str | None = None) -> list[str]:
         """Return the sites that we ever had a contract with, by name; of one side or of both."""
 
     def deal_totals(self) -> list[DealTotal]:
-        """Sum up what was delivered to and by other sites."""
+        """Sum up the deliveries to and by other sites."""
 
     def entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
     ) -> Iterator[Entry]:
-        """Yield what was delivered by or to a site in [first_ms, stop_ms), and what was reversed.
+        """Yield the deliveries and reversals of one side with a site in [first_ms, stop_ms).
 
-        By contract, epoch, first task and state; of all contracts when none is named. Without what
-        is void. To be used up in one thread.
+        By contract, epoch, first task and state; of all contracts when none is named. Void
+        deliveries are left out. To be consumed in one thread.
         """
 
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
-        """Sum up what `entries` yields of all contracts, by currency."""
+        """Sum up the `entries` of all contracts, by currency."""
 
     def verdict_sums(
         self, side: str, site: str, first_ms: int, stop_ms: int
     ) -> tuple[dict[str, Sums], dict[str, Sums]]:
-        """The same, and a sum of what `voids` yields, as deliveries."""
+        """Return `entry_sums`, and the sums of the `voids`, counted as deliveries."""
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
     ) -> Iterator[Entry]:
-        """Yield what was delivered in that time and is void, in the same order."""
+        """Yield the void deliveries of that time, in the same order."""
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
-        """When the first delivery, or reversal, from this moment on was booked."""
+        """Return the booking time of the first delivery or reversal at or after this moment."""
 
     def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
-        """Return disputes, the first ones first: all, of a contract, those without an answer."""
+        """Return disputes, oldest first: all, those of a contract, or those without an answer."""
 
     def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
-        """Return what was found out with other sites, by site, side and time.
+        """Return the results of reconciliation with other sites, by site, side and time.
 
         Of one side, and of one site, if these are named.
         """
 
     def payments(self, site: str = "") -> list[PaymentRow]:
-        """Return all payments, the first ones first; those that were undone, too.
+        """Return all payments, oldest first, including reversed ones.
 
-        With one site, if it is named.
+        Only those with one site, if it is named.
         """
 
     def payments_told(self, site: str = "") -> list[PaymentsTold]:
-        """Return what each other site said last that it has booked of payments, by site.
+        """Return the last report of each other site on its booked payments, by site.
 
         Of one site, if it is named.
         """
 
     def alerts(self) -> list[AlertRow]:
-        """Return every alert as it was fired last, in order."""
+        """Return every alert as it fired last, in order."""
 
     def reservation(self, side: str, name: str) -> ReservationKept | None:
-        """Return a reservation, whatever has become of it; None when there is none of that name."""
+        """Return a reservation in any state, or None if no reservation has that name."""
 
     def reservation_names(self, side: str) -> Iterator[tuple[str, str]]:
-        """Yield (site, reservation) of all that was ever reserved with other sites on a side."""
+        """Yield (site, reservation) of every reservation ever made with other sites on a side."""
 
     def reservations(
         self, limit: int, is_open: bool = False, start: int = 0
     ) -> list[ReservationKept]:
-        """Return the reservations that end last, latest first; or those that are open, all.
+        """Return `limit` reservations, latest end first, or all open ones.
 
-        Of the former `start` are left out.
+        `start` skips the first ones, unless `is_open`.
         """
 
     def slices_lent(self) -> list[SliceLent]:
-        """Return what other sites hold of budgets of ours, as it was written last, in order."""
+        """Return the newest record of each share of our budgets held by another site, in order."""
 
     def slices_held(self) -> list[SliceHeld]:
         """Return our accounts of other sites' budgets that are not closed, in order."""
@@ -278,20 +279,20 @@ class Store(Protocol):
         """Sum up the transfers by account."""
 
     def booked(self, after: int, limit: int) -> list[Booked]:
-        """Return up to `limit` transfers, in their order, from the one after number `after` on."""
+        """Return up to `limit` transfers, in order, from the one after number `after` on."""
 
     def roll_up(self, now_s: float, keep_s: float) -> bool:
-        """Make what is older than `keep_s` smaller, a piece of it; False when nothing is left.
+        """Roll up one piece of the records older than `keep_s`; return False when nothing is left.
 
-        What was begun goes on by the moment at which it was begun. No sum changes. A
-        store that remembers for hours only need do nothing.
+        A roll-up in progress continues with the time at which it began. No sum changes. A store
+        that keeps its data for only hours need do nothing.
         """
 
     def close(self) -> None:
-        """Commit what is queued and let go of everything.
+        """Commit the queue and release all resources.
 
-        If the disk is full it tries once more and then raises StoreFailed: what it could not
-        write was never acknowledged.
+        If the disk is full it tries once more and then raises StoreFailed: the unwritten records
+        were never acknowledged.
         """
 
 
@@ -301,12 +302,11 @@ class SqlStore:
     `postgresql+psycopg://user@host/name` needs gridfed[postgres].
 
     Opening brings the schema up to date and raises StoreInUse, StoreTooNew, or StoreError.
-
-    `on_trouble(reason)` is called when the disk is full or the database is held by another
-    program, or gone: everything waits, nothing is lost, it tries again each second;
-    `on_trouble(None)` when that is over. `on_fatal(error)` is called when the writer has stopped
-    for good: nothing is acknowledged from then on, and the gateway should end. Both come from the
-    writer's thread.
+    `on_trouble(reason)` is called when the disk is full, or when the database is locked by another
+    program or unreachable: all writes wait, nothing is lost, and the writer retries each second;
+    `on_trouble(None)` is called when that is over. `on_fatal(error)` is called when the writer has
+    stopped for good: nothing is acknowledged from then on, and the gateway should end. Both are
+    called from the writer's thread.
     """
 
     def __init__(
@@ -343,7 +343,7 @@ class SqlStore:
         chosen = [jobs.c.user == user] if user is not None else []
         if project is not None:
             chosen.append(jobs.c.project == project)
-        # Among equals by time the id decides, so that the list is the same each time.
+        # Jobs of equal time are ordered by id, so that the list is the same each time.
         newest = select(jobs).where(*chosen).order_by(jobs.c.submitted_at_s.desc(), jobs.c.job)
         with self._reading() as connection:
             return with_usage(connection, connection.execute(newest.limit(limit)).all())
@@ -398,7 +398,7 @@ class SqlStore:
         query = (
             select(kept.first, kept.count, kept.body)
             .where(kept.job == job, kept.first + kept.count > start)
-            # Said twice, because only this half can use the index.
+            # A second, redundant condition: only this one can use the index.
             .where(kept.first >= func.coalesce(holder.scalar_subquery(), start))
         )
         with self._reading() as connection:
@@ -675,7 +675,7 @@ class SqlStore:
         if self._closed:
             raise StoreClosed("the store is closed")
         rolling = self._rolling or pieces(self._database.readers, now_s, keep_s)
-        self._rolling = None  # unless all goes well
+        self._rolling = None  # unless the piece is written
         piece = next(rolling, None)
         if piece is None:
             return False
@@ -684,7 +684,7 @@ class SqlStore:
         return True
 
     def compact(self) -> None:
-        """Make an SQLite file as small as it can be: it is written anew, which takes a while."""
+        """Rewrite an SQLite file as small as it can be, which takes a while."""
         self._writer.compact()
 
     def close(self) -> None:
@@ -699,7 +699,7 @@ class SqlStore:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """One transaction of a connection that can't write: all its queries see one moment."""
+        """Open one read-only transaction: all its queries see the same moment."""
         if self._closed:
             raise StoreClosed("the store is closed")
         with self._database.readers.begin() as connection:
@@ -707,4 +707,4 @@ class SqlStore:
 
 
 def _ignore(_: object) -> None:
-    """Stand in for a callback that nobody gave."""
+    """Stand in for a callback that was not given."""

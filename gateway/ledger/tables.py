@@ -1,8 +1,8 @@
-"""The tables of the ledger as they are now; migrations/ says how a database gets there.
+"""The current tables of the ledger; migrations/ brings a database to this schema.
 
-What refers to a job has no foreign key: it is written after the job by the one writer there is,
-and a late or repeated write must never fail the transaction that it shares with others. Double
-entry is strict: the journal knows what is there before it writes (journal.py).
+References to a job have no foreign key: the only writer writes them after the job, and a late or
+repeated write must never fail the transaction that it shares with others. Double entry is strict:
+the journal knows the booked transfers before it writes (journal.py).
 """
 
 from typing import Final
@@ -31,16 +31,16 @@ from sqlalchemy import (
     literal_column,
 )
 
-# The newest migration. A database that carries it is opened without loading Alembic.
+# The newest migration. A database at this version is opened without loading Alembic.
 SCHEMA_VERSION: Final = "0014"
 
-# Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
+# Ordered by code points, in PostgreSQL as in SQLite, whatever the locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
 
 metadata = MetaData()
 
-# One row, changed by every durable transaction: a database that is asked to commit nothing new
-# syncs nothing, and what went before would stay in the hands of the next power cut.
+# One row, changed by every durable transaction: a commit without changes does not sync the
+# database, and a power cut could then lose earlier transactions.
 hardenings = Table(
     "hardenings",
     metadata,
@@ -77,7 +77,7 @@ jobs = Table(
 )
 Index("jobs_by_submission", jobs.c.submitted_at_s)
 Index("jobs_by_function", jobs.c.function)
-# Found at every start; without the index that reads every job that ever was.
+# Open jobs are looked up at every start; without the index that reads every job ever opened.
 Index("jobs_by_end", jobs.c.ended_at_s)
 
 bundles = Table(
@@ -135,13 +135,13 @@ usage = Table(
     Column("intensity_mg_per_kwh", BigInteger, nullable=False),
     Column("carbon_source", TEXT, nullable=False),
     Column("footprint", TEXT, nullable=False, server_default=""),
-    Column("list_price_nanos", BigInteger),  # null: written before it was kept
-    # One tree instead of two: rows are small, and a job's lie together.
+    Column("list_price_nanos", BigInteger),  # null: written before this column existed
+    # One tree instead of two: rows are small, and a job's rows lie together.
     sqlite_with_rowid=False,
 )
 Index("usage_by_end", usage.c.ended_at_s)
 
-# Of which tasks the usage is that is rolled up (rollup.py): what its rows can't say any more.
+# The task ranges of rolled-up usage (rollup.py), which its summed rows no longer show.
 usage_ranges = Table(
     "usage_ranges",
     metadata,
@@ -153,19 +153,19 @@ usage_ranges = Table(
     sqlite_with_rowid=False,
 )
 
-# How far rolling up has come: one row, or none yet.
+# The progress of the roll-up: one row, or none yet.
 roll_ups = Table(
     "roll_ups",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("before_s", Double, nullable=False),  # what ended later is as it was written
+    Column("before_s", Double, nullable=False),  # later usage is as written
     Column("jobs_to_s", Double, nullable=False),
     Column("others_to_s", Double, nullable=False),
     Column("contracts_to_s", Double, nullable=False),
 )
 
-# What usage records sum up to, hour by hour: what reports are made of. A sum is in two halves, as
-# `exact` has them: billions, and what is left.
+# The sums of usage records by hour, from which reports are made. A sum is in two halves, as in
+# `exact`: billions, and the remainder.
 SUMMED: Final = (
     "tasks",
     "wall_ns",
@@ -197,7 +197,7 @@ usage_hours = Table(
     sqlite_with_rowid=False,
 )
 
-# The slots that were there: what no usage accounts for stood idle.
+# The slots that pools offered: slot time that no usage accounts for was idle.
 capacity = Table(
     "capacity",
     metadata,
@@ -211,7 +211,7 @@ capacity = Table(
 )
 Index("capacity_by_hour", capacity.c.hour)
 
-# Contracts with other sites, and what was delivered under each: the same rows on both sides.
+# Contracts with other sites, and the deliveries under each: the same rows on both sides.
 contracts = Table(
     "contracts",
     metadata,
@@ -228,7 +228,7 @@ contracts = Table(
     Column("state", TEXT, nullable=False, server_default="open"),
     Column("ended_at_s", Double),
     Column("max_cost_nanos", BigInteger),  # of its grant
-    # With price and currency, all that it is charged by.
+    # With price and currency, all the terms of its charges.
     Column("minimum_nanos", BigInteger, nullable=False, server_default="0"),
     Column("step_ns", BigInteger, nullable=False, server_default="0"),
     Column("tariff", TEXT, nullable=False, server_default=""),
@@ -237,7 +237,7 @@ contracts = Table(
     Column("list_nanos", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
-# What was between us and one site: without it all deliveries are read for each site.
+# For the deliveries of one site: without the index all deliveries are read for each site.
 Index("contracts_by_site", contracts.c.side, contracts.c.site)
 
 postings = Table(
@@ -258,7 +258,7 @@ postings = Table(
 
 Index("postings_by_time", postings.c.posted_at_s)
 
-# What two sites make of what one delivered to the other.
+# The sites' disputes and statements on the deliveries between them.
 disputes = Table(
     "disputes",
     metadata,
@@ -304,7 +304,7 @@ payments = Table(
     Column("undone_at_s", Double),
     Column("undone_why", TEXT, nullable=False, server_default=""),
 )
-# What other sites say that they have booked: the newest list of each.
+# The newest list of each other site's booked payments.
 payments_told = Table(
     "payments_told",
     metadata,
@@ -315,8 +315,9 @@ payments_told = Table(
     Column("envelope", LargeBinary, nullable=False),
     Column("told_at_s", Double, nullable=False),
 )
-# Deliveries without a verdict are few, and asked for each minute: not all there ever were are read.
-# The word stands in the SQL of both, as an index over a part is only used for that part.
+# Deliveries without a verdict are few, and are read each minute: the index spares a read of all
+# deliveries. The literal stands in the SQL of both, because a partial index is only used for an
+# equal condition.
 IS_PENDING: Final = postings.c.state == literal_column("'pending'", Text)
 Index(
     "postings_pending",
@@ -325,7 +326,7 @@ Index(
     postgresql_where=IS_PENDING,
 )
 
-# What operators were told, so that they are not told again.
+# Alerts that were sent to operators, so that they are not sent again.
 alerts = Table(
     "alerts",
     metadata,
@@ -337,7 +338,7 @@ alerts = Table(
     sqlite_with_rowid=False,
 )
 
-# Slots that are kept for somebody in a span of time.
+# Slots that are reserved for a principal for a span of time.
 reservations = Table(
     "reservations",
     metadata,
@@ -368,8 +369,8 @@ reservations = Table(
 )
 Index("reservations_by_end", reservations.c.until_s)
 
-# Parts of budgets: of ours, that other sites hold, and of theirs, that we hold. Amounts that only
-# grow come to more than an integer holds.
+# Shares of budgets: of ours, held by other sites, and of theirs, held by us. Amounts that only grow
+# exceed an integer.
 slices_lent = Table(
     "slices_lent",
     metadata,
@@ -397,7 +398,7 @@ slices_held = Table(
     Column("is_closed", Boolean, nullable=False),
 )
 
-# Double entry; gateway.ledger.postings says what is transferred, and why.
+# Double entry; gateway.ledger.postings defines the transfers and their reasons.
 accounts = Table(
     "accounts",
     metadata,
@@ -433,7 +434,7 @@ transfers = Table(
 )
 
 _RESOLVING: Final = transfers.c.resolves.is_not(None)
-Index(  # most resolve nothing, and need no place in it
+Index(  # most transfers resolve nothing, and are left out
     "transfers_are_resolved_once",
     transfers.c.resolves,
     unique=True,
@@ -441,7 +442,7 @@ Index(  # most resolve nothing, and need no place in it
     postgresql_where=_RESOLVING,
 )
 
-# What transfers came to, up to one of them, which lets those be dropped (checkpoints.py).
+# The sums of all transfers up to one of them, which allow those to be dropped (checkpoints.py).
 checkpoints = Table(
     "checkpoints",
     metadata,
@@ -452,7 +453,7 @@ checkpoints = Table(
     Column("digest", LargeBinary, nullable=False),
 )
 
-# Those as of the newest checkpoint, in halves as `exact` has them.
+# The balances as of the newest checkpoint, in halves as in `exact`.
 BALANCED: Final = ("debits", "credits", "held_debits", "held_credits")
 checkpoint_balances = Table(
     "checkpoint_balances",
@@ -465,8 +466,8 @@ checkpoint_balances = Table(
     ),
 )
 
-# What is booked stays as it is: corrections are transfers, too. Only what a checkpoint stands for
-# may go.
+# Booked rows are never changed: corrections are transfers, too. Only transfers that a checkpoint
+# stands for may be deleted.
 _REFUSE: Final = "BEGIN SELECT RAISE(ABORT, '{} are never changed'); END"
 _PAST: Final = "(SELECT coalesce(max(number), 0) FROM checkpoints)"
 APPEND_ONLY: Final = {
@@ -500,12 +501,13 @@ APPEND_ONLY: Final = {
         "FOR EACH STATEMENT EXECUTE FUNCTION checkpoints_refuse()",
     ],
 }
-# Under which contract a delivery was made.
+# Joins a delivery to its contract.
 OF_CONTRACT: Final = and_(
     contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
 )
 _SENDER: Final = contracts.c.site + literal_column("':'", String)
-# As whose job what we sold ran here. The bill of a reservation is named without its buyer.
+# The job id under which sold work ran here. The bill of a reservation has a job id without its
+# buyer.
 SOLD_JOB: Final = case(
     (func.substr(contracts.c.job, 1, func.length(_SENDER)) == _SENDER, contracts.c.job),
     else_=_SENDER + contracts.c.job,

@@ -1,14 +1,14 @@
-"""The one thread that writes: whatever queued while the last commit ran goes into the next.
+"""The only thread that writes: each commit takes all records queued during the one before.
 
-A lone write is committed at once; under load transactions grow by themselves. Nobody sleeps to
-fill one. A call's records are never split between transactions.
+A lone write is committed at once; under load transactions grow by themselves. The thread never
+sleeps to fill one. The records of a call are never split between transactions.
 
 `durable` decides how a commit ends. A transaction with a durable write is on the disk when it is
-acknowledged, and so is everything committed before it. Any other survives the death of the
-process, and a power cut may take it until the next durable commit.
+acknowledged, and so is everything committed before it. Any other commit survives the death of the
+process, but a power cut may lose it until the next durable commit.
 
-A database on its own may die without us. What it may have lost then, all since the last durable
-commit, is written once more when it is back: a record that is there already changes nothing.
+A separate database server may die without us. The records that it may have lost, all since the last
+durable commit, are written again when it is back: writing an existing record changes nothing.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from .rollup import progress
 from .statements import Statement, Statements
 from .summaries import Summaries, unknown
 
-# A transaction takes no further call once it holds this much: memory, and how long others wait.
+# Limits at which a transaction takes no further call: they bound memory, and other calls' wait.
 TRANSACTION_RECORDS: Final = 4_096
 TRANSACTION_BYTES: Final = 32 * 2**20
 UNHARDENED_RECORDS: Final = 4 * TRANSACTION_RECORDS
 RETRY_S: Final = 1.0
-# A call of so few records is committed in its caller's thread, when nobody is ahead of it.
+# A call of at most so many records is committed in its caller's thread, when nothing is queued.
 AT_ONCE_RECORDS: Final = 8
-# SQLite's log is checkpointed after about so many pages of it, which take so many for a transaction
-# and one more for so many records.
+# SQLite's log is checkpointed after about CHECKPOINT_PAGES pages. A transaction takes
+# TRANSACTION_PAGES of them, and one more for each PAGE_RECORDS records.
 CHECKPOINT_PAGES: Final = 4_000
 TRANSACTION_PAGES: Final = 8
 PAGE_RECORDS: Final = 4
@@ -54,7 +54,7 @@ _LOST: Final = "the database can't be reached: start it, and the gateway goes on
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _SQLITE_BUSY: Final = 5
 _SQLITE_FULL: Final = 13
-# SQLite's shared-memory file could not grow, which a full disk also looks like.
+# SQLite's shared-memory file could not grow: another symptom of a full disk.
 _SQLITE_IOERR_SHMSIZE: Final = 4_874
 _POSTGRESQL_DISK_FULL: Final = "53100"
 
@@ -72,9 +72,9 @@ class _Request:
 class Writer:
     """Owns the writing connection, which must be in autocommit, and the thread that uses it.
 
-    SQLite syncs its log and its file at a checkpoint, and its log when it begins that anew
-    afterwards. A disk may take seconds for that, so both are left to our thread: callers commit by
-    themselves only where nothing is synced.
+    SQLite syncs its log and its file at a checkpoint, and its log again when it restarts the log
+    afterwards. A disk may take seconds for that, so both are left to the writer's thread: callers
+    commit by themselves only where nothing is synced.
     """
 
     def __init__(
@@ -91,24 +91,24 @@ class Writer:
         self._summaries = Summaries(dialect)
         self._journal = Journal(database.writing)
         self._journal.catch_up()
-        # A database elsewhere may not answer: then our thread waits, and nobody else.
+        # A remote database may not answer: then only the writer's thread waits.
         self._is_near = dialect.name == "sqlite"
         self._synchronous = _SYNCHRONOUS[dialect.name]
-        self._unhardened: list[Record] = []  # committed by a database that could lose it alone
+        self._unhardened: list[Record] = []  # committed by a server that could lose it
         self._unhardened_bytes = 0
         self._take(database.writing)
         self._on_trouble = on_trouble
         self._on_fatal = on_fatal
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
-        self._lock = threading.Lock()  # over what callers and the thread both change:
+        self._lock = threading.Lock()  # over the state that callers and the thread both change:
         self._using = threading.Lock()  # over the connection
         self._closed = False
         self._failure: BaseException | None = None
         self._unacknowledged = 0  # calls whose `done` has not returned
         self._backlog = 0
         self._backlog_bytes = 0
-        self._pages = 0  # about so many are in SQLite's log since its last checkpoint
-        self._begins_log = False  # the next transaction may
+        self._pages = 0  # a count, about, of pages in SQLite's log since its last checkpoint
+        self._begins_log = False  # the next transaction may restart the log
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
@@ -122,18 +122,18 @@ class Writer:
         # about as much as the database itself.
         self._cursor: Any = connection.connection.cursor()
         self._is_lost = False
-        self._durable: bool | None = None  # how the connection is set, None: not yet
+        self._durable: bool | None = None  # how the connection is set; None: not yet
         self._patient: bool | None = None  # the same
         self._rolled_up_s = progress(connection).before_s
 
     @property
     def backlog(self) -> int:
-        """Records that were accepted and are not committed."""
+        """The number of accepted records that are not committed."""
         return self._backlog
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of the bodies that were accepted and are not committed."""
+        """The bytes of the bodies that were accepted and are not committed."""
         return self._backlog_bytes
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
@@ -154,9 +154,9 @@ class Writer:
             self._queue.put(request)
 
     def _write_at_once(self, records: Sequence[Record]) -> bool:
-        """Commit in the caller's own thread when nobody is ahead; False when that can't be.
+        """Commit in the caller's own thread when nothing is queued; return False if it can't.
 
-        Two changes of thread cost more than a small commit that does not sync.
+        Two thread switches cost more than a small commit that does not sync.
         """
         is_left = self._begins_log or self._pages >= CHECKPOINT_PAGES
         if is_left or self._unacknowledged or not self._using.acquire(blocking=False):
@@ -167,7 +167,7 @@ class Writer:
             try:
                 self._book(records, durable=False, patient=False)
             except self._error:
-                # The thread knows what to do: it tries again, waits, or gives up for good.
+                # The writer's thread handles the error: it retries, waits, or gives up for good.
                 self._connection.connection.rollback()
                 return False
         finally:
@@ -177,7 +177,7 @@ class Writer:
     def maintain(self, statements: Iterable[Any]) -> None:
         """Commit statements that change no sum, together, in the caller's thread; it may wait.
 
-        Raises StoreError or DBAPIError, with nothing changed: another time it may go.
+        Raises StoreError or DBAPIError, with nothing changed: the caller may retry later.
         """
         with self._using:
             if self._closed or self._failure is not None or self._is_lost:
@@ -186,19 +186,19 @@ class Writer:
                 for statement in statements:
                     done = self._connection.execute(statement)
                     if done.returns_rows:
-                        done.all()  # only then is all of it done
+                        done.all()  # a statement has finished only when its rows are read
                 rolled_up_s = progress(self._connection).before_s
             self._rolled_up_s = rolled_up_s
 
     def compact(self) -> None:
-        """Write an SQLite file anew, as one that can give back what is free later on."""
+        """Rewrite an SQLite file in the mode that can release free pages later on."""
         if self._is_near:
             with self._using:
                 for sql in ("PRAGMA auto_vacuum=INCREMENTAL", "VACUUM"):
                     self._connection.exec_driver_sql(sql)
 
     def close(self) -> None:
-        """Commit what is queued and end the thread; raise StoreFailed if something stays."""
+        """Commit the queue and end the thread; raise StoreFailed if some of it was not written."""
         with self._lock:
             self._closed = True
             self._queue.put(None)
@@ -225,7 +225,7 @@ class Writer:
             self._on_fatal(error)
 
     def _collect(self) -> tuple[list[_Request], bool]:
-        """Wait for a request, and take what else is there; say whether it was the last."""
+        """Wait for a request, and take the queued ones; return whether it was the last batch."""
         batch: list[_Request] = []
         count = size_bytes = 0
         request = self._queue.get()
@@ -242,13 +242,13 @@ class Writer:
         return batch, True
 
     def _commit(self, batch: Sequence[_Request]) -> None:
-        """Commit a batch, however long the disk is full, and acknowledge it."""
+        """Commit a batch, waiting as long as the disk is full, and acknowledge it."""
         records = [record for request in batch for record in request.records]
         durable = any(request.durable for request in batch) or self._must_harden()
         written: Sequence[Record] = records
         in_trouble = is_careful = False
         while True:
-            # Asked before the attempt, so that closing always allows for one more.
+            # Read before the attempt, so that closing always allows for one more attempt.
             closing = self._closing.is_set()
             try:
                 with self._using:
@@ -261,7 +261,7 @@ class Writer:
             except (self._error, DBAPIError) as error:
                 trouble = self._diagnose(error)
                 if isinstance(error, self._conflict) and not is_careful:
-                    is_careful = True  # some of it is booked already
+                    is_careful = True  # some of the records are booked already
                     continue
                 if trouble is None or closing:
                     raise StoreFailed(f"the database failed: {error}") from error
@@ -294,15 +294,16 @@ class Writer:
             self._unhardened_bytes += size_bytes
 
     def _diagnose(self, error: Exception) -> str | None:
-        """Say what somebody can put right while we wait, or None if waiting is no use."""
+        """Return a problem that an operator can fix while we wait, or None if waiting is
+        useless."""
         if self._is_lost:
-            return _LOST  # it can't be opened yet
+            return _LOST  # it can't be reopened yet
         if isinstance(error, DBAPIError):
             error = cast("Exception", error.orig)
         driver = self._connection.connection.driver_connection
         dialect: Any = self._connection.dialect
         if dialect.is_disconnect(error, driver, self._cursor):
-            # What was on its way may be committed or not; writing it again changes nothing.
+            # The records in flight may be committed or not; writing them again changes nothing.
             self._is_lost = True
             return _LOST
         self._connection.connection.rollback()
@@ -311,9 +312,10 @@ class Writer:
     def _book(
         self, records: Sequence[Record], *, durable: bool, patient: bool, careful: bool = False
     ) -> None:
-        """Commit records, what they mean for the accounts, and what they sum up to.
+        """Commit records, their transfers between accounts, and their sums.
 
-        `careful`: some may be there already; else that fails the transaction, which is cheaper.
+        `careful`: some may be there already. Otherwise such a record fails the transaction, which
+        is cheaper.
         """
         try:
             before_s = self._rolled_up_s
@@ -333,11 +335,12 @@ class Writer:
         self._pages += TRANSACTION_PAGES + len(records) // PAGE_RECORDS
 
     def _checkpoint(self) -> None:
-        """Write SQLite's log into its file, beside whoever commits meanwhile.
+        """Write SQLite's log into its file, while others commit.
 
-        The log begins anew only when none of it is left. What was committed meanwhile is little,
-        and is written while nobody else commits: under steady work it would grow without end. What
-        readers still need of it stays there, for the next time.
+        The log restarts only when all of it is written back. The little that was committed
+        meanwhile is written back while nothing else commits: under steady work the log would
+        otherwise grow without end. Pages that readers still need stay in the log for the next
+        checkpoint.
         """
         self._pages = 0
         is_written = self._write_log_back()
@@ -348,13 +351,13 @@ class Writer:
             self._begins_log = is_written
 
     def _write_log_back(self) -> bool:
-        """Write what is in SQLite's log into its file; whether nothing of it is left."""
+        """Write SQLite's log into its file; return whether all of it was written back."""
         file = str(self._connection.engine.url.database)
         try:
             with contextlib.closing(sqlite3.connect(file)) as connection:
                 _, in_log, written = connection.execute(_CHECKPOINT).fetchone()
         except sqlite3.Error:
-            # The log is as good as the file; if the disk is full the next commit says so.
+            # The log is as good as the file; if the disk is full, the next commit reports it.
             return False
         return bool(in_log == written)
 
@@ -364,7 +367,7 @@ class Writer:
             return
         execute = self._cursor.execute
         if self._is_near and patient is not self._patient:
-            # Callers must never wait for others' locks.
+            # Callers must never wait for other programs' locks.
             wait_ms = database.BUSY_TIMEOUT_MS if patient else 0
             execute(f"PRAGMA busy_timeout={wait_ms}")
             self._patient = patient
@@ -386,7 +389,7 @@ def _size_bytes(record: Record) -> int:
 
 
 def _passing_trouble(error: Exception) -> str | None:
-    """Say what somebody can put right while we wait, or None if waiting is no use."""
+    """Return a problem that an operator can fix while we wait, or None if waiting is useless."""
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None)
     if state == _POSTGRESQL_DISK_FULL or code in (_SQLITE_FULL, _SQLITE_IOERR_SHMSIZE):
