@@ -1,12 +1,12 @@
-"""Proof that the books are right: what no constraint of a database can hold.
+"""Proof that the books are right, beyond the constraints of a database.
 
 An audit reads the books as of one moment, and compares the transfers with the documents that they
-were made of: usage records, deliveries under contracts, verdicts, disputes and payments. Each
-document is made a transfer once more, by the function that made it the first time. It changes
-nothing.
+were made from: usage records, deliveries under contracts, verdicts, disputes and payments. Each
+document is turned into a transfer again, by the function that made it the first time. The audit
+changes nothing.
 
-Where a checkpoint stands for transfers, the documents that have none any more have to sum up to
-what it says of each account.
+Where a checkpoint stands for transfers, the documents without transfers have to sum up to the
+balances of the checkpoint, for each account.
 """
 
 from collections.abc import Generator
@@ -41,12 +41,12 @@ from .tables import (
     usage_hours,
 )
 
-PROBLEMS_MAX: Final = 20  # that are told of one check
+PROBLEMS_MAX: Final = 20  # reported per check
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that has to hold: how many rows were looked at, and where it does not hold."""
+    """One condition that has to hold: the number of rows examined, and the violations."""
 
     name: str
     looked_at: int
@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All checks, and what they found; `head` is the last transfer's digest, in hexadecimal."""
+    """All checks and their results; `head` is the last transfer's digest, in hexadecimal."""
 
     checks: tuple[Check, ...]
     transfers: int
@@ -65,12 +65,12 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything holds."""
+        """Whether no check found a problem."""
         return not any(each.problems for each in self.checks)
 
 
 def audit(connection: Connection) -> Audit:
-    """Check everything, in one transaction of the caller's that sees one moment."""
+    """Check everything, in one transaction of the caller that sees one moment."""
     past = past_of(connection)
     chain, number, head = _chain(connection, past)
     balanced = balances(connection)
@@ -121,9 +121,10 @@ def _check(name: str, looked_at: int, found: Generator[str]) -> Check:
 
 
 def _readable(found: Generator[str]) -> Generator[str]:
-    """The same; what can't even be read is one more problem, and no other check stops at it.
+    """Yield the problems; an unreadable row is one more problem, and other checks continue.
 
-    Each check says by itself what it can of such a row; SQLite holds anything in any column.
+    Each check reports the problems that it can of such a row; SQLite stores any value in any
+    column.
     """
     with closing(found):
         try:
@@ -133,7 +134,7 @@ def _readable(found: Generator[str]) -> Generator[str]:
 
 
 def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
-    """Work out every digest anew; the first one that differs says where somebody wrote."""
+    """Recompute every digest; the first one that differs shows where a transfer was changed."""
     head, number = past.hash, past.number
     try:
         with closing(booked(connection, past.number)) as found:

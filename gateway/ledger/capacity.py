@@ -1,13 +1,14 @@
-"""How many slots were there, as records for the books. Pure.
+"""The number of slots in pools over time, as records for the books. Pure.
 
-A gateway looks at its slots about once a second and tells the meter, which says every quarter of an
-hour what it has seen, and at most once a minute when their number changes. A record is within one
-UTC hour and has one number of slots: of a time in which the number went up and down there are two,
+A gateway reads its slots about once a second and reports them to the meter, which makes a record
+every quarter of an hour, and at most once a minute when their number changes. A record lies within
+one UTC hour and has one number of slots: a time in which the number changed becomes two records,
 which come to the same slot time.
 
-Nothing is counted that nobody saw: where a look is late by more than a minute (the gateway was
+Unobserved time is not counted: where a reading is late by more than a minute (the gateway was
 stopped, its host slept, or its clock was set) the time between is left out. Where the clock was set
-back, or a gateway died and left records, `uncounted` takes away what is in the books already.
+back, or a gateway died and left records, `uncounted` subtracts the records that are in the books
+already.
 """
 
 import math
@@ -18,7 +19,7 @@ from typing import Final
 from .records import HOUR_S, TIME_LIMIT_S, Capacity
 
 RECORD_S: Final = 900.0
-CHANGE_S: Final = 60.0  # changes of a pool make a record this often at most
+CHANGE_S: Final = 60.0  # the shortest time between records of a pool that changes
 GAP_S: Final = 60.0
 
 
@@ -27,20 +28,20 @@ class _Cell:
     """A stretch of time that is not written yet."""
 
     since_s: float
-    seen_s: float  # up to here its slots are known
+    seen_s: float  # its slots are known up to here
     slots: int  # from then on
     slot_s: float = 0.0
-    is_even: bool = True  # the number was the same all the time
+    is_even: bool = True  # the number never changed
 
 
 class CapacityMeter:
-    """Turns looks at the slots of each pool into records."""
+    """Turns readings of the slots of each pool into records."""
 
     def __init__(self) -> None:
         self._cells: dict[str, _Cell] = {}
 
     def look(self, slots: Mapping[str, int], utc_s: float) -> list[Capacity]:
-        """Take how many slots each pool has now; return what can be written by it."""
+        """Take the current slots of each pool; return the records that can be written."""
         if not 0 <= utc_s < TIME_LIMIT_S:
             return []
         records: list[Capacity] = []
@@ -49,11 +50,12 @@ class CapacityMeter:
         return sorted(records, key=lambda each: (each.pool, each.since_s))
 
     def unwritten(self) -> list[Capacity]:
-        """What was seen and is not said yet: to be known now, and not to be written."""
+        """Return records of the time that is not reported yet: to be read now, not to be
+        written."""
         return [record for pool, cell in self._cells.items() for record in _records(pool, cell)]
 
     def close(self) -> list[Capacity]:
-        """What was seen and is not written, when there will be no more looks."""
+        """Return records of the unwritten time, when there will be no more readings."""
         records = self.unwritten()
         self._cells.clear()
         return records
@@ -82,7 +84,7 @@ class CapacityMeter:
 
 
 def uncounted(records: Iterable[Capacity], kept: Iterable[Capacity]) -> list[Capacity]:
-    """What of these records is not in the books yet, of which `kept` is what is near them."""
+    """Return the parts of records that are not in the books; `kept` are booked ones nearby."""
     fresh: list[Capacity] = []
     taken = sorted((each.since_s, each.until_s) for each in kept)
     for record in records:
@@ -106,7 +108,7 @@ def _count(cell: _Cell, until_s: float) -> None:
 
 
 def _records(pool: str, cell: _Cell) -> Iterator[Capacity]:
-    """One record, or two where the number of slots was not the same all the time."""
+    """Yield one record, or two where the number of slots changed."""
     since_s, until_s = cell.since_s, cell.seen_s
     if until_s <= since_s:
         return
@@ -116,7 +118,7 @@ def _records(pool: str, cell: _Cell) -> Iterator[Capacity]:
         return
     passed_s = until_s - since_s
     few = math.floor(cell.slot_s / passed_s)
-    middle_s = min(until_s, since_s + (cell.slot_s - few * passed_s))  # one more up to here
+    middle_s = min(until_s, since_s + (cell.slot_s - few * passed_s))  # one slot more up to here
     if middle_s > since_s:
         yield Capacity(pool, since_s, middle_s, few + 1)
     if few and until_s > middle_s:

@@ -1,13 +1,13 @@
-"""Checkpoints: what transfers came to, so that the database need not keep those themselves.
+"""Checkpoints: the sums of transfers, so that the database need not keep the transfers themselves.
 
-A checkpoint stands for all transfers up to a number. It says what had come to each account by
-then, and which holds were not resolved yet: those stay, as do all later transfers. The chain of
-transfers goes on from the digest of the last one that it stands for, and checkpoints are a chain of
-their own: each carries a SHA-256 digest over its contents and the digest of the one before, so that
-whoever keeps the newest can tell whether any of it was changed.
+A checkpoint stands for all transfers up to a number. It states the balance of each account at that
+number, and the holds that were not resolved yet: those stay, as do all later transfers. The chain
+of transfers continues from the digest of the last one that it stands for, and checkpoints form a
+chain of their own: each carries a SHA-256 digest over its contents and the digest of the one
+before, so that a holder of the newest can detect a change to any of them.
 
-Transfers up to a number never change, and which holds they leave open doesn't either. So all is
-worked out beside the writer, which only has to store it.
+Transfers up to a number never change, and neither do the holds that they leave open. All is
+therefore computed beside the writer, which only has to store it.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ from .journal import digest as transfer_digest
 from .postings import Account, Balance
 from .tables import checkpoint_balances, checkpoints, transfers
 
-# One stands for so many transfers more at most: what is worked out in one query.
+# The most transfers that one checkpoint adds: their sums are computed in one query.
 TRANSFERS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What stands for the transfers up to `number`.
+    """A checkpoint for the transfers up to `number`.
 
     Attributes:
         at_s: when it was made.
@@ -50,13 +50,13 @@ class Checkpoint:
 def chained(
     before: bytes, number: int, at_s: float, last_hash: bytes, contents: bytes
 ) -> Checkpoint:
-    """The checkpoint that comes after the one with the digest `before`."""
+    """Return the checkpoint that follows the one with the digest `before`."""
     packed = msgpack.packb((number, at_s, last_hash, contents))
     return Checkpoint(number, at_s, last_hash, contents, hashlib.sha256(before + packed).digest())
 
 
 def digest_of(balances: dict[Account, Balance], held: Iterable[Booked]) -> bytes:
-    """A digest of balances, those that are zero left out, and of open holds."""
+    """Return a digest of balances, without those that are zero, and of open holds."""
     found = hashlib.sha256()
     for account, each in sorted(balances.items()):
         amounts = (
@@ -64,7 +64,7 @@ def digest_of(balances: dict[Account, Balance], held: Iterable[Booked]) -> bytes
             *(each.held_debits_nanos, each.held_credits_nanos),
         )
         if any(amounts):
-            # As texts: they may be longer than an integer of the wire.
+            # As texts: they may exceed an integer of the wire format.
             texts = (account.kind, account.name, account.project, account.currency)
             found.update(msgpack.packb((texts, tuple(map(str, amounts)))))
     for hold in held:
@@ -73,7 +73,7 @@ def digest_of(balances: dict[Account, Balance], held: Iterable[Booked]) -> bytes
 
 
 def all_checkpoints(connection: Connection) -> Iterator[Checkpoint]:
-    """Every checkpoint that there was, in order."""
+    """Yield every checkpoint, in order."""
     with closing(streamed(connection, select(checkpoints).order_by(checkpoints.c.number))) as rows:
         for row in rows:
             yield _checkpoint(row)
@@ -84,14 +84,14 @@ def _checkpoint(row: Row[Any]) -> Checkpoint:
 
 
 def newest(connection: Connection) -> Checkpoint | None:
-    """The checkpoint that counts; None: there is none."""
+    """Return the newest checkpoint, which is the one in force; None: there is none."""
     query = select(checkpoints).order_by(checkpoints.c.number.desc()).limit(1)
     row = connection.execute(query).first()
     return _checkpoint(row) if row is not None else None
 
 
 def is_open_hold(number: int) -> ColumnElement[bool]:
-    """Whether a transfer is a hold up to `number` that none up to `number` resolves."""
+    """Whether a transfer is a hold up to `number` that no transfer up to `number` resolves."""
     resolving = transfers.alias("resolving")
     resolved = select(resolving.c.number).where(
         resolving.c.resolves == transfers.c.key, resolving.c.number <= number
@@ -100,20 +100,20 @@ def is_open_hold(number: int) -> ColumnElement[bool]:
 
 
 def is_live(number: int) -> ColumnElement[bool]:
-    """Whether a transfer stays where a checkpoint stands for those up to `number`."""
+    """Whether a transfer remains under a checkpoint for the transfers up to `number`."""
     return or_(transfers.c.number > number, is_open_hold(number))
 
 
 def open_holds(connection: Connection, number: int) -> Iterator[Booked]:
-    """The holds that stay where a checkpoint stands for the transfers up to `number`."""
+    """Return the holds that remain under a checkpoint for the transfers up to `number`."""
     return booked_where(connection, is_open_hold(number))
 
 
 def next_checkpoint(connection: Connection, now_s: float, keep_s: float) -> list[Any]:
-    """What makes a checkpoint of transfers older than `keep_s`: statements, or none.
+    """Return statements that make a checkpoint of transfers older than `keep_s`, or none.
 
-    It ends before the first transfer that is younger. One that claims to be later than `now_s`,
-    by a clock that was wrong, does not keep the others.
+    The checkpoint ends before the first younger transfer. A transfer dated after `now_s`, by a
+    clock that was wrong, does not hold back the others.
     """
     last = newest(connection)
     past = past_of(connection)
@@ -147,15 +147,16 @@ def next_checkpoint(connection: Connection, now_s: float, keep_s: float) -> list
 
 
 def _insert_balances(rows: list[dict[str, int]], at_once: int = 200) -> Iterator[Any]:
-    # Many rows a statement: a driver gives up the interpreter lock for each (statements.py).
+    # Many rows per statement: a driver gives up the interpreter lock for each (statements.py).
     for at in range(0, len(rows), at_once):
         yield insert(checkpoint_balances).values(rows[at : at + at_once])
 
 
 def dropping(number: int, limit: int) -> Any:
-    """What drops up to `limit` of the transfers that a checkpoint stands for, the oldest first.
+    """Return the deletion of the oldest `limit` transfers that a checkpoint stands for.
 
-    In their order, so that no hold outlives what resolved it and looks as if it were open.
+    They are deleted in order, so that no hold outlives the transfer that resolved it and looks
+    open.
     """
     old = select(transfers.c.number).where(transfers.c.number <= number, ~is_open_hold(number))
     oldest = old.order_by(transfers.c.number).limit(limit).correlate(None)

@@ -1,8 +1,8 @@
 """Copying the books: for backups, for restoring one, and from SQLite to PostgreSQL or back.
 
-One way for all three, row by row through the tables of `tables.py`, so that a backup is an SQLite
-file whatever the database is. A copy is proven: what is in the target afterwards is read back and
-has to be, table by table, the very rows of the source.
+All three copy row by row through the tables of `tables.py`, so that a backup is an SQLite file
+whatever the database is. A copy is verified: the target is read back, and each of its tables must
+equal the source's, row by row.
 """
 
 import hashlib
@@ -19,20 +19,21 @@ from .database import PAGE_ROWS, opened, snapshot, streamed, transaction
 from .errors import StoreError
 from .tables import hardenings, metadata
 
-# The schema makes its one row; it counts commits of that database, and no other.
+# The schema creates its only row, which counts commits of that database alone.
 _LEFT: Final = {hardenings}
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a table holds: how many rows, and a digest of all of them in the order of their keys."""
+    """The contents of a table: the number of rows, and a digest of them in the order of their
+    keys."""
 
     rows: int
     digest: str
 
 
 def backup(url: str, path: Path) -> dict[str, Contents]:
-    """Write all that a database holds at this moment to a new SQLite file; who uses it may go on.
+    """Write the contents of a database at this moment to a new SQLite file; its users may go on.
 
     Raises StoreError: the file exists, the database can't be read or has another schema.
     """
@@ -41,9 +42,9 @@ def backup(url: str, path: Path) -> dict[str, Contents]:
 
 
 def restore(path: Path, url: str) -> dict[str, Contents]:
-    """Fill an empty database with what a backup holds. The backup may be of an older schema.
+    """Fill an empty database from a backup, which may have an older schema.
 
-    Raises StoreError: there is no such file, the database holds something, or is in use.
+    Raises StoreError: there is no such file, the database holds rows, or is in use.
     """
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
@@ -52,9 +53,9 @@ def restore(path: Path, url: str) -> dict[str, Contents]:
 
 
 def move(url: str, target_url: str) -> dict[str, Contents]:
-    """Fill an empty database with what another one holds, which stays as it is.
+    """Fill an empty database from another one, which stays as it is.
 
-    Raises StoreError: either is in use or can't be reached, or the target holds something.
+    Raises StoreError: either is in use or can't be reached, or the target holds rows.
     """
     with opened(url), snapshot(url) as source, opened(target_url) as target:
         return _copy(source, target.writing)
@@ -63,7 +64,7 @@ def move(url: str, target_url: str) -> dict[str, Contents]:
 def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
     if path.exists():
         raise StoreError(f"{path} exists: name a file that does not")
-    # Nobody takes half a backup for one: it gets its name when it is whole.
+    # A partial backup must not be taken for a whole one: it is renamed when it is complete.
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
@@ -78,7 +79,7 @@ def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
 
 @contextmanager
 def _copied_aside(path: Path) -> Iterator[Path]:
-    """A copy of a backup that may be upgraded: the backup itself stays as it was."""
+    """Provide a copy of a backup that may be upgraded: the backup itself stays unchanged."""
     aside = path.with_name(f"{path.name}.restoring")
     try:
         aside.write_bytes(path.read_bytes())
@@ -120,7 +121,7 @@ def _copy_table(source: Connection, target: Connection, table: Table) -> Content
 
 
 def _rows(connection: Connection, table: Table) -> Iterable[Row[Any]]:
-    """A table's rows by their keys, which both databases order alike."""
+    """Return a table's rows by their keys, which both databases order alike."""
     return streamed(connection, select(table).order_by(*table.primary_key.columns))
 
 

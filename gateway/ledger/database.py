@@ -1,5 +1,7 @@
-"""Opening a database: its lock, its settings, its schema. What differs between dialects is here,
-except how a commit is made durable (writer.py) and how a conflict is named (statements.py).
+"""Opens a database: its lock, its settings, its schema.
+
+The differences between dialects are here, except the durability of a commit (writer.py) and the
+handling of conflicts (statements.py).
 """
 
 import fcntl
@@ -36,11 +38,11 @@ BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
 READERS: Final = 5
 PAGE_ROWS: Final = 2_000
-# The first to take the thousands of parameters that statements.py gives a statement.
+# The first version that accepts the thousands of parameters that statements.py uses.
 SQLITE_LEAST: Final = (3, 32, 0)
 
 POSTGRESQL: Final = "postgresql+psycopg"
-# A PostgreSQL that is not heard of for about so long is given up, and opened again.
+# A PostgreSQL server that is silent for about so long is given up, and reconnected.
 POSTGRESQL_PATIENCE: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -48,7 +50,7 @@ POSTGRESQL_PATIENCE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-# PostgreSQL may notice only after a moment that a gateway was killed.
+# PostgreSQL may notice the death of a gateway with some delay.
 TAKEOVER_S: Final = 5.0
 _LOOK_S: Final = 0.1
 _LOCK_KEY: Final = int.from_bytes(b"gridfed", "big")
@@ -57,10 +59,10 @@ _BEGIN: Final = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN"}
 
 
 class Database:
-    """An open database of the present schema, which no other gateway has open.
+    """An open database of the current schema, which no other gateway has open.
 
-    `writing` is its only connection that writes, in autocommit. `readers` hands out connections
-    that can't write, each transaction of which sees one moment.
+    `writing` is its only writing connection, in autocommit. `readers` provides read-only
+    connections, each transaction of which sees one moment.
     """
 
     def __init__(self, url: str) -> None:
@@ -73,7 +75,7 @@ class Database:
             try:
                 self.writing = self._open()
             except DBAPIError as error:
-                # libpq does not tell a server that is away from one that refuses a password.
+                # libpq does not distinguish an absent server from one that refuses a password.
                 is_away = isinstance(error, OperationalError) and not is_sqlite
                 kind = StoreAway if is_away else StoreError
                 raise kind(f"can't open the database {self._url!r}: {error.orig}") from error
@@ -83,7 +85,7 @@ class Database:
             raise
 
     def reopen(self) -> Connection:
-        """Replace `writing` after the database went away.
+        """Replace `writing` after the database became unreachable.
 
         Raises DBAPIError while it can't be reached, StoreInUse when another gateway has it now.
         """
@@ -105,7 +107,7 @@ class Database:
         return connection
 
     def close(self) -> None:
-        """Close the readers and let others have the database; the writer closes its own."""
+        """Close the readers and release the database; the writer closes its own connection."""
         self.readers.dispose()
         if self.lock is not None:
             self.lock.release()
@@ -113,7 +115,7 @@ class Database:
 
 @contextmanager
 def opened(url: str) -> Iterator[Database]:
-    """Have a database open, and close it with its writing connection. Raises StoreError."""
+    """Open a database, and close it with its writing connection. Raises StoreError."""
     database = Database(url)
     try:
         yield database
@@ -123,7 +125,7 @@ def opened(url: str) -> Iterator[Database]:
 
 
 def check_there(url: str) -> None:
-    """Raise StoreError for an SQLite file that is not there, which opening it would make."""
+    """Raise StoreError for a missing SQLite file, which opening would create."""
     parsed = _parse(url)
     if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
         raise StoreError(f"there is no database {parsed.database}: --config or --state names it")
@@ -131,7 +133,7 @@ def check_there(url: str) -> None:
 
 @contextmanager
 def snapshot(url: str) -> Iterator[Connection]:
-    """Read a database of the present schema as of one moment, beside the gateway that writes it.
+    """Read a database of the current schema as of one moment, beside the gateway that writes it.
 
     Raises StoreError.
     """
@@ -160,7 +162,7 @@ def snapshot(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """All or nothing, on a connection in autocommit."""
+    """Run a transaction on a connection in autocommit."""
     connection.exec_driver_sql(_BEGIN[connection.dialect.name])
     try:
         yield
@@ -171,19 +173,19 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def streamed(connection: Connection, query: Select[Any]) -> Generator[Row[Any]]:
-    """Yield the rows of a query that may have millions; to be used up, or closed."""
+    """Yield the rows of a query that may have millions; to be consumed, or closed."""
     with connection.execute(query, execution_options={"yield_per": PAGE_ROWS}) as result:
         yield from result
 
 
 class _Lock:
-    """A lock on `<file>.lock`, which the system lets go of when its process dies.
+    """A lock on `<file>.lock`, which the system releases when its process dies.
 
     SQLite alone would let two gateways write in turns, each unaware of the other's jobs.
     """
 
     def __init__(self, database: Path) -> None:
-        # Another name of the same file must lead to the same lock.
+        # Another path to the same file must lead to the same lock.
         path = f"{database.resolve()}.lock"
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -205,7 +207,7 @@ class _Lock:
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        # The file stays: removing it would let two others lock two files of one name.
+        # The file stays: without it, two other gateways could lock two files of the same name.
         os.close(self._descriptor)
 
 
@@ -217,7 +219,7 @@ def _parse(url: str) -> URL:
             f"{url!r} is not a database: write sqlite:////path/to/ledger.db"
         ) from error
     if parsed.get_backend_name() not in _BEGIN:
-        old = parsed.get_backend_name() == "postgres"  # the name that SQLAlchemy gave up
+        old = parsed.get_backend_name() == "postgres"  # the name that SQLAlchemy dropped
         hint = f": write {POSTGRESQL}://…" if old else ""
         raise StoreError(f"{parsed!r}: the store is in SQLite and PostgreSQL only{hint}")
     if not _is_sqlite(parsed) and parsed.drivername != POSTGRESQL:
@@ -240,11 +242,11 @@ def _is_sqlite(url: URL) -> bool:
 def _lock_postgresql(connection: Connection) -> None:
     """Take the database for this session, which is the only one that writes.
 
-    The lock ends with the session: whoever has lost it can't write any more, and no late write of
-    a gateway that is thought to be dead arrives. For the same reason a pooler that shares sessions
-    must not stand between.
+    The lock ends with the session: a session that has lost it can't write any more, and a late
+    write of a gateway that is presumed dead cannot arrive. For the same reason no connection pooler
+    that shares sessions may stand between.
     """
-    # What is left of our own session before this one, that the server still waits for.
+    # Terminate our own earlier session, which the server may still hold open.
     connection.exec_driver_sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE application_name = current_setting('application_name') "
@@ -273,10 +275,10 @@ def _engine(url: URL) -> Engine:
     options: dict[str, Any] = {
         "poolclass": NullPool,
         "isolation_level": "AUTOCOMMIT",
-        "hide_parameters": True,  # errors go to logs, and records belong to users
+        "hide_parameters": True,  # errors are logged, and records belong to users
     }
     if _is_sqlite(url):
-        # Users' code and arguments are nobody else's business. SQLite's other files follow suit.
+        # Users' code and arguments are confidential. SQLite's other files get the same mode.
         os.close(os.open(str(url.database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         options |= {"paramstyle": "qmark", "connect_args": {"check_same_thread": False}}
     else:
@@ -287,7 +289,7 @@ def _engine(url: URL) -> Engine:
 
 
 def _postgresql_arguments() -> dict[str, Any]:
-    # The token tells this opening from another one of the same process.
+    # The token distinguishes this connection from others of the same process.
     token = os.urandom(4).hex()
     name = f"process id {os.getpid()} on {socket.gethostname()[:30]} ({token})"
     return {**POSTGRESQL_PATIENCE, "application_name": name}
@@ -296,7 +298,7 @@ def _postgresql_arguments() -> dict[str, Any]:
 def _set_up_postgresql(connection: Any, _: object) -> None:
     from psycopg.types.numeric import Int8Dumper
 
-    # Else each size of number has a type of its own, and no statement is ever prepared.
+    # Otherwise each size of number has its own type, and no statement is ever prepared.
     connection.adapters.register_dumper(int, Int8Dumper)
 
 
@@ -309,15 +311,15 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
         )
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
-        # What is dropped can be given back bit by bit (rollup.py). Only for a file that is new.
+        # Free pages can be released bit by bit (rollup.py). It takes effect only in a new file.
         "auto_vacuum=INCREMENTAL",
         "journal_mode=WAL",
         f"journal_size_limit={WAL_LIMIT_BYTES}",
         "synchronous=FULL",
         "foreign_keys=ON",
         "trusted_schema=OFF",
-        # Some systems' default writes zeros over what is deleted: thirty times the work, and a
-        # log as large as the job that ended.
+        # Some systems' default overwrites deleted data with zeros: thirty times the work, and a log
+        # as large as the job that ended.
         "secure_delete=FAST",
     ):
         connection.execute(f"PRAGMA {pragma}").close()
@@ -329,13 +331,13 @@ def _readers(url: URL) -> Engine:
         return create_engine(
             url,
             isolation_level="REPEATABLE READ",
-            pool_pre_ping=True,  # the database may have been started anew
+            pool_pre_ping=True,  # the database may have restarted
             connect_args=dict(POSTGRESQL_PATIENCE),
             **options,
         ).execution_options(postgresql_readonly=True)
     engine = create_engine(url, connect_args={"check_same_thread": False}, **options)
     event.listen(engine, "connect", _set_up_sqlite_reader)
-    # The driver begins no transaction for a SELECT, so that two would see two moments.
+    # The driver begins no transaction for a SELECT: two SELECTs would see two moments.
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine
 
@@ -357,7 +359,7 @@ def upgrade(connection: Connection) -> None:
 
 
 def _create(connection: Connection) -> None:
-    """Make the tables as they are now, which is what the migrations lead to: a test says so."""
+    """Create the current tables, equal to the result of the migrations: a test compares them."""
     metadata.create_all(connection)
     connection.execute(insert(hardenings).values(id=1, count=0))
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
@@ -366,13 +368,13 @@ def _create(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    # Loaded only when there is something to do: it is slow.
+    # Loaded only when a migration is needed: it is slow.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
     config = Config()
-    # ConfigParser takes a percent sign for the beginning of a reference.
+    # ConfigParser treats a percent sign as the start of a reference.
     directory = str(Path(__file__).with_name("migrations")).replace("%", "%%")
     config.set_main_option("script_location", directory)
     config.set_main_option("path_separator", "newline")
@@ -390,7 +392,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def schema_version(connection: Connection) -> str | None:
-    """The newest migration that a database has seen; None when it has no tables of ours."""
+    """Return the newest migration of a database; None when it has no tables of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version = sql_table("alembic_version", sql_column("version_num"))

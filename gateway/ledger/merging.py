@@ -1,8 +1,8 @@
-"""Which rows become one, and the statements that do it: decided here, nothing is written here.
+"""Chooses the rows to merge, and makes the statements that merge them; nothing is written here.
 
-Rows of `usage` are alike when they agree in all that a report may ask for, and in the hour; rows
-of `postings` when they are of one contract, epoch, verdict and day. Those that are alike become one
-row with their exact sums. `records` says of how many it is made; its `first` is the smallest.
+Rows of `usage` are alike when they agree in every field that a report may ask for, and in the hour;
+rows of `postings` when they are of one contract, epoch, verdict and day. Alike rows become one row
+with their exact sums. `records` counts the rows that were merged; `first` is the smallest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -74,12 +74,12 @@ _DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that become one.
+    """Rows to merge into one.
 
     Attributes:
-        row: that one.
-        members: (first, tasks, records) of each of them.
-        is_charge: whether their tasks are charged by them.
+        row: the merged row.
+        members: (first, tasks, records) of each of the rows.
+        is_charge: whether the rows charge for their tasks.
     """
 
     row: dict[str, Any]
@@ -87,7 +87,7 @@ class Group:
     is_charge: bool = False
 
 
-Found = tuple[list[Group], bool]  # the second: some can't become one yet, as they are booked
+Found = tuple[list[Group], bool]  # the second: some can't merge yet, as their transfers remain
 Attempt = tuple[str, int, bool]  # a job, an attempt, and whether it is charged
 Ranges = dict[Attempt, list[tuple[int, int]]]  # first, tasks
 
@@ -97,9 +97,9 @@ class Merging:
     """How rows of a table are merged.
 
     Attributes:
-        name: the column by which they are chosen, a job's or a contract's.
-        of: the condition that is common to all.
-        find: (connection, conditions) → the groups among the rows that meet these.
+        name: the column by which they are chosen: the id of a job or a contract.
+        of: the conditions on all rows.
+        find: (connection, conditions) → the groups among the rows that meet the conditions.
     """
 
     table: Table
@@ -117,7 +117,7 @@ _SAME: Final = tuple(each.name for each in usage.columns if each.name not in _NO
 
 
 def usage_before(before_s: float) -> Merging:
-    """Usage that ended before a moment."""
+    """Return the merging of usage that ended before a moment."""
     return Merging(usage, usage.c.job, (usage.c.ended_at_s < before_s,), _usage_groups)
 
 
@@ -153,7 +153,7 @@ def _usage_groups(connection: Connection, conditions: Sequence[ColumnElement[boo
 
 
 def ranges_near(connection: Connection, jobs: Sequence[str], low: int, high: int | None) -> Ranges:
-    """What is kept of the tasks of these jobs, where it overlaps or touches [low, high)."""
+    """Return the stored task ranges of these jobs that overlap or touch [low, high)."""
     near = [usage_ranges.c.job.in_(jobs), usage_ranges.c.first + usage_ranges.c.tasks >= low]
     if high is not None:
         near.append(usage_ranges.c.first <= high)
@@ -166,7 +166,7 @@ def ranges_near(connection: Connection, jobs: Sequence[str], low: int, high: int
 
 
 def without_doubles(groups: Sequence[Group], kept: Ranges) -> list[Group]:
-    """These groups, but those of an attempt in which a task was charged twice: to be found."""
+    """Drop the groups of attempts in which a task was charged twice: an audit must find those."""
     charged: Ranges = {}
     for each in groups:
         charged.setdefault(_attempt(each), []).extend(_ranges(each))
@@ -177,7 +177,7 @@ def without_doubles(groups: Sequence[Group], kept: Ranges) -> list[Group]:
 
 
 def keep_ranges(groups: Sequence[Group], kept: Ranges) -> Iterator[Any]:
-    """Statements that add the tasks of these groups to what is kept."""
+    """Yield statements that add the tasks of these groups to the stored ranges."""
     new: Ranges = {}
     for each in groups:
         new.setdefault(_attempt(each), []).extend(_ranges(each))
@@ -201,7 +201,7 @@ def _attempt(group: Group) -> Attempt:
 
 
 def _ranges(group: Group) -> Iterator[tuple[int, int]]:
-    """The tasks of the rows that are as they were written; of the others they are kept already."""
+    """Yield the tasks of rows as written; the ranges of rolled-up rows are stored already."""
     return ((first, tasks) for first, tasks, records in group.members if records == 1)
 
 
@@ -214,17 +214,17 @@ def _overlap(ranges: Sequence[tuple[int, int]]) -> bool:
     return False
 
 
-# --- what was delivered ---------------------------------------------------------------------------
+# --- deliveries --------------------------------------------------------------------------------
 
 _DELIVERED: Final = ("tasks", "wall_ns", "cost_nanos")
 
 
 def postings_before(before_s: float, side: str) -> Merging:
-    """Settled deliveries before a moment, of one side.
+    """Return the merging of settled deliveries before a moment, of one side.
 
-    What we bought and paid for stays row by row: by it a seller who bills late is answered. What we
-    sold does until both sites have closed its period: before that they may compare each row. And
-    so does, for good, what was ever disputed.
+    Paid purchases stay row by row: they are the evidence against a seller that bills late. Paid
+    sales stay until both sites have closed their period: before that the sites may compare each
+    row. Disputed deliveries stay row by row for good.
     """
     state = postings.c.state
     same = (disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
@@ -252,7 +252,7 @@ def postings_before(before_s: float, side: str) -> Merging:
 def _delivered_groups(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> Found:
     is_booked = exists().where(transfers.c.key == DELIVERY_KEY, is_live(past_of(connection).number))
     days = postings.c.posted_at_s / _DAY_S
-    is_sqlite = connection.dialect.name == "sqlite"  # where a cast cuts off; the other rounds
+    is_sqlite = connection.dialect.name == "sqlite"  # there a cast truncates, elsewhere it rounds
     inner = (
         select(
             postings,
@@ -282,7 +282,7 @@ def _delivered_groups(connection: Connection, conditions: Sequence[ColumnElement
 
 
 def merge(table: Table, groups: Sequence[Group]) -> Iterator[Any]:
-    """Statements that put one row in the place of each group."""
+    """Yield statements that replace each group with one row."""
     keys = [each.name for each in table.primary_key.columns if each.name != "first"]
 
     def key(group: Group) -> tuple[Any, ...]:
@@ -304,7 +304,7 @@ def _delete(table: Table, named: dict[str, Any], firsts: Sequence[int]) -> Itera
 
 
 def _members(inner: Subquery) -> ColumnElement[str]:
-    """The rows of a group as one text: a driver gives up the interpreter lock for each row."""
+    """Return a group's rows as one text: a driver gives up the interpreter lock for each row."""
     colon = literal_column("':'", String)
     text: Any = cast(inner.c.first, String)
     for name in ("tasks", "records"):
@@ -323,7 +323,7 @@ def _groups(found: Sequence[Row[Any]], kept: Sequence[str], amounts: Sequence[st
         row |= zip(amounts, joined(each[-2 * len(amounts) :]), strict=True)
         members = sorted(_member(text) for text in each.members.split(","))
         row |= {"first": members[0][0], "records": sum(records for _, _, records in members)}
-        # What no column holds stays in several rows.
+        # Amounts that exceed a column stay in several rows.
         if all(row[name] <= NUMBER_LIMIT for name in amounts):
             is_charge = bool(each._mapping.get("is_charge", False))
             groups.append(Group(row, tuple(members), is_charge))

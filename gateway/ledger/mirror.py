@@ -1,4 +1,4 @@
-"""What two sites must have in common: deliveries, disputes, statements and payments, read back."""
+"""Reads the data that two sites must agree on: deliveries, disputes, statements and payments."""
 
 import heapq
 from collections.abc import Iterator
@@ -58,10 +58,10 @@ def voids(
 
 
 def _of(query: Select[Any], side: str, site: str, contract: str = "") -> Select[Any]:
-    """The same of one side and site, and of a contract if one is named.
+    """Restrict a query to one side and site, and to a contract if one is named.
 
-    As a set of contracts: a database that knows nothing of how many rows there are begins a join
-    with all postings, and looks up for each whose it is.
+    The contracts are a set: a database without row statistics begins a join with all postings, and
+    looks up the contract of each.
     """
     theirs = select(contracts.c.contract).where(contracts.c.side == side, contracts.c.site == site)
     of_site = query.where(postings.c.side == side, postings.c.contract.in_(theirs))
@@ -69,7 +69,7 @@ def _of(query: Select[Any], side: str, site: str, contract: str = "") -> Select[
 
 
 def same_delivery(table: Any) -> ColumnElement[bool]:
-    """Whether a row is of the same delivery."""
+    """Return the condition that a row is of the same delivery."""
     return and_(*(table.c[name] == postings.c[name] for name in _POSTING_KEY))
 
 
@@ -102,7 +102,7 @@ def _reversal(row: Row[Any]) -> Entry:
 
 
 def is_whole(connection: Connection, side: str, site: str, first_ms: int, stop_ms: int) -> bool:
-    """Whether every entry of that time is still a row of its own: none is rolled up."""
+    """Whether every entry of that time still has a row of its own: none is rolled up."""
     query = select(postings.c.first).where(
         postings.c.records > 1,
         postings.c.state != "void",
@@ -125,9 +125,9 @@ def verdict_sums(
     found: dict[str, Sums] = {}
     void: dict[str, Sums] = {}
     if first_ms >= stop_ms:
-        return found, void  # what no database knows before it has looked at every row
+        return found, void  # spares a database that would look at every row
     amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
-    # Of old ones one row may stand for many.
+    # A rolled-up row may stand for many deliveries.
     delivered = (
         select(contracts.c.currency, postings.c.state, func.sum(postings.c.records), *amounts)
         .where(*_between(postings.c.posted_at_s, first_ms, stop_ms))
@@ -194,7 +194,7 @@ def read_disputes(
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )
     if contract:
-        # The key begins with the side.
+        # The primary key begins with the side.
         query = query.where(disputes.c.side.in_(("buy", "sell")), disputes.c.contract == contract)
     if is_open:
         query = query.where(disputes.c.state == "open")

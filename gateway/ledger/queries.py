@@ -1,4 +1,4 @@
-"""Questions to the database that are long, or that several ask; in the asker's transaction."""
+"""Long or shared queries; they run in the caller's transaction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -48,7 +48,7 @@ _DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
 
 
 def hours_between(start_s: float, end_s: float) -> tuple[int, int]:
-    """The hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
+    """Return the hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
     return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
 
 
@@ -58,7 +58,7 @@ def totals_query(
     end_s: float | None,
     only: Mapping[Dimension, str | int],
 ) -> Select[Any]:
-    """The question of `Store.usage_totals`: of the hours' sums where those can tell."""
+    """Return the query of `Store.usage_totals`: on the hourly sums where those suffice."""
     bounds = [each for each in (start_s, end_s) if each is not None]
     is_whole = all(at % HOUR_S == 0 for at in bounds)
     if is_whole and not _DETAILS & {*by, *only}:
@@ -91,7 +91,7 @@ def totals_query(
 
 
 def deliveries_query(start_s: float, end_s: float) -> Select[Any]:
-    """The deliveries of [start_s, end_s), for `by_contract`; the asker adds which of them."""
+    """Return the query for the deliveries in [start_s, end_s), for `by_contract`."""
     at = postings.c.posted_at_s
     return (
         select(
@@ -105,9 +105,9 @@ def deliveries_query(start_s: float, end_s: float) -> Select[Any]:
 
 
 def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
-    """The deliveries of a `deliveries_query`, summed up by contract.
+    """Return the sums by contract of a `deliveries_query`, perhaps with more conditions.
 
-    Overhead of this site is apart from what is its user's.
+    Overhead of this site is told apart from the cost of its user.
     """
     chosen = query.subquery().c
     key = [
@@ -144,7 +144,7 @@ def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
 
 
 def _overhead(connection: Connection, job: str, site: str) -> dict[DeliveryKey, tuple[int, int]]:
-    """The overhead of what a site delivered for a job, by delivery."""
+    """Return the overhead in the deliveries of a site for a job, by delivery."""
     query = deliveries_query(0.0, TIME_LIMIT_S).where(
         postings.c.side == "buy", contracts.c.site == site, contracts.c.job == job
     )
@@ -164,7 +164,7 @@ def _parts(connection: Connection, query: Select[Any]) -> dict[DeliveryKey, Part
 
 
 def usage_total(keys: int, row: Row[Any]) -> UsageTotal:
-    """What a row of `totals_query` says, for so many dimensions."""
+    """Return the total in a row of `totals_query`, for so many dimensions."""
     return UsageTotal(tuple(row[:keys]), *row[keys : keys + 3], *joined(row[keys + 3 :]))
 
 
@@ -175,8 +175,8 @@ def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
 
 
 def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
-    """Add to each job what it used; within the transaction that found it."""
-    is_lost = usage.c.state == literal_column("'lost'", String)  # what it ran again counts
+    """Add its usage to each job, within the transaction that found it."""
+    is_lost = usage.c.state == literal_column("'lost'", String)  # only its later run counts
     is_repeat = usage.c.state == literal_column("'repeat'", String)
     ran_ns = (
         *(
@@ -185,7 +185,7 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
         ),
         case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
     )
-    # What a repeat costs is its site's overhead.
+    # The cost of a repeat is its site's overhead.
     charged_nanos = case((is_repeat, literal_column("0")), else_=usage.c.cost_nanos)
     query = (
         select(usage.c.job, usage.c.currency)
@@ -237,5 +237,5 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
 
 
 def ranges(connection: Connection, query: Any) -> list[Any]:
-    """Each row as a tuple."""
+    """Return each row as a tuple."""
     return [tuple(row) for row in connection.execute(query)]

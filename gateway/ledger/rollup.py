@@ -1,17 +1,17 @@
-"""Rolling up what is old: one row where there were many, with every sum as it was.
+"""Rolling up old records: many rows become one, and every sum stays as it was.
 
-    1. a checkpoint is made of the transfers that are old, and they are dropped (checkpoints.py);
-    2. usage records of one job that are alike become one row, once their transfers are dropped;
-       `usage_ranges` keeps of which tasks they were;
-    3. so do settled postings of a contract that has ended (merging.py says which are alike);
-    4. SQLite gives back what space is free then; PostgreSQL has its autovacuum.
+    1. a checkpoint is made of old transfers, and they are dropped (checkpoints.py);
+    2. alike usage records of one job become one row, once their transfers are dropped;
+       `usage_ranges` keeps the ranges of their tasks;
+    3. settled postings of an ended contract are merged alike (merging.py defines which are alike);
+    4. SQLite releases the free space; PostgreSQL has its autovacuum.
 
-All of it in pieces, each planned beside the writer and stored in one transaction of its own: what
-is planned stays true, because records and transfers are never changed but by this module. Whoever
-is killed between two pieces goes on from there; inside of one, it never happened.
+The work is done in pieces, each planned beside the writer and stored in one transaction of its own:
+a plan stays true, because only this module changes records and transfers. A process that is killed
+between two pieces continues from there; a piece cut short is rolled back.
 
-What stays as it is: records of a job that is open, sums that no integer of a database would hold,
-and attempts in which a task was charged twice, which an audit has to find.
+Unchanged remain: records of an open job, sums that exceed a database's integers, and attempts in
+which a task was charged twice, which an audit has to find.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -45,8 +45,8 @@ from .merging import (
 )
 from .tables import contracts, jobs, roll_ups, transfers, usage
 
-PIECE_ROWS: Final = 2_000  # that one transaction drops or merges
-_PAGE: Final = 500  # jobs or contracts that are looked at together
+PIECE_ROWS: Final = 2_000  # dropped or merged by one transaction
+_PAGE: Final = 500  # jobs or contracts that are read together
 _SLICE_S: Final = 3_600.0
 _PAGES_AT_ONCE: Final = 256  # of 4 KiB
 _PAGES_SPARE: Final = 2_048
@@ -54,7 +54,7 @@ _PAGES_SPARE: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one transaction does: statements, what they are about, and how many rows go."""
+    """The work of one transaction: statements, their subject, and the number of rows removed."""
 
     statements: tuple[Any, ...]
     what: str
@@ -63,12 +63,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far rolling up has come, in seconds since 1970.
+    """The progress of the roll-up, in seconds since 1970.
 
     Attributes:
-        before_s: nothing that ended later was touched.
-        jobs_to_s: our jobs that ended before have been done; `others_to_s`, what other sites sent
-            and ended before; `contracts_to_s`, contracts.
+        before_s: records that ended later are unchanged.
+        jobs_to_s: our jobs that ended before it are rolled up; `others_to_s`, other sites' jobs
+            that ended before it; `contracts_to_s`, contracts.
     """
 
     before_s: float = 0.0
@@ -77,18 +77,18 @@ class Progress:
     contracts_to_s: float = 0.0
 
 
-Pieces = Generator[Piece, None, bool]  # in the end: whether something can be done only later
+Pieces = Generator[Piece, None, bool]  # returns whether some work must wait
 
 
 def progress(connection: Connection) -> Progress:
-    """How far it has come in this database."""
+    """Return the progress in this database."""
     names = Progress.__dataclass_fields__
     row = connection.execute(select(*(roll_ups.c[name] for name in names))).first()
     return Progress(*row) if row is not None else Progress()
 
 
 def pieces(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
-    """What there is to do about all that is older than `keep_s`: one transaction after the other.
+    """Yield the pieces that roll up the records older than `keep_s`, one transaction each.
 
     Each has to be committed before the next is asked for.
     """
@@ -114,9 +114,9 @@ def pieces(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
 
 
 def _space(readers: Engine) -> Iterator[Piece]:
-    """Give free pages back to the file system, but for some that will be used again soon.
+    """Release free pages to the file system, except some that will be used again soon.
 
-    A file of before there was rolling up can't: `gridfed db roll-up` makes it one that can.
+    A file from before the roll-up existed can't release them: `gridfed db roll-up` converts it.
     """
     while True:
         with readers.begin() as connection:
@@ -132,7 +132,7 @@ def _advanced(name: str, to_s: float) -> Piece:
 
 
 def _transfers(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
-    """Checkpoints as far as they can go, and what they stand for dropped."""
+    """Yield all possible checkpoints, and the deletion of the transfers that they stand for."""
     made: Sequence[Any] = [None]
     while made:
         with readers.begin() as connection:
@@ -157,7 +157,7 @@ def _ended(
     period_s: tuple[float, float],
     mergings: Sequence[Merging],
 ) -> Iterator[Piece]:
-    """What has ended, in the order of its ends; the progress stops at what is to be done later."""
+    """Merge ended jobs or contracts, by time of end; the progress stops at those that must wait."""
     at, name = columns
     after: tuple[Any, ...] = (period_s[0], "")
     is_behind = False
@@ -182,7 +182,7 @@ def _ended(
 
 
 def _others(readers: Engine, period_s: tuple[float, float], merging: Merging) -> Iterator[Piece]:
-    """What other sites sent: nothing is known of such a job but its usage."""
+    """Merge the usage of other sites' jobs, of which only the usage is known."""
     at, (from_s, before_s) = usage.c.ended_at_s, period_s
     is_ours = exists().where(jobs.c.job == usage.c.job)
     is_behind = False
@@ -206,7 +206,7 @@ def _others(readers: Engine, period_s: tuple[float, float], merging: Merging) ->
 
 
 def _merged(readers: Engine, merging: Merging, names: Sequence[str]) -> Pieces:
-    """The rows of these jobs or contracts: small ones together, a large one in parts."""
+    """Merge the rows of these jobs or contracts: small ones together, a large one in parts."""
     name = merging.name
     count = func.count()
     query = select(name, count).where(name.in_(names), *merging.of).group_by(name)
@@ -232,7 +232,7 @@ def _merged(readers: Engine, merging: Merging, names: Sequence[str]) -> Pieces:
 
 
 def _merged_in_parts(readers: Engine, merging: Merging, name: str) -> Pieces:
-    """Part by part in the order of its tasks, again and again until nothing more becomes one."""
+    """Merge part by part in the order of tasks, repeatedly until no more rows can merge."""
     first = merging.table.c.first
     while True:
         low, parts, merged = 0, 0, 0
@@ -244,7 +244,7 @@ def _merged_in_parts(readers: Engine, merging: Merging, name: str) -> Pieces:
                 stop = query.order_by(first).offset(PIECE_ROWS).limit(1)
                 high = connection.execute(stop).scalar()
             if high is not None:
-                high = max(high, low + 1)  # what begins with the same task is one part
+                high = max(high, low + 1)  # rows that begin with the same task are one part
             rows, behind = yield from _merged_at_once(readers, merging, [name], low, high)
             is_behind |= behind
             low, parts, merged = high or 0, parts + 1, merged + rows
@@ -255,7 +255,7 @@ def _merged_in_parts(readers: Engine, merging: Merging, name: str) -> Pieces:
 def _merged_at_once(
     readers: Engine, merging: Merging, names: Sequence[str], low: int, high: int | None
 ) -> Generator[Piece, None, tuple[int, bool]]:
-    """One piece, or none; how many rows go, and whether something can go only later."""
+    """Yield one piece, or none; return the rows removed, and whether some must wait."""
     table = merging.table
     chosen = [merging.name.in_(names), *merging.of, table.c.first >= low]
     if high is not None:

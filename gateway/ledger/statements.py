@@ -1,8 +1,8 @@
-"""How records become SQL: pure, compiled once for a dialect.
+"""Turns records into SQL: pure, compiled once for a dialect.
 
-Usage, its sums and kept bodies are inserted many rows a statement. That is not only cheaper: a
-driver gives the interpreter lock away for each statement (for each *row* under `executemany`), and
-gets it back from a busy main thread some milliseconds later.
+Usage, its sums and stored bodies are inserted many rows per statement. That is cheaper, and also
+faster beside a busy main thread: a driver releases the interpreter lock for each statement (for
+each *row* under `executemany`), and gets it back some milliseconds later.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -80,11 +80,11 @@ from .tables import (
 
 Statement = tuple[str, tuple[Any, ...]]
 
-# Rows a statement, largest first: few sizes, so that every statement stays prepared.
+# Rows per statement, largest first: few sizes, so that every statement stays prepared.
 _USAGE_ROWS: Final = (256, 32, 4, 1)
 _BODY_ROWS: Final = (8, 1)
 
-# Words in the SQL itself: every parameter is a record's field.
+# Literals in the SQL itself: every parameter is a record's field.
 _OPEN: Final = literal_column("'open'", Text)
 _LOST: Final = literal_column("'lost'", Text)
 _ABANDONED: Final = literal_column("'abandoned'", Text)
@@ -101,7 +101,7 @@ _FIELD: Final = "field_"
 
 
 def _field(name: str) -> Any:
-    """Stand for a record's field; bare column names are taken in an update."""
+    """Return a parameter for a record's field; in an update bare column names are taken."""
     return bindparam(_FIELD + name)
 
 
@@ -130,7 +130,7 @@ class Statements:
     def of(self, records: Sequence[Record], durable: bool) -> list[Statement]:
         """Return the statements that write these records, in their order.
 
-        Durable ones always change something, even if every record is there already: else the
+        Durable ones always change a row, even if every record exists already: otherwise the
         database would see no reason to sync.
         """
         statements = [self._harden] if durable else []
@@ -140,21 +140,22 @@ class Statements:
 
 
 class Batches:
-    """An INSERT of one row, made one of many: as many rows a statement as there are."""
+    """An INSERT of one row, repeated for many rows per statement."""
 
     def __init__(
         self, sql: str, sizes: tuple[int, ...], row: Callable[[Any], tuple[Any, ...]]
     ) -> None:
-        """Args as they are named.
+        """Take the sizes of statements and the function that makes rows.
 
-        sizes: rows a statement, the largest first, the last one 1.
-        row: what fills the parameters of `sql`, of an item.
+        sizes: rows per statement, the largest first, the last one 1.
+        row: makes the parameters of `sql` from an item.
         """
         self._row = row
         self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
 
     def statements(self, items: Sequence[Any]) -> list[Statement]:
-        """What inserts them; where a conflict is an update, no two may be of one key."""
+        """Return statements that insert them; where a conflict is an update, keys must be
+        distinct."""
         statements: list[Statement] = []
         done = 0
         for size, sql in self._sql_by_size:
@@ -166,7 +167,7 @@ class Batches:
 
 
 class Rows(Batches):
-    """Inserts whole records, as many a statement as there are; those already there are left."""
+    """Inserts whole records, many rows per statement; existing ones are skipped."""
 
     def __init__(
         self,
@@ -177,10 +178,10 @@ class Rows(Batches):
         *,
         is_strict: bool = False,
     ) -> None:
-        """Args as they are named.
+        """Take the columns to fill and the handling of conflicts.
 
-        record: when it does not fill all columns, the others keep their defaults.
-        is_strict: a row that is there already is an error, and not left.
+        record: if it does not fill all columns, the others keep their defaults.
+        is_strict: an existing row is an error, and is not skipped.
         """
         fields = record.__dataclass_fields__ if record else None
         filled = [
@@ -214,13 +215,13 @@ def compiled(dialect: Dialect, clause: ClauseElement) -> tuple[str, tuple[str, .
 
 
 def insert_into(dialect: Dialect, table: Table, names: Iterable[str]) -> Any:
-    """Begin an INSERT that knows ON CONFLICT: the same words in both dialects, two classes."""
+    """Begin an INSERT that supports ON CONFLICT: the same syntax in both dialects, two classes."""
     kinds: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
     return kinds[dialect.name](table).values({name: _field(name) for name in names})
 
 
 def _repeat_values(sql: str, rows: int) -> str:
-    """Make an INSERT of one row one of many: compiling thousands of parameters takes 70 ms."""
+    """Repeat the row of an INSERT: compiling thousands of parameters would take 70 ms."""
     insert, conflict, action = sql.partition(" ON CONFLICT")
     into, word, values = insert.partition("VALUES (")
     return f"{into}{word}{', ('.join([values] * rows)}{conflict}{action}"

@@ -1,11 +1,11 @@
-"""What usage records sum up to, hour by hour, written in the transaction that writes the records.
+"""The hourly sums of usage records, written in the transaction that writes the records.
 
 Reports read these sums, of which there are thousands where there are millions of records. A sum is
-kept in two halves (exact.py), as an hour of a large grid comes near what an integer of a database
-holds.
+stored in two halves (exact.py), as an hour of a large grid comes near the limit of a database's
+integers.
 
-A record must be counted once. So the insert of a usage record is strict: one that is there already
-fails the transaction, and the writer tries again with `unknown`, which leaves it out.
+A record must be counted once. The insert of a usage record is therefore strict: an existing record
+fails the transaction, and the writer retries with `unknown`, which leaves it out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,11 +24,11 @@ _amounts: Final[Callable[[Any], tuple[int, ...]]] = attrgetter(*SUMMED)
 _identity: Final = attrgetter("job", "first", "attempt")
 _COUNTS: Final = 2  # records, and the largest peak; the halves follow
 _KEYS_AT_ONCE: Final = 300
-_ROWS: Final = (256, 32, 4, 1)  # a statement: see statements.py
+_ROWS: Final = (256, 32, 4, 1)  # per statement: see statements.py
 
 
 class Summaries:
-    """Makes statements of usage records, for one dialect."""
+    """Turns usage records into statements, for one dialect."""
 
     def __init__(self, dialect: Dialect) -> None:
         sql, names = compiled(dialect, _add(dialect))
@@ -37,7 +37,7 @@ class Summaries:
         self._batches = Batches(sql, _ROWS, lambda item: order((*item[0], *item[1])))
 
     def statements(self, records: Iterable[Record]) -> list[Statement]:
-        """What adds these to the sums; each must be new."""
+        """Return statements that add these records to the sums; each record must be new."""
         found: dict[tuple[Any, ...], list[int]] = {}
         for record in records:
             if isinstance(record, UsageRecord):
@@ -46,7 +46,7 @@ class Summaries:
 
 
 def unknown(connection: Connection, records: Sequence[Record]) -> Iterator[Record]:
-    """These records without the usage records that are in the database, or came before."""
+    """Yield the records without usage records that are stored, or that repeat an earlier one."""
     keys = [_identity(each) for each in records if isinstance(each, UsageRecord)]
     seen: set[tuple[str, int, int]] = set()
     identity = tuple_(usage.c.job, usage.c.first, usage.c.attempt)
@@ -77,7 +77,7 @@ def _count(found: dict[tuple[Any, ...], list[int]], record: UsageRecord) -> None
 
 
 def _add(dialect: Dialect) -> Any:
-    """An insert that adds to the row that is there."""
+    """Return an insert that adds to an existing row."""
     insert = insert_into(dialect, usage_hours, [column.name for column in usage_hours.columns])
     new, peak = insert.excluded, usage_hours.c.peak_memory_bytes
     changed = {

@@ -1,4 +1,4 @@
-"""Run by Alembic: apply the migrations on the connection and transaction that it is given."""
+"""Entry point for Alembic: apply the migrations on the given connection and transaction."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""What `gridfed audit` proves, one kind of proof a module: each yields where it does not hold."""
+"""The proofs of `gridfed audit`, one kind per module: each yields the violations that it finds."""

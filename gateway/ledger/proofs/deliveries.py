@@ -1,8 +1,8 @@
-"""What was charged for work between sites is what was delivered: usage and postings add up alike.
+"""Charges for work between sites equal the deliveries: usage and postings have equal sums.
 
 Reports and exports are made of usage records, statements of deliveries. Both are written in one
-transaction, so their sums are equal at any moment. Looked at are jobs that have both a contract and
-usage; a document that is missing altogether is found by its transfer.
+transaction, so their sums are equal at any moment. The proof covers jobs with both a contract and
+usage; a missing document is found by its transfer.
 """
 
 from collections.abc import Generator
@@ -34,9 +34,9 @@ _TWO: Final = literal_column("2", BigInteger)
 
 
 def undercharged(connection: Connection, site: str = "") -> Generator[str]:
-    """Contracts whose charges are not what was delivered under them, at either side.
+    """Yield the jobs whose charges differ from the deliveries under contracts, on either side.
 
-    Those with one site alone, if it is named.
+    Only contracts with one site, if it is named.
     """
     sold, bought = _sold(), _bought()
     used_by_others, used_elsewhere = _used_by_others(), _used_elsewhere()
@@ -108,12 +108,12 @@ def _unbooked(connection: Connection, job: str, seller: str) -> _Unbooked:
 
 
 def _used_by_others() -> Select[Any]:
-    """What other sites' jobs were charged."""
+    """Select the charges to other sites' jobs."""
     return _used(literal_column("''", String)).where(usage.c.origin != "")
 
 
 def _used_elsewhere() -> Select[Any]:
-    """What jobs of our own users were charged for other sites."""
+    """Select the charges of other sites for jobs of our own users."""
     return _used(usage.c.site).where(usage.c.site != "", usage.c.origin == "")
 
 
@@ -124,12 +124,12 @@ def _used(site: ColumnElement[str]) -> Select[Any]:
 
 
 def _sold() -> Select[Any]:
-    """What was delivered to other sites."""
+    """Select the deliveries to other sites."""
     return _delivered(SOLD_JOB, literal_column("''", String), "sell")
 
 
 def _bought() -> Select[Any]:
-    """What was delivered to us for our own users; what is passed on has its buyer's price."""
+    """Select the deliveries to us for our own users; forwarded work has its buyer's price."""
     found = _delivered(contracts.c.job, contracts.c.site, "buy")
     return found.where(~contracts.c.job.contains(":", autoescape=True))
 
@@ -151,7 +151,7 @@ def _row(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
 def _pairs(
     connection: Connection, used: Select[Any], delivered: Select[Any]
 ) -> Generator[tuple[str, str, int, int, bool]]:
-    """Job, site, what was charged, what was delivered; and whether repeats were paid unbooked."""
+    """Yield job, site, charges, deliveries, and whether repeats were paid but not booked."""
     both = union_all(used, delivered).subquery().c
     sums = exact_sums(both.used, both.delivered)
     query = (

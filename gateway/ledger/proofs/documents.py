@@ -1,4 +1,4 @@
-"""Each document is booked as what it means, and nothing else is booked."""
+"""Each document is booked as the transfers that it stands for, and nothing else is booked."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import fields
@@ -50,12 +50,12 @@ _COMPARED: Final = tuple(each.name for each in fields(Transfer))
 
 
 def _booked_as(table: FromClause) -> list[ColumnElement[Any]]:
-    """What makes a transfer of a row, its accounts as numbers."""
+    """Return the columns from which a transfer is made, its accounts as numbers."""
     return [table.c[name].label(f"booked_{name}") for name in _BOOKED]
 
 
 class _Books:
-    """Makes transfers of rows, and says where they are not what their documents mean."""
+    """Makes transfers of rows, and reports where they differ from their documents."""
 
     def __init__(self, connection: Connection) -> None:
         self._accounts = {
@@ -65,25 +65,25 @@ class _Books:
         self._sides: dict[tuple[str, ...], tuple[int | None, ...]] = {}
 
     def transfer(self, row: Sequence[Any]) -> Transfer | None:
-        """The transfer that a row ends with; None: the outer join found none."""
+        """Return the transfer in the last columns of a row; None: the outer join found none."""
         key, kind, debit, credit, *others = row
         if key is None:
             return None
         return Transfer(key, kind, self._account(debit), self._account(credit), *others)
 
     def _account(self, number: Any) -> Account:
-        """One that is gone is like no other, so that whatever is booked on it differs."""
+        """Return an account; a missing one equals no other, so that transfers on it differ."""
         gone: Any = "no account"
         return self._accounts.get(number) or Account(gone, str(number), "", "")
 
     def is_use(self, row: Sequence[Any]) -> bool:
-        """Whether a row of `uncharged` is plainly booked as what it is."""
+        """Whether a row of `uncharged` is booked correctly; False if it needs a closer look."""
         job, first, attempt, user, project, pool, currency, cost_nanos, at_s, *made = row[:12]
         _, kind, debit, credit, amount_nanos, booked_at_s, resolves = row[12:]
         if not (amount_nanos == cost_nanos and booked_at_s == at_s and first >= 0 <= attempt):
             return False
         if "\0" in job:
-            return False  # no record has one; the other texts are seen below, once for many rows
+            return False  # no record has one; the other texts are checked below, once for many rows
         who = user, project, pool, currency, sender_of(job)
         sides = self._sides.get(who)
         if sides is None:
@@ -102,9 +102,9 @@ class _Books:
 
     @staticmethod
     def problems(record: Record, found: Transfer | None, *, is_gone: bool = False) -> Iterator[str]:
-        """Compare what a document means with what is booked.
+        """Compare the transfers that a document stands for with the booked one.
 
-        `is_gone`: when nothing is booked any more, a checkpoint stands for it: misrolled.
+        `is_gone`: a missing transfer is covered by a checkpoint: see misrolled.
         """
         for wanted in transfers_of(record):
             if found is None:
@@ -121,9 +121,9 @@ class _Books:
 
 
 def uncharged(connection: Connection, past: int) -> Generator[str]:
-    """Usage records that are not booked, or not as what they are.
+    """Yield usage records that are not booked, or booked wrongly.
 
-    They are by far the most: what is plainly right is told without making a record of it.
+    Usage records are by far the most: a correct one is recognised without making a record of it.
     """
     names = ("job", "first", "attempt", "user", "project", "pool", "currency", "cost_nanos")
     query = (
@@ -151,7 +151,7 @@ def uncharged(connection: Connection, past: int) -> Generator[str]:
 
 
 def undelivered(connection: Connection, past: int) -> Generator[str]:
-    """Deliveries, and verdicts, that are not booked, or not as what they are."""
+    """Yield deliveries and verdicts that are not booked, or booked wrongly."""
     names = ("contract", "side", "epoch", "first", "tasks", "wall_ns", "cost_nanos", "posted_at_s")
     settled = transfers.alias("settled")
     query = (
@@ -188,7 +188,7 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
             if verdict is not None:
                 yield f"{key} is pending, and {verdict.kind} is booked"
             continue
-        # Of a verdict only its transfer says when it was.
+        # The time of a verdict is only in its transfer.
         at_s = verdict.at_s if verdict is not None else posted_at_s
         settled_ = PostingSettled(
             *(contract, side, site, epoch, first, state, cost_nanos, currency, at_s)
@@ -197,9 +197,9 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
 
 
 def unsettled(connection: Connection, past: int) -> Generator[str]:
-    """Disputes and payments that are not booked, or not as what they are.
+    """Yield disputes and payments that are not booked, or booked wrongly.
 
-    A dispute is of something that was delivered, and only what was paid for is taken back.
+    A dispute must be of a delivery, and only a paid delivery is reversed.
     """
     books, is_gone, width = _Books(connection), bool(past), len(_BOOKED)
     names = ("side", "contract", "epoch", "first", "site", "state", "settled_at_s")
@@ -238,7 +238,7 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
 
 
 def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
-    """Payments, and what undid them, that are not booked, or not as what they are."""
+    """Yield payments and their reversals that are not booked, or booked wrongly."""
     is_gone, width = bool(past), len(_BOOKED)
     undoing = transfers.alias("undoing")
     names = [*Payment.__dataclass_fields__, "undone_why", "undone_at_s"]
@@ -269,7 +269,7 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
 
 
 def strangers(connection: Connection, past: int) -> Generator[str]:
-    """Transfers for which there is no document."""
+    """Yield transfers for which there is no document."""
     documents = {
         "entry": [select(USE_KEY), select(PAYMENT_KEY)],
         "hold": [select(DELIVERY_KEY)],
@@ -281,7 +281,7 @@ def strangers(connection: Connection, past: int) -> Generator[str]:
         ],
     }
     for kind, keys in documents.items():
-        # As a set: a join on keys that are put together from columns would try every pair.
+        # As a set: a join on keys that are concatenated from columns would try every pair.
         live = select(transfers.c.key).where(transfers.c.kind == kind, is_live(past))
         for (key,) in rows_of(connection, except_(live, *keys)):
             yield f"{key} is booked, and there is no such record"

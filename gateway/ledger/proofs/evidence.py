@@ -1,4 +1,4 @@
-"""What other sites have signed: is what the books keep of it what it says, and does it hold?
+"""The records of other sites' signed envelopes agree with the envelopes, and with the books.
 
 The envelopes are read, and their signatures are not checked: the keys of that time are not in the
 books.
@@ -24,14 +24,14 @@ _UNREADABLE: Final = (ProtocolError, *NO_RECORD)
 
 
 def disagreed(connection: Connection) -> Generator[str]:
-    """Times that were compared with another site, and are not what was found, or signed."""
+    """Yield reconciled times that differ from the recorded result, or from the envelopes."""
     order = (statements.c[name] for name in ("site", "side", "first_ms", "stop_ms"))
     for row in map(tuple, streamed(connection, select(statements).order_by(*order))):
         name = f"{row[0]} of {row[1]} in [{row[2]}, {row[3]})"
         try:
             each = StatementKept(*row)
             if each.state == "accepted":
-                continue  # an operator's word: nothing was found, and nobody signed it
+                continue  # set by an operator: there are no sums, and no signature
             said = sums_of(unpack(each.sums, len(each.sums)))
         except _UNREADABLE as error:
             yield f"what was found of {name} can't be read: {error}"
@@ -43,7 +43,7 @@ def disagreed(connection: Connection) -> Generator[str]:
 
 
 def _holds(connection: Connection, each: StatementKept, said: dict[str, Sums]) -> bool:
-    """Whether all that is booked in that time is what it was, by its sums where it is rolled up."""
+    """Whether the bookings of that time are unchanged, by their sums where they are rolled up."""
     span = each.side, each.site, each.first_ms, each.stop_ms
     if not is_whole(connection, *span):
         return sums(connection, *span) == said
@@ -52,10 +52,10 @@ def _holds(connection: Connection, each: StatementKept, said: dict[str, Sums]) -
 
 
 def _unsaid(each: StatementKept, said: dict[str, Sums]) -> Iterator[str]:
-    """Where the envelopes, the buyer's question and the seller's answer, say something else.
+    """Yield differences from the envelopes: the buyer's request and the seller's response.
 
-    A buyer keeps an answer only when it agrees; the other's sums may be wrong only where its digest
-    is, too.
+    A buyer keeps a response only when it agrees; the other site's sums may differ only where its
+    digest does, too.
     """
     envelopes = (("our", each.ours), ("their", each.theirs))
     kinds: Any = (Reconcile, Reconciled) if each.side == "buy" else (Reconciled, Reconcile)
@@ -80,7 +80,7 @@ def _unsaid(each: StatementKept, said: dict[str, Sums]) -> Iterator[str]:
 
 
 def mistold(connection: Connection) -> Generator[str]:
-    """Payments that another site is said to have booked, and that are not in its envelope."""
+    """Yield reports of other sites' booked payments that differ from their envelopes."""
     query = select(payments_told).order_by(payments_told.c.site)
     for row in map(tuple, streamed(connection, query)):
         name = f"what {row[0]} said of payments"

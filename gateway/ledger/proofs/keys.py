@@ -1,4 +1,4 @@
-"""Keys of transfers as SQL makes them of documents, and a way to read rows."""
+"""Keys of transfers, as SQL expressions on documents, and a way to read rows."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,5 +26,5 @@ UNDOING_KEY: Final = literal_column("'undo/'", String) + PAYMENT_KEY
 
 
 def rows_of(connection: Connection, query: Any) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query, one after the other."""
+    """Return the rows of a query as tuples, one after the other."""
     return map(tuple, streamed(connection, query))

@@ -1,4 +1,4 @@
-"""Checkpoints are whole, and what is rolled up is what they say."""
+"""Checkpoints are whole, and rolled-up records agree with them."""
 
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -32,7 +32,7 @@ from gateway.ledger.tables import (
 
 
 def mischecked(connection: Connection, past: int) -> Generator[str]:
-    """Checkpoints that are not what was stored."""
+    """Yield checkpoints that differ from their digests or balances."""
     before = GENESIS
     last: Checkpoint | None = None
     for last in all_checkpoints(connection):
@@ -49,7 +49,7 @@ def mischecked(connection: Connection, past: int) -> Generator[str]:
 
 
 def misrolled(connection: Connection, past: int) -> Generator[str]:
-    """Accounts to which documents without a transfer bring another sum than the checkpoint says."""
+    """Yield accounts on which documents without a transfer differ from the checkpoint's sums."""
     if not past:
         return
     said = balances_to(connection, past)
@@ -88,7 +88,7 @@ def misrolled(connection: Connection, past: int) -> Generator[str]:
 
 
 def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Account, Account], int]]:
-    """What records came to whose transfers are dropped: debit and credit, and the amount."""
+    """Yield debit and credit, and amount, of records whose transfers are dropped."""
     names = ("user", "project", "origin", "site", "pool", "currency")
     key = [usage.c[name] for name in names]
     live = and_(transfers.c.key == USE_KEY, transfers.c.number > past)
@@ -117,7 +117,7 @@ def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Accoun
 def _rolled_up_between_sites(
     connection: Connection, past: int
 ) -> Iterator[tuple[tuple[Account, Account], int]]:
-    """The same of reversals, and of payments."""
+    """Yield the same for reversals, and for payments."""
     names = [contracts.c[name] for name in ("side", "site", "currency")]
     live = and_(transfers.c.key == REVERSAL_KEY, transfers.c.number > past)
     query: Any = (

@@ -24,12 +24,13 @@ from gateway.terms import STORED_BYTES_MAX
 
 
 def charged_twice(connection: Connection) -> Generator[str]:
-    """Charges of the same tasks: in one attempt, or in a later one although they were done.
+    """Yield tasks that were charged twice: in one attempt, or in a later one although done.
 
-    Where some tasks of a run failed, these are charged again when they are tried again, and the
-    run is "ok" all the same; so it is found when all of its tasks are charged again. And what was
-    charged may be charged again when it ran longer for nothing than Job.may_repeat_free allows.
-    Of what is rolled up only the first is known: attempts have no wall time of their own any more.
+    Where some tasks of a run failed, these are charged again when they are retried, and the run is
+    "ok" all the same; a run is therefore reported when all of its tasks are charged again. Charged
+    tasks may be charged again when their repeats ran longer than Job.may_repeat_free allows.
+    Rolled-up usage is only checked within an attempt: its attempts have no wall time of their own
+    any more.
     """
     repeats = _repeats(connection)
     names = ("job", "attempt", "first", "tasks", "state", "wall_ns", "cost_nanos")
@@ -46,7 +47,7 @@ def charged_twice(connection: Connection) -> Generator[str]:
     query = select(both).order_by(both.c.job, both.c.attempt.desc(), both.c.first)
     at: tuple[str, int] | None = None
     stop = later_ns = now_ns = 0
-    later, now = RangeSet(), RangeSet()  # what is charged in later attempts, and in this one
+    later, now = RangeSet(), RangeSet()  # charged in later attempts, and in this one
     for job, attempt, first, tasks, state, wall_ns, cost_nanos in rows_of(connection, query):
         if (job, attempt) != at:
             if at is None or at[0] != job:
@@ -77,10 +78,10 @@ def charged_twice(connection: Connection) -> Generator[str]:
 
 
 def delivered_twice(connection: Connection) -> Generator[str]:
-    """Deliveries, under one contract and epoch, of tasks that were delivered under it before.
+    """Yield deliveries of tasks that were delivered before, under the same contract and epoch.
 
-    A task comes back once from where it went; who tries it again sends it under another epoch. What
-    we sold is not known task by task once it is rolled up; what we paid for never is.
+    A task is delivered once for each time that it was sent; a retry is sent under another epoch.
+    Rolled-up sales are not known task by task; purchases always are.
     """
     names = ("side", "contract", "epoch", "first", "tasks")
     query = (
@@ -98,7 +99,7 @@ def delivered_twice(connection: Connection) -> Generator[str]:
 
 
 def _repeats(connection: Connection) -> dict[str, tuple[int, frozenset[int]]]:
-    """Of each job that ran again for nothing: for how long, and in which attempts."""
+    """Return the time and the attempts of the repeats of each job."""
     found: dict[str, tuple[int, frozenset[int]]] = {}
     query = (
         select(usage.c.job, usage.c.attempt, *exact_sums(usage.c.wall_ns))
@@ -113,10 +114,10 @@ def _repeats(connection: Connection) -> dict[str, tuple[int, frozenset[int]]]:
 
 
 def unused(connection: Connection) -> Generator[str]:
-    """Results of detached jobs that nobody charged, repeated or failed.
+    """Yield results of detached jobs whose tasks were not charged, repeated or failed.
 
-    What never ran has a failure for an outcome, and no usage. The other way round nothing has to
-    hold: results are dropped when their job is forgotten, and attached jobs have none here.
+    Tasks that never ran have a failure for an outcome, and no usage. The converse need not hold:
+    results are dropped when their job is forgotten, and attached jobs have none here.
     """
     names = ("job", "first", "tasks")
     theirs = select(outcomes.c.job)
@@ -151,14 +152,14 @@ def unused(connection: Connection) -> Generator[str]:
 
 
 def _failed(connection: Connection, job: str, first: int) -> RangeSet:
-    """The tasks whose kept results are failures."""
+    """Return the tasks whose stored results are failures."""
     query = select(outcomes.c.body).where(outcomes.c.job == job, outcomes.c.first == first)
     _, failures, *_ = unpack(connection.execute(query).scalar_one(), STORED_BYTES_MAX)
     return RangeSet((first + int(at), first + int(at) + 1) for at, *_ in failures)
 
 
 def misadded(connection: Connection) -> Generator[str]:
-    """Hours whose sums are not those of the records, in any dimension or amount."""
+    """Yield hours whose sums differ from those of the records, in any dimension or amount."""
     keys = [[table.c[name] for name in SUMMED_BY] for table in (usage, usage_hours)]
     sums = exact_sums(*(usage.c[name] for name in SUMMED))
     counted = select(*keys[0], func.sum(usage.c.records), *carried(sums)).group_by(*keys[0])

@@ -3,10 +3,9 @@
     question ─► store ─► totals ─► one of tallies, savings, idle ─► Report ─► rendering
                                                        standing ─┘
 
-A report has one row for each combination of what it is by and, for money, each currency: amounts
-of different currencies are never added. Each usage record is in exactly one row, so that the rows
-sum up to the records, to the nano-unit, whatever the report is by. docs/reports.md explains each
-column.
+A report has one row for each combination of its keys and, for money, each currency: amounts of
+different currencies are never added. Each usage record is in exactly one row, so that the rows sum
+up to the records, to the nano-unit, whatever the keys are. docs/reports.md explains each column.
 """
 
 from .making import KINDS, UTILISATION, Present, make_report

@@ -1,14 +1,15 @@
-"""Utilisation and showback: what slots did, and who bears what stood idle. Pure.
+"""Utilisation and showback: the use of slots, and the division of idle time among users. Pure.
 
     idle = capacity - used      of each pool and hour
 
-Capacity is what the gateway noted of its slots (records.Capacity); used is the slot time of all
-that ran here, for whomever, failed and repeated work too. Work counts in the hour in which it
-ended, so that after tasks of several hours the idle time of one hour can be below zero; over longer
-periods that evens out, and nothing is cut off, so that sums are equal however they are grouped. Of
-an hour of which no capacity was noted, before there were such notes, nothing is said to be idle.
+Capacity is what the gateway recorded of its slots (records.Capacity); used is the slot time of all
+work that ran here, for any user or site, including failed and repeated work. Work counts in the
+hour in which it ended, so that after tasks of several hours the idle time of one hour can be below
+zero; over longer periods that evens out, and nothing is cut off, so that sums are equal however
+they are grouped. An hour without recorded capacity, from before such records existed, has no idle
+time.
 
-Idle time costs what the pool's list price per slot-hour is now, rounded for each pool and hour.
+Idle time costs the pool's current list price per slot-hour, rounded for each pool and hour.
 """
 
 from collections import Counter
@@ -25,7 +26,7 @@ from .question import Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, ratio, spread
 
 HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: ""}
-# What each is made of, beside its keys.
+# The dimensions of each report, beside its keys.
 UTILISATION_EXTRA: Final = (Dimension.STATE,)
 SHOWBACK_EXTRA: Final = (Dimension.SITE, Dimension.ORIGIN, Dimension.POOL)
 USED_BY: Final = (Dimension.POOL, Dimension.HOUR)
@@ -40,14 +41,14 @@ _USES: Final = (*get_args(UsageState), "idle")
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The slot time of one pool and hour that nobody used."""
+    """The unused slot time of one pool and hour."""
 
     pool: str
     hour: int
     idle_ns: int
 
     def cell(self, key: Key, site: str) -> str | None:
-        """What a report by this key shows of it; None for what idle time has not."""
+        """Return its cell for this key; None for keys that idle time lacks."""
         if key.is_time:
             return key.show(self.hour, site)
         if key.dimension is Dimension.POOL:
@@ -56,7 +57,8 @@ class Idle:
 
 
 def idle_hours(capacity: Iterable[CapacityTotal], used: Iterable[UsageTotal]) -> list[Idle]:
-    """What stood idle, from the capacity and from totals by pool and hour of what ran here."""
+    """Return the idle time, from the capacity and from totals by pool and hour of work that ran
+    here."""
     busy_ns: Counter[tuple[str, int]] = Counter()
     for each in used:
         busy_ns[str(each.key[0]), int(each.key[1])] += each.wall_ns
@@ -67,7 +69,7 @@ def idle_hours(capacity: Iterable[CapacityTotal], used: Iterable[UsageTotal]) ->
 
 
 def check_utilisation(question: Question) -> None:
-    """Raise ValueError for what capacity is not known by."""
+    """Raise ValueError for keys that capacity lacks."""
     _check_hours(question, "utilisation")
     for key in (*question.by, *question.where):
         if not (key.is_time or key.dimension is Dimension.POOL):
@@ -78,7 +80,7 @@ def check_utilisation(question: Question) -> None:
 
 
 def check_showback(question: Question) -> None:
-    """Raise ValueError for what idle time can't be divided by."""
+    """Raise ValueError for keys by which idle time can't be divided."""
     _check_hours(question, "showback")
     for key in question.where:
         if key.name not in key_names(question.by):
@@ -91,9 +93,9 @@ def check_showback(question: Question) -> None:
 def utilisation_report(
     question: Question, used: Iterable[UsageTotal], idle: Iterable[Idle]
 ) -> Report:
-    """A row for each key and use: what work came to, and idle; `used` by the keys and state.
+    """Return a row for each key and use of the slots, including idle; `used` is by keys and state.
 
-    `share` is of all the slot time of that key.
+    `share` is the part of all slot time of that key.
     """
     tasks: Counter[tuple[tuple[Any, ...], str]] = Counter()
     slot_ns: Counter[tuple[tuple[Any, ...], str]] = Counter()
@@ -138,7 +140,7 @@ def _uses(
 
 @dataclass(slots=True)
 class _Borne:
-    """What one row bears of what stood idle, in one currency."""
+    """The share of idle time in one row and one currency."""
 
     idle_ns: int = 0
     cost_nanos: int = 0
@@ -150,16 +152,16 @@ def showback_report(
     idle: Iterable[Idle],
     prices: Mapping[str, Tariff],
 ) -> Report:
-    """What everybody was charged, and their share of what stood idle, in columns of its own.
+    """Return the charges of each row, and its share of idle time in separate columns.
 
     The idle time of a pool, and its cost, is divided among the work of our own users that ran in
-    it, by slot time, within each part of the calendar that the report is by: what other sites sent
-    is paid for by contract, and bears nothing more. Where none of ours ran in a pool, its idle
-    time has a row without a name, which nobody bears.
+    it, by slot time, within each calendar period of the report: other sites' work is paid for by
+    contract, and bears no idle cost. Where no work of ours ran in a pool, its idle time has a row
+    without a name, and is divided among no users.
 
-    `found` is by the keys, site, origin and pool, whatever the question's `where`: what that leaves
-    out bears its share as well. Pools without a price are named in a note, and their idle time is
-    left out.
+    `found` is by the keys, site, origin and pool, whatever the question's `where`: excluded work
+    bears its share as well. Pools without a price are named in a note, and their idle time is left
+    out.
     """
     borne: dict[tuple[tuple[Any, ...], str], _Borne] = {}
     spare, unpriced = _by_pool_and_time(question, idle, prices)
@@ -193,14 +195,14 @@ def _by_pool_and_time(
 
 
 def _cost_nanos(price_nanos: int, idle_ns: int) -> int:
-    """What idle time costs; below zero where it is. Halves are rounded up."""
+    """Return the cost of idle time, which may be below zero. Halves are rounded up."""
     return (2 * price_nanos * idle_ns + HOUR_NS) // (2 * HOUR_NS)
 
 
 def _users(
     question: Question, found: Iterable[UsageTotal]
 ) -> dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], int]]:
-    """The slot time of our own users' work, by pool and time, and then by row."""
+    """Return the slot time of our own users' work, by pool and time, and then by row."""
     width = len(question.by)
     places = [at for at, key in enumerate(question.by) if key.is_time]
     users: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], int]] = {}
@@ -215,7 +217,7 @@ def _users(
 
 
 def _nobody(question: Question, pool: str, times: Sequence[str]) -> tuple[Any, ...]:
-    """The row of what nobody bears: only pool, site and time are known of it."""
+    """Return the row of undivided idle time: only its pool, site and time are known."""
     known = iter(times)
     names = {Dimension.POOL: pool, Dimension.SITE: question.site}
     return tuple(next(known) if key.is_time else names.get(key.dimension) for key in question.by)
@@ -257,7 +259,7 @@ def _showback(
 
 
 def _place(question: Question, key: tuple[Any, ...], currency: str) -> Any:
-    """Rows that have no name come last."""
+    """Return the sort key of a row; rows without a name come last."""
     is_nobody = any(cell is None for cell in key)
     return (is_nobody, order(question.by, ["" if cell is None else cell for cell in key]), currency)
 

@@ -1,7 +1,7 @@
-"""What reports can be by, and what of it they show. All times are UTC. Pure.
+"""The keys by which reports are made, and their cells. All times are UTC. Pure.
 
-A key reads one dimension of the store. Weeks, months and the like are made of days or hours here,
-so that every database says the same.
+A key reads one dimension of the store. Weeks, months and the like are made from days or hours here,
+so that every database gives the same result.
 """
 
 import re
@@ -22,14 +22,14 @@ _TAG: Final = "tag:"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing that reports can be by.
+    """A key by which reports are made.
 
     Attributes:
-        name: what people write, and the name of the column.
-        dimension: what the store is asked for: of times the coarsest that tells.
-        show: from what the store says (of times, the hour counted from 1970-01-01T00) and our
-            own name to the cell, which is always text.
-        form: a pattern that all its values match, for what has one; `example` is such a value.
+        name: as users write it, and the name of the column.
+        dimension: the dimension to read from the store: for times the coarsest that suffices.
+        show: maps the store's value (for times, the hour counted from 1970-01-01T00) and our own
+            name to the cell, which is always text.
+        form: a pattern that all its values match, if there is one; `example` is such a value.
     """
 
     name: str
@@ -40,30 +40,30 @@ class Key:
 
     @property
     def is_time(self) -> bool:
-        """Whether it is a part of the calendar."""
+        """Whether it is a calendar period."""
         return self.dimension in (Dimension.HOUR, Dimension.DAY)
 
     @property
     def is_place(self) -> bool:
-        """Whether it is a site, of which the store leaves our own name out."""
+        """Whether it is a site, for which the store omits our own name."""
         return self.dimension in (Dimension.SITE, Dimension.ORIGIN)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its cells are what the store keeps; of a place but for our own name."""
+        """Whether its cells are the stored values; for a site, except our own name."""
         return not self.is_time and not self.name.startswith(_TAG)
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its cells have an order that is not that of texts."""
+        """Whether its cells have an order other than that of texts."""
         return self.name == "weekday"
 
     def order(self, cell: str) -> Any:
-        """By what its cells are sorted."""
+        """Return the sort key of a cell."""
         return _WEEKDAYS.index(cell) if self.is_ordered and cell in _WEEKDAYS else cell
 
     def check(self, value: str) -> None:
-        """Raise ValueError for a text that none of its cells can be."""
+        """Raise ValueError for a text that can't be one of its cells."""
         if self.form and not re.fullmatch(self.form, value):
             raise ValueError(f"{self.name} can't be {value[:60]!r}: write it as in {self.example}")
 
@@ -74,7 +74,7 @@ def _date(hour: int) -> date:
 
 
 def _week(hour: int) -> str:
-    """The ISO week: that of its Thursday's year."""
+    """Return the ISO week, in the year of its Thursday."""
     year, week, _ = _date(hour).isocalendar()
     return f"{year:04}-W{week:02}"
 
@@ -130,7 +130,7 @@ CHOICES: Final = (*KEYS, f"{_TAG}NAME")
 
 
 def key_of(name: str) -> Key:
-    """The key of a name. Raises ValueError, with the choices, for a name that is none."""
+    """Return the key of a name. Raises ValueError, with the choices, for an unknown name."""
     tag = name.removeprefix(_TAG)
     if tag and tag != name:
         return Key(name, Dimension.TAGS, lambda tags, _: _value_of(tag, tags))
@@ -140,7 +140,7 @@ def key_of(name: str) -> Key:
 
 
 def _value_of(tag: str, tags: str) -> str:
-    """What a job asks of one tag: its number; `yes` of a plain one; empty when it asks nothing."""
+    """Return a job's request for a tag: its number, `yes` for a plain tag, empty for none."""
     for each in tags.split(","):
         name, equals, value = each.partition("=")
         if each == tag:

@@ -1,4 +1,4 @@
-"""The kinds of report, and how each is made: what the store is asked, and who works it out."""
+"""The kinds of report: how each reads the store, and the module that computes it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,14 +21,14 @@ UTILISATION: Final = "utilisation"
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What no database knows: what goes on at the site at this moment.
+    """The current state of the site, which no database holds.
 
     Attributes:
         now_s: UTC epoch seconds.
-        prices: the list price of our own pools now, per slot-hour, by name.
-        running: what the tasks that run now are expected to cost.
+        prices: the current list price of our own pools, per slot-hour, by name.
+        running: the expected cost of the tasks that run now.
         static_price: per slot-hour of a grid of one's own: nano-units and currency.
-        unwritten: slots that were seen, and may not be in the books yet.
+        unwritten: observed slots that may not be in the books yet.
     """
 
     now_s: float
@@ -93,7 +93,7 @@ def _savings(store: Store, question: Question, present: Present) -> Report:
     hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA))
     if present.static_price is not None:
         savings.check_price(hours, present.static_price[1])
-    # Of the pools it is looked at all that those used whose work it is about.
+    # Pools are compared on all the work of the chosen origins.
     theirs = replace(all_of_it, where=question.chosen_origins)
     pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))
     grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
@@ -103,7 +103,7 @@ def _savings(store: Store, question: Question, present: Present) -> Report:
 
 
 def _static_prices(present: Present) -> dict[str, int]:
-    """A price in each currency that there is one in: the lowest of our pools, or what was asked."""
+    """Return a price for each currency: the lowest of our pools, or the requested one."""
     prices: dict[str, int] = {}
     for tariff in present.prices.values():
         known = prices.get(tariff.currency, tariff.price_nanos)

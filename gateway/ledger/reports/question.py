@@ -1,4 +1,5 @@
-"""What a report is asked: by what, where, from when to when. And what the store says to that."""
+"""The question that a report answers: its keys, its conditions and its period; and the totals
+read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from .keys import Key, key_of
 
 HOUR_S: Final = 3_600
 _DAY_HOURS: Final = 24
-# The amounts of a UsageTotal, in its order; all are sums but one, the largest peak of memory.
+# The amounts of a UsageTotal, in its order; all are sums, except the largest peak of memory.
 _AMOUNTS: Final = ("records", "peak_memory_bytes", *SUMMED)
 _PEAK: Final = _AMOUNTS.index("peak_memory_bytes")
 _amounts: Final[Callable[[UsageTotal], tuple[int, ...]]] = attrgetter(*_AMOUNTS)
@@ -26,13 +27,13 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A report is asked of what ended in [start_s, end_s), UTC epoch seconds, None: no bound.
+    """A question about usage that ended in [start_s, end_s), UTC epoch seconds, None: no bound.
 
     Attributes:
-        by: what its rows are by, in this order.
-        where: what is counted: of each key any of these values, and all keys together.
+        by: the keys of its rows, in this order.
+        where: the usage to count: for each key any of these values, and all keys together.
         site: our own name, which stands for "here".
-        whose: OURS: what our own users sent; ALL: what other sites sent as well.
+        whose: OURS: our own users' work; ALL: other sites' work as well.
     """
 
     by: tuple[Key, ...]
@@ -52,10 +53,10 @@ class Question:
         site: str = "",
         whose: str | None = None,
     ) -> "Question":
-        """A question in words. Raises ValueError, with the choices, for one that can't be.
+        """Parse a question from texts. Raises ValueError, with the choices, for an invalid one.
 
-        Unless it is said whose work it is about, it is about that of our own users; of all if it
-        asks for the origin.
+        `whose` defaults to our own users' work, and to all work if the question refers to the
+        origin.
         """
         keys = tuple(key_of(name) for name in dict.fromkeys(by))
         found: dict[str, tuple[Key, set[str]]] = {}
@@ -87,18 +88,18 @@ class Question:
 
     @property
     def only(self) -> Mapping[Dimension, str | int]:
-        """What the store is to choose by whose work it is about."""
+        """The store's condition for `whose`."""
         return {Dimension.ORIGIN: ""} if self.whose == OURS else {}
 
     @property
     def chosen_origins(self) -> Mapping[Key, frozenset[str]]:
-        """What of `where` says who sent the work."""
+        """The part of `where` that chooses by the sender of the work."""
         return {
             key: values for key, values in self.where.items() if key.dimension is Dimension.ORIGIN
         }
 
     def admits(self, cells: Mapping[Key, str]) -> bool:
-        """Whether what has these cells is counted. Of every key of `where` there must be one."""
+        """Whether usage with these cells is counted: each key of `where` must match."""
         return all(cells[key] in values for key, values in self.where.items())
 
 
@@ -108,14 +109,14 @@ def read(
     extra: Sequence[Dimension] = (),
     only: Mapping[Dimension, str | int] | None = None,
 ) -> list[UsageTotal]:
-    """Ask the store, and fold what it says into the question's keys.
+    """Read totals from the store, and fold them into the question's keys.
 
-    The keys of the totals are the cells of `question.by` and then what the store says of `extra`.
+    The keys of the totals are the cells of `question.by` and then the store's values of `extra`.
     """
     keys = dict.fromkeys((*question.by, *question.where))
     wanted = dict.fromkeys((*(key.dimension for key in keys), *extra))
     if Dimension.HOUR in wanted:
-        wanted.pop(Dimension.DAY, None)  # an hour tells its day
+        wanted.pop(Dimension.DAY, None)  # an hour determines its day
     dimensions = tuple(wanted)
     chosen = {**_only(question), **question.only, **(only or {})}
     found = store.usage_totals(dimensions, question.start_s, question.end_s, chosen)
@@ -128,7 +129,8 @@ def fold(
     extra: Sequence[Dimension],
     found: Iterable[UsageTotal],
 ) -> list[UsageTotal]:
-    """From totals by `dimensions` to totals by the question's keys and `extra`, in order. Pure."""
+    """Fold totals by `dimensions` into totals by the question's keys and `extra`, in order.
+    Pure."""
     at = {dimension: place for place, dimension in enumerate(dimensions)}
     chosen = [(_picker(key, at, question.site), values) for key, values in question.where.items()]
     pick = [_picker(key, at, question.site) for key in question.by]
@@ -149,7 +151,7 @@ def fold(
 
 
 def order(by: Sequence[Key], cells: Sequence[Any]) -> tuple[Any, ...]:
-    """By what rows are sorted: their keys, and then whatever follows."""
+    """Return the sort key of a row: its keys, and then the other cells."""
     if not any(key.is_ordered for key in by):
         return tuple(cells)
     ordered = [key.order(cell) for key, cell in zip(by, cells, strict=False)]
@@ -157,7 +159,7 @@ def order(by: Sequence[Key], cells: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def merged(totals: Sequence[UsageTotal]) -> UsageTotal:
-    """The sum of some totals, under the key and the currency of the first."""
+    """Return the sum of some totals, under the key and the currency of the first."""
     first, *rest = totals
     if not rest:
         return first
@@ -175,7 +177,7 @@ def _added(known: list[int], more: tuple[int, ...]) -> list[int]:
 
 
 def _only(question: Question) -> dict[Dimension, str | int]:
-    """What of `where` the store can choose by itself, which then need not read all the rest."""
+    """Return the part of `where` that the store can apply, so that it reads less."""
     return {
         key.dimension: "" if key.is_place and value == question.site else value
         for key, values in question.where.items()

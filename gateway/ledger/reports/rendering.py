@@ -1,10 +1,10 @@
 """Reports as CSV, JSON and Parquet, exact in each.
 
 CSV (RFC 4180): a header line, then the rows; no totals, so that a column can be summed. Texts that
-a spreadsheet would take for a formula, or that begin with an apostrophe, get one in front. JSON:
-{"columns": […], "rows": [{column: value}], "totals": [{column: value}], "facts": {…}}. Parquet: the
-rows; whole numbers are decimal128(38, 0), decimal numbers decimal128(38, 9), both exact, all else
-text.
+a spreadsheet would take for a formula, or that begin with an apostrophe, are prefixed with one.
+JSON: {"columns": […], "rows": [{column: value}], "totals": [{column: value}], "facts": {…}}.
+Parquet: the rows; whole numbers are decimal128(38, 0), decimal numbers decimal128(38, 9), both
+exact; other columns are text.
 """
 
 import csv
@@ -20,11 +20,11 @@ from gateway.ledger import formulas
 
 from .report import Cell, Report, is_decimal, is_whole
 
-_DIGITS: Final = 38  # what 128 bits hold
+_DIGITS: Final = 38  # the capacity of 128 bits
 
 
 class NoParquet(GridError):
-    """A report can't be written as Parquet; the text says why."""
+    """A report can't be written as Parquet; the text gives the reason."""
 
 
 def to_csv(report: Report) -> str:
@@ -38,7 +38,7 @@ def to_csv(report: Report) -> str:
 
 
 def to_json(report: Report) -> str:
-    """Render everything as JSON."""
+    """Render columns, rows, totals and facts as JSON."""
     named = {
         name: [dict(zip(report.columns, row, strict=True)) for row in rows]
         for name, rows in (("rows", report.rows), ("totals", report.totals))
@@ -47,9 +47,9 @@ def to_json(report: Report) -> str:
 
 
 def write_parquet(report: Report, path: Path) -> None:
-    """Write the rows to a file. Raises NoParquet: gridfed[parquet] is missing, or it can't be.
+    """Write the rows to a file.
 
-    And OSError.
+    Raises NoParquet when gridfed[parquet] is missing or a column does not fit, and OSError.
     """
     try:
         import pyarrow
@@ -74,7 +74,7 @@ def write_parquet(report: Report, path: Path) -> None:
 
 
 def _safe(cell: Cell, column: str) -> Cell:
-    """A cell that no spreadsheet runs and no terminal obeys; a number may be below zero."""
+    """Return a cell that no spreadsheet runs and no terminal obeys; a number may be below zero."""
     if isinstance(cell, str) and not is_decimal(column):
         return formulas.cell(clean(cell))
     return cell

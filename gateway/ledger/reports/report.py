@@ -1,7 +1,7 @@
-"""A report: a table of exact numbers, with what is to be known of it. Pure.
+"""A report: a table of exact numbers, with facts and notes. Pure.
 
 Amounts are whole numbers, with their unit last in the column's name: `_nanos` (10**9 to one unit of
-the currency), `_ns`, `_uj` (microjoules), `_ng` (nanograms of CO2e). Beside them stand the same
+the currency), `_ns`, `_uj` (microjoules), `_ng` (nanograms of CO2e). Beside them are the same
 amounts as decimal numbers, in text, for people and for readers whose numbers are floats: money and
 grams to the last digit, hours, kilowatt-hours and shares rounded to nine.
 """
@@ -30,7 +30,7 @@ _DECIMALS: Final = frozenset(
     {
         *("cost", "list_cost", "idle_cost", "full_cost", "dearest", "dearest_saved", "static"),
         *("static_saved", "slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"),
-        # Of statements between sites.
+        # for statements between sites
         *("opening", "sold", "refunded", "bought", "credited", "paid", "received", "written_off"),
         *("balance", "held_sold", "held_bought", "void_sold", "void_bought", "unconfirmed"),
         *("to_confirm", "amount"),
@@ -40,10 +40,10 @@ _DECIMALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A table: `rows` in the order of their keys, and `totals`, one row a currency.
+    """A table: `rows` in the order of their keys, and `totals`, one row per currency.
 
     Attributes:
-        facts: what else is known, as plain data: when it was made, what is settled, …
+        facts: other data, in plain form: when it was made, the settled amounts, …
         notes: the same for people, a sentence each.
     """
 
@@ -55,7 +55,7 @@ class Report:
 
 
 def is_whole(column: str) -> bool:
-    """Whether the cells of a column are whole numbers; of a tag they are text."""
+    """Whether the cells of a column are whole numbers; those of a tag are text."""
     return ":" not in column and (column in _COUNTS or column.endswith(_WHOLE_ENDS))
 
 
@@ -75,10 +75,10 @@ def tabulate(
     *,
     in_money: bool = True,
 ) -> Report:
-    """A row for each key and, `in_money`, currency: `cells` says what stands in `columns`.
+    """Return a row for each key and, `in_money`, currency: `cells` makes the cells of `columns`.
 
-    The keys of `found` begin with those of the question; what follows is for `cells`. What stands
-    in the totals is made of the same `found` as the rows: the sums of both are equal.
+    The keys of `found` begin with those of the question; the others are for `cells`. The totals are
+    made from the same `found` as the rows: the sums of both are equal.
     """
     width = len(question.by)
     rows: dict[tuple[tuple[Any, ...], str], list[UsageTotal]] = {}
@@ -101,25 +101,25 @@ def tabulate(
 
 
 def key_names(by: Iterable[Key]) -> tuple[str, ...]:
-    """The columns that are keys."""
+    """Return the names of the key columns."""
     return tuple(key.name for key in by)
 
 
 def money(nanos: int | None) -> tuple[Cell, Cell]:
-    """An amount, and the same as a decimal number."""
+    """Return an amount, and the same as a decimal number."""
     return (nanos, None if nanos is None else format_amount(nanos))
 
 
 def ratio(number: int, by: int) -> str:
-    """A quotient as a decimal number, rounded to nine digits, halves up."""
+    """Return a quotient as a decimal number, rounded to nine digits, halves up."""
     return format_amount((2 * number * NANOS_PER_UNIT + by) // (2 * by))
 
 
 def spread(amount: int, weights: Sequence[int]) -> list[int]:
-    """Divide an amount in proportion to weights, of which one at least is above zero.
+    """Divide an amount in proportion to weights, at least one of which is above zero.
 
-    The parts are whole, and their sum is the amount: by largest remainder (Hamilton), the first
-    of equals first.
+    The parts are whole, and their sum is the amount: by largest remainder (Hamilton), the first of
+    equals first.
     """
     whole = sum(weights)
     parts = [amount * weight // whole for weight in weights]

@@ -1,34 +1,33 @@
-"""Savings: what was paid, beside what the same work would have cost in two other ways. Pure.
+"""Savings: the amount paid, beside the cost of the same work in two other ways. Pure.
 
-*Dearest pool*: all the work that was charged, at the price of the dearest pool in the books that
-ran such work in the period, in the same currency:
+*Dearest pool*: all the charged work, at the price of the dearest pool in the books that ran such
+work in the period, in the same currency:
 
     price of a pool  = sum of its records' list cost / sum of their slot time
     dearest          = slot time of the work * price of the dearest pool
 
-Each record's cost is rounded: where that alone tells the quotient from the list price of a pool of
-ours, it is the list price. Where all ran in one pool, `dearest` is what it cost by its list. The
-list cost of runs that ended with their worker counts, and their time does not: that of their next
-runs does, which cost so much less.
+Each record's cost is rounded: where the quotient differs from the list price of a pool of ours only
+by rounding, the list price is used. Where all work ran in one pool, `dearest` is its cost at list
+price. The list cost of runs that ended with their worker counts and their time does not: the time
+of the next runs does, which cost so much less.
 
-*Static grid*: machines of one's own, as many as the busiest hour took, that stand there all the
-time:
+*Static grid*: machines of one's own, as many as the busiest hour needed, running all the time:
 
     slots            = slot time of the busiest hour / 1 h, rounded up (parts of hours: _peak)
     static           = slots * hours of the period * price per slot-hour
 
-at the price that was asked for, or else the lowest list price of our own pools. The period is as
-asked, less what is still to come; without a bound it begins with the first hour in which work
-ended, or ends with the last. Work counts in the hour in which it ended: where tasks run for hours
-the busiest hour looks busier than it was.
+at the requested price, or else the lowest list price of our own pools. The period is as requested,
+without its future part; without a bound it begins with the first hour in which work ended, or ends
+with the last. Work counts in the hour in which it ended: where tasks run for hours the busiest hour
+looks busier than it was.
 
-Both are of work that was charged, not of what ran again for nothing: as with other reports, of
-that of our own users unless all is asked for. Both are worked out for all of it, and divided over
-the rows by their slot time, so that rows add up to the nano-unit whatever the report is by.
+Both cover charged work, not repeats: as with other reports, that of our own users unless the report
+is of all work. Both are computed for all of it, and divided over the rows by their slot time, so
+that rows add up to the nano-unit whatever the keys of the report.
 
-Runs that ended with their worker, and overhead of this site, have rows of their own: neither other
-way has such runs, so that what they cost takes from what is saved. With them the costs sum up to
-those of all other reports.
+Runs that ended with their worker and overhead of this site have rows of their own: neither
+alternative has such runs, so their cost reduces the savings. With them the costs sum up to those of
+all other reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,12 +88,12 @@ class StaticGrid:
 
     @property
     def cost_nanos(self) -> int:
-        """What it costs for the period."""
+        """The cost for the period."""
         return _rounded(Fraction(self.slots * self.period_ns * self.price_nanos, HOUR_NS))
 
 
 def check_price(work: Iterable[UsageTotal], currency: str) -> None:
-    """Raise ValueError for a price of a static grid that none of this work compares with."""
+    """Raise ValueError for a static price in a currency in which none of this work was billed."""
     billed = sorted({each.currency for each in _charged(work)})
     if billed and currency not in billed:
         raise ValueError(
@@ -106,7 +105,7 @@ def check_price(work: Iterable[UsageTotal], currency: str) -> None:
 def find_dearest(
     pools: Iterable[UsageTotal], listed: Mapping[str, Tariff] = NO_PRICES
 ) -> dict[str, Dearest]:
-    """The dearest pool of each currency that charged work ran in.
+    """Return the dearest pool by currency that charged work ran in.
 
     From totals by pool and `EXTRA`, and our pools' prices.
     """
@@ -128,7 +127,7 @@ def find_dearest(
 
 
 def _price(found: Sequence[UsageTotal], listed: Tariff | None) -> Fraction:
-    """The price of a pool for a nanosecond of a slot, by what was charged and wasted there."""
+    """Return a pool's price for a nanosecond of a slot, by its charged and wasted runs."""
     total, wall_ns = merged(found), sum(each.wall_ns for each in _charged(found))
     if not wall_ns:
         return Fraction(0)
@@ -145,7 +144,7 @@ def size_grid(
     question: Question,
     now_s: float,
 ) -> dict[str, StaticGrid]:
-    """A grid for each currency that there is a price in, from totals by hour and `EXTRA`."""
+    """Return a grid for each currency with a price, from totals by hour and `EXTRA`."""
     busy: dict[str, dict[int, int]] = {}
     for each in _charged(hours):
         of_currency = busy.setdefault(each.currency, {})
@@ -165,11 +164,11 @@ def size_grid(
 
 
 def _peak(used: Mapping[int, int], start_s: float, end_s: float) -> tuple[int, int]:
-    """How many slots the busiest hour took, and which hour that is.
+    """Return the number of slots that the busiest hour needed, and which hour it is.
 
-    What is less than an hour at either end of the period counts with the full hour beside it: work
-    is booked in the hour in which it ends, and in a few minutes hours of it may end. A period
-    without a full hour is taken as a whole.
+    A part of an hour at either end of the period counts with the full hour beside it: work is
+    booked in the hour in which it ends, and hours of it may end in a few minutes. A period without
+    a full hour is taken as a whole.
     """
     first, stop = ceil(start_s / HOUR_S), floor(end_s / HOUR_S)
     if first >= stop:
@@ -195,7 +194,7 @@ def savings_report(
     dearest: Mapping[str, Dearest],
     grids: Mapping[str, StaticGrid],
 ) -> Report:
-    """Costs and savings, `found` by the keys and `EXTRA`: a row for each key and `WORK`."""
+    """Return the amounts paid and saved; `found` is by the keys and `EXTRA`, as the rows are."""
     groups: dict[str, dict[tuple[Any, ...], list[UsageTotal]]] = {}
     for each in found:
         work = _work_of(each)
@@ -304,10 +303,10 @@ def _row(total: UsageTotal, dearest: int | None, static: int | None) -> tuple[Ce
 def _parts(
     amount: int, sums: Mapping[tuple[Any, ...], UsageTotal]
 ) -> dict[tuple[Any, ...], int | None]:
-    """Divide an amount over what was charged; nothing of it is for the rest."""
+    """Divide an amount over the charged work; the rest has none of it."""
     keys = [key for key in sums if key[-1] == "charged"]
     weights = [sums[key].wall_ns for key in keys]
-    # Work that took no time at all costs nothing anywhere: then all are alike.
+    # Work without slot time costs nothing anywhere: then all weights are equal.
     shares = spread(amount, weights if any(weights) else [1] * len(keys))
     return {**dict.fromkeys(sums, 0), **dict(zip(keys, shares, strict=True))}
 

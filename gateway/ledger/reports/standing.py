@@ -1,12 +1,12 @@
-"""What of a cost is settled, what is held, and what is only an estimate, at a moment. Pure.
+"""How final costs are at a moment: settled, held, or only estimated. Pure.
 
-*Booked* is what stands in the report: what ran, and was charged. Of it *held* is what other sites
-delivered and we have not settled, and may still refuse; *due* what we delivered to other sites and
-they have not settled; *voided* what we delivered and they refused: nobody pays that. The rest is
-*settled*: what was charged is final. Of what is settled, some may be *reversed*: the site that
-delivered it accepted our dispute, and takes nothing for it; and some *refunded*: we accepted a
-dispute of the site that it was delivered to. Beside the report stands the *estimate*, of the tasks
-that run now: their expected time (gateway.estimates), at the price of their slot.
+*Booked* is the cost in the report: of work that ran, and was charged. Of it *held* is work
+delivered by other sites that we have not settled, and may still refuse; *due* is work that we
+delivered to other sites and they have not settled; *voided* is work that we delivered and they
+refused, which is not paid. The rest is *settled*: its charge is final. Settled work may later be
+*reversed*: the site that delivered it accepted our dispute, and takes no payment; or *refunded*: we
+accepted a dispute of the site that it was delivered to. Beside the report stands the *estimate* for
+the tasks that run now: their expected time (gateway.estimates), at the price of their slot.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from .report import Report
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An amount that is not final, and what is known of it by dimension."""
+    """An amount that is not final, with its known dimensions."""
 
     facts: Mapping[Dimension, str]
     currency: str
@@ -33,34 +33,34 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Amounts by currency; what is None can't be told by what the question chooses by."""
+    """Amounts by currency; None where the conditions of the question do not allow an answer."""
 
     as_of_s: float
     booked_nanos: Mapping[str, int]
-    held_nanos: Mapping[str, int] | None  # of what is booked: we may have to pay it
-    reversed_nanos: Mapping[str, int] | None  # of what is settled: we need not pay it after all
-    due_nanos: Mapping[str, int] | None  # of what is booked: others may have to pay it
-    voided_nanos: Mapping[str, int] | None  # of what is booked: others refused it
+    held_nanos: Mapping[str, int] | None  # of the booked amount: we may have to pay it
+    reversed_nanos: Mapping[str, int] | None  # of the settled amount: we need not pay it after all
+    due_nanos: Mapping[str, int] | None  # of the booked amount: others may have to pay it
+    voided_nanos: Mapping[str, int] | None  # of the booked amount: others refused it
     refunded_nanos: Mapping[str, int] | None  # others need not pay it after all
     estimated_nanos: Mapping[str, int] | None
 
     @property
     def settled_nanos(self) -> dict[str, int] | None:
-        """What is booked and neither held, due nor voided; never below zero."""
+        """The booked amount less held, due and voided amounts; never below zero."""
         if self.held_nanos is None or self.due_nanos is None or self.voided_nanos is None:
             return None
         booked, open_nanos = self.booked_nanos, Counter(self.held_nanos)
         open_nanos.update(self.due_nanos)
         open_nanos.update(self.voided_nanos)
         # A delivery is held by its seller's clock and booked by ours: at an edge of the period it
-        # may be in one of the two, and nothing is settled by that.
+        # may be in one of the two, which settles nothing.
         currencies = sorted({*booked, *open_nanos})
         return {each: max(0, booked.get(each, 0) - open_nanos[each]) for each in currencies}
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """What was delivered between sites in a period and is not simply paid for, by contract."""
+    """Deliveries between sites in a period other than plainly paid ones, by contract."""
 
     pending: Sequence[Pending] = ()
     reversed: Sequence[Pending] = ()
@@ -68,7 +68,7 @@ class Deliveries:
 
 
 def claim_of(pending: Pending) -> Claim:
-    """What was delivered under a contract."""
+    """Return the claim for the deliveries under a contract."""
     is_bought = pending.side == "buy"
     return Claim(
         {
@@ -93,7 +93,7 @@ def find_standing(
     running: Iterable[Claim],
     now_s: float,
 ) -> Standing:
-    """How final a report's costs are; `deliveries` are of its period."""
+    """Return how final a report's costs are; `deliveries` are of its period."""
     at = report.columns.index("currency"), report.columns.index("cost_nanos")
     booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
     is_over = question.end_s is not None and question.end_s <= now_s
@@ -130,7 +130,7 @@ _NOT_TOLD: Final = "not known of what was chosen (`--where`)"
 
 
 def standing_plain(standing: Standing) -> dict[str, Any]:
-    """The same as plain data: amounts by currency, and null for what can't be told."""
+    """Return plain data: amounts by currency, and null where the answer is unknown."""
     return {
         "as_of_s": standing.as_of_s,
         "booked_nanos": standing.booked_nanos,
@@ -145,14 +145,14 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
 
 
 def standing_notes(standing: Standing) -> tuple[str, ...]:
-    """The same for people, a sentence each."""
+    """Return the same for people, a sentence each."""
     at = datetime.fromtimestamp(standing.as_of_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
     notes = [
         f"as of {at} UTC",
         f"settled: {_amounts(standing.settled_nanos)}",
         f"estimated, running now and not in the table: {_amounts(standing.estimated_nanos)}",
     ]
-    # Of a site that deals with no other there is nothing to say.
+    # Empty amounts are left out: a site that trades with no other has none.
     for words, nanos in (
         ("held, delivered by other sites and not settled", standing.held_nanos),
         ("reversed, settled and then taken back by who delivered it", standing.reversed_nanos),

@@ -1,6 +1,6 @@
-"""Cost, usage and carbon: sums of what usage records say. Pure.
+"""Cost, usage and carbon: sums of usage records. Pure.
 
-Every record is in exactly one row, whatever the report is by.
+Every record is in exactly one row, whatever the keys of the report.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,37 +28,37 @@ _CARBON: Final = (
     *("carbon_ng", "carbon_g", "embodied_ng", "embodied_g", "g_per_kwh"),
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
-# States, as the columns of usage have them.
+# The states with columns of their own in the usage report.
 _APART: Final = (
     *(("failed",), ("cancelled",), ("preempted",)),
     *(("repeat",), ("void",), ("lost", "wasted")),
 )
-# What the rows of a report are made of, beside its keys.
+# The dimensions of a report's totals, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)
 
 
 def cost_report(question: Question, found: Iterable[UsageTotal]) -> Report:
-    """What was charged, and what it would have been by the list: without anybody's contract."""
+    """Return the charges, and the charges at list price, without contracts."""
     return tabulate(question, found, _COST, _cost_cells)
 
 
 def usage_report(question: Question, found: Iterable[UsageTotal]) -> Report:
-    """What ran, `found` by the keys and state; what did not end well in columns of its own.
+    """Return the runs, with separate columns for runs that did not end well.
 
-    `tasks` and `wall_ns` are of all runs, whatever became of them: a task that ran twice counts
-    twice.
+    `found` is by the keys and state. `tasks` and `wall_ns` are of all runs, however they ended: a
+    task that ran twice counts twice.
     """
     return tabulate(question, found, _USAGE, _usage_cells)
 
 
 def carbon_report(question: Question, found: Iterable[UsageTotal]) -> Report:
-    """Energy, and the CO2e that it and the making of the hardware stand for.
+    """Return energy, and the CO2e of that energy and of the making of the hardware.
 
-    `found` is by the keys and what is known of the footprint. Sums are of what is known, None where
-    nothing is; `energy_unknown_ns` and `carbon_unknown_ns` are the slot time that is not in them.
-    `g_per_kwh` is carbon by energy where both are known: 1 kWh is 3.6 * 10**12 uJ. None of it is
-    money, so that work of all currencies is in the same rows.
+    `found` is by the keys and the known part of the footprint. Sums are of known amounts, None
+    where none is known; `energy_unknown_ns` and `carbon_unknown_ns` are the slot time that is not
+    in them. `g_per_kwh` is carbon by energy where both are known: 1 kWh is 3.6 * 10**12 uJ. None of
+    it is money, so that work of all currencies is in the same rows.
     """
     made = tabulate(question, found, _CARBON, _carbon_cells, in_money=False)
     return replace(made, notes=(*made.notes, *_coverage(made)))
@@ -107,7 +107,7 @@ def _carbon_cells(group: Sum) -> tuple[Cell, ...]:
 
 
 def _coverage(report: Report) -> Iterator[str]:
-    """How much of the work the totals don't cover, for people."""
+    """Yield notes on the share of the work that the totals don't cover, for people."""
     for total in report.totals:
         cells = dict(zip(report.columns, total, strict=True))
         wall_ns = int(cells["wall_ns"] or 0)
