@@ -17,8 +17,7 @@ def partners(store: Store) -> list[str]:
 
 
 def statements(store: Store, site: str, start_s: float, end_s: float) -> list[Statement]:
-    """Return the trade and payments with a site in [start_s, end_s), UTC epoch seconds, by
-    currency."""
+    """Return trade and payments with a site in [start_s, end_s), UTC epoch seconds, by currency."""
     payments = store.payments(site)
     before = _turnovers(store, payments, site, 0.0, start_s)
     within = _turnovers(store, payments, site, start_s, end_s)

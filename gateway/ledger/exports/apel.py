@@ -1,9 +1,9 @@
-"""APEL's text messages: jobs one by one, by the month, and how many there were. Pure.
+"""APEL's text messages: single jobs, monthly sums, and counts of jobs. Pure.
 
 Source: apel/apel on GitHub (apel/db/records, apel/db/__init__.py). A message is a header and
 records of lines `Key: value`, each record ended by a line `%%`.
 
-A job of APEL's is a run of ours: the tasks [first, first + tasks) of a job, in one slot.
+An APEL job is a run of ours: the tasks [first, first + tasks) of a job, in one slot.
 """
 
 from collections.abc import Iterable, Iterator
@@ -58,7 +58,7 @@ def job_messages(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Month:
-    """What sums of a month are kept by, in the order in which they are written."""
+    """The key of a monthly sum, in the order of output."""
 
     year: int
     month: int
@@ -71,7 +71,7 @@ class _Month:
 
 @dataclass(slots=True)
 class _Sum:
-    """What ran in a month; its first hour and its last, counted from 1970."""
+    """The sum of a month; its first and last hour, counted from 1970."""
 
     first_hour: int
     last_hour: int
@@ -80,7 +80,7 @@ class _Sum:
     cpu_ns: int = 0
 
     def add(self, hour: Hour) -> None:
-        """Count an hour more; hours come in their order."""
+        """Add an hour to the sum; hours come in order."""
         self.last_hour = hour.hour
         self.records += hour.records
         self.wall_ns += hour.wall_ns
@@ -90,10 +90,10 @@ class _Sum:
 def summary_messages(
     site: str, hours: Iterable[Hour], benchmark: Benchmark | None = None
 ) -> Iterator[str]:
-    """Yield a message of what ran, by month, user, project and group.
+    """Yield a message of usage by month, user, project and group.
 
-    Durations are rounded to the second after they are summed up. Hours must come in their order;
-    one month is held in memory at a time.
+    Durations are rounded to the second after they are summed up. Hours must come in order; one
+    month is held in memory at a time.
     """
     yield f"{SUMMARY_HEADER}\n"
     for key, found in _months(site, hours):
@@ -109,7 +109,7 @@ def summary_messages(
             ("InfrastructureDescription", _DESCRIPTION),
             *_service_level(benchmark),
             ("NodeCount", 1),
-            # Sums by the hour know no better: not after the first, not before the last.
+            # Hourly sums only bound the times: not after the first end, not before the last.
             ("EarliestEndTime", found.first_hour * HOUR_S),
             ("LatestEndTime", (found.last_hour + 1) * HOUR_S - 1),
             ("WallDuration", seconds(found.wall_ns)),
@@ -120,9 +120,9 @@ def summary_messages(
 
 
 def sync_messages(site: str, hours: Iterable[Hour]) -> Iterator[str]:
-    """Yield a message of how many runs there were by month and host they came from.
+    """Yield a message of the number of runs by month and origin host.
 
-    Whoever has the jobs one by one compares: a difference says what got lost.
+    A receiver of the single jobs compares the counts: a difference shows lost records.
     """
     yield f"{SYNC_HEADER}\n"
     counted: dict[tuple[int, int, str, str], int] = {}
@@ -168,7 +168,7 @@ def _key(item: tuple[_Month, _Sum]) -> _Month:
 
 
 def _infrastructure(origin: str, site: str = "") -> str:
-    """APEL's words: whether it came by the grid, or from a user of the site."""
+    """Return APEL's term: "grid" for work of another site, "local" for a user of this site."""
     return "grid" if origin not in ("", site) else "local"
 
 
@@ -180,7 +180,7 @@ def _service_level(benchmark: Benchmark | None) -> _Fields:
 
 
 def _record(fields: _Fields) -> str:
-    """A field without a value is left out, which APEL reads as null."""
+    """Return the lines of a record. A field without a value is left out; APEL reads it as null."""
     lines = (
         f"{name}: {apel(value) if isinstance(value, str) else value}\n"
         for name, value in fields

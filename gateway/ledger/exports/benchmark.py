@@ -1,23 +1,23 @@
-"""How fast a slot is, as APEL wants to know it. Pure."""
+"""The speed of a slot, in the form that APEL requires. Pure."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-# The only ones that APEL's loader takes; its own names for them.
+# The only benchmarks that APEL's loader accepts, by its own names.
 KINDS: Final = ("si2k", "hepspec", "hepscore23")
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """So many units of a benchmark a slot."""
+    """The result of a benchmark per slot, and the benchmark's name."""
 
     kind: str
     value: str
 
 
 def parse_benchmark(text: str) -> Benchmark:
-    """Read "hepspec=10.5". Raises ValueError, saying what is wrong."""
+    """Parse "hepspec=10.5". Raises ValueError with the reason."""
     kind, equals, number = text.partition("=")
     example = f"write KIND=NUMBER, as in hepspec=10.5, with one of {', '.join(KINDS)}"
     if not equals or kind.lower() not in KINDS:

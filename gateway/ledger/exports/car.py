@@ -1,7 +1,7 @@
-"""EMI Compute Accounting Record 1.2 (CAR), which APEL's servers load: of runs and refunds. Pure.
+"""EMI Compute Accounting Record 1.2 (CAR), which APEL's servers load: runs and refunds. Pure.
 
-Source: what APEL loads and ARC sends (apel/apel, nordugrid/arc on GitHub); its schema could not be
-had. What APEL's loader has to find in a record is always there.
+Source: the records that APEL loads and ARC sends (apel/apel, nordugrid/arc on GitHub); its schema
+was not available. The elements that APEL's loader requires are always present.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +16,11 @@ from .texts import duration, moment
 from .xml import add, add_identity, add_if, document, element, global_user, status
 
 NAMESPACE: Final = "http://eu-emi.eu/namespaces/2012/11/computerecord"
-UNKNOWN: Final = "unknown"  # where an element has to be, and there is nothing to say
+UNKNOWN: Final = "unknown"  # for a required element without a value
 MIDDLEWARE: Final = "gridfed"
 _BYTES_PER_KB: Final = 1024
 
-# APEL's word for a slot of which nobody measured the speed.
+# APEL's value for a slot whose speed was not measured.
 UNMEASURED: Final = Benchmark("custom", "1.0")
 
 
@@ -32,7 +32,7 @@ def computing_records(
 
 
 def _record(site: str, run: Run, benchmark: Benchmark) -> Element:
-    """The order of the elements is ARC's, and APEL's own."""
+    """Return the record of a run. The order of the elements is ARC's, and APEL's own."""
     record = element("UsageRecord")
     add_identity(record, site, run, moment(run.ended_at_s))
     user = add(record, "UserIdentity")

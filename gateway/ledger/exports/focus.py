@@ -1,10 +1,10 @@
-"""FOCUS 1.2: what usage cost, one row for each hour and key of `usage_hours`. Pure.
+"""FOCUS 1.2: the cost of usage, one row for each hour and key of `usage_hours`. Pure.
 
-Costs are exact: a row's are those of the books, to the nano-unit, and so are their sums. Where an
-hour has one list price, that is the unit price, and the quantity is the time that was charged for:
-with the whole steps, minimum charges and roundings that the cost has in it. The contracted price is
-that of the tariff, too, if its cost is that times the same quantity. Else unit prices are what the
-cost comes to for a slot-hour. A price times its quantity is the cost again to the nano-unit.
+Costs are exact: a row's costs are those of the books, to the nano-unit, and so are their sums.
+Where an hour has one list price, that is the unit price, and the quantity is the charged time: with
+the whole steps, minimum charges and roundings that the cost includes. The contracted price is that
+of the tariff, too, if its cost is the price times the same quantity. Otherwise unit prices are the
+cost divided by the slot-hours. A price times its quantity equals the cost to the nano-unit.
 """
 
 import json
@@ -24,14 +24,14 @@ SERVICE: Final = "Grid Compute"
 PLACES: Final = 18  # of quantities and unit prices; costs have nine
 _NS_PER_HOUR: Final = 3600 * 10**9
 _UJ_PER_KWH: Final = 3600 * 10**9
-# Slot time below this has no price an hour that anybody could read: it is priced by the run.
+# Less slot time has no meaningful price per hour: it is priced per run.
 PRICED_BY_TIME_NS: Final = 10**6
 _PRICE_HIGH: Final = 10**8  # units of a currency, for a slot-hour
 
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """One row to be: an hour, or a correction in the shape of one, with its amounts negative."""
+    """The data of one row: an hour, or a correction in the shape of one, with negative amounts."""
 
     hour: Hour
     billed_in: tuple[int, int]  # year and month
@@ -43,9 +43,9 @@ def charges(site: str, hours: Iterable[Hour], corrections: Iterable[Correction])
     """Yield the rows of a site's export, with a cell for each of EXPORTED, None for null.
 
     Args:
-        site: whose books these are.
-        hours: what was charged.
-        corrections: what was taken back.
+        site: the owner of the books.
+        hours: the charges.
+        corrections: the reversed charges.
     """
     for hour in hours:
         yield _row(site, _Charge(hour, month_of(hour.hour)))
@@ -54,9 +54,9 @@ def charges(site: str, hours: Iterable[Hour], corrections: Iterable[Correction])
 
 
 def _corrected(correction: Correction) -> _Charge:
-    """What takes a charge back; nothing is consumed by it.
+    """Return the charge that reverses another; it consumes nothing.
 
-    A correction is one for FOCUS only if the charge was in another billing period.
+    FOCUS calls it a correction only if the charge was in another billing period.
     """
     hour = Hour(
         hour=correction.hour,
@@ -67,7 +67,7 @@ def _corrected(correction: Correction) -> _Charge:
         records=1,
         cost_nanos=-correction.amount_nanos,
         list_cost_nanos=-correction.amount_nanos,
-        # Which sites it is between is all that is known of it; the rest is empty.
+        # Only the two sites and the pool are known; the other fields are empty.
         user="",
         group="",
         project="",
@@ -96,7 +96,7 @@ def _row(site: str, charge: _Charge) -> Row:
 
 
 def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
-    """Who pays whom, and when."""
+    """Return the cells for payer, seller and time."""
     hour, (year, month) = charge.hour, charge.billed_in
     payer, seller = hour.origin or site, hour.site or site
     is_of_another_period = charge.is_correction and charge.billed_in != month_of(hour.hour)
@@ -111,7 +111,7 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if is_of_another_period else None,
         "ChargeFrequency": "Usage-Based",
-        # Each hop is a sale: whoever is billed here bought from us, whoever ran it.
+        # Each hop is a sale: an account billed here bought from us, whichever site ran the work.
         "InvoiceIssuerName": site,
         "ProviderName": site,
         "PublisherName": seller,
@@ -121,9 +121,9 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
 
 
 def _what(site: str, hour: Hour) -> dict[str, str | None]:
-    """What was sold: slot time of a pool, at a price of a version of a tariff."""
+    """Return the cells for the product: slot time of a pool, at a price of a tariff version."""
     seller = hour.site or site
-    # Others' pools have their site in their name.
+    # Other sites' pools have their site in their name.
     pool = hour.pool.removeprefix(f"{hour.site}/") if hour.site else hour.pool
     sku = _text("/".join(filter(None, (seller, pool))))
     price = "/".join(filter(None, (sku, hour.price_class, hour.tariff, hour.window)))
@@ -154,7 +154,7 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     hour = charge.hour
     cost, list_cost = format_amount(hour.cost_nanos), format_amount(hour.list_cost_nanos)
     by_time = hour.wall_ns >= PRICED_BY_TIME_NS
-    # In units of 10**-PLACES, as it is written, so that the product is right.
+    # In units of 10**-PLACES, as it is written, so that the product is exact.
     quantity = hour.records * 10**PLACES
     if by_time:
         quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
@@ -163,7 +163,7 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     if listed is None and hour.list_cost_nanos == hour.cost_nanos:
         listed = hour.price_nanos
     if by_time and listed and hour.list_cost_nanos:
-        # What is left of the rounding is far below half a nano-unit of the product.
+        # The remaining rounding error is far below half a nano-unit of the product.
         quantity = (hour.list_cost_nanos * 10**PLACES + listed // 2) // listed
         price = _tariff_price(hour.cost_nanos, hour.price_nanos or 0, quantity)
         list_price = _tariff_price(hour.list_cost_nanos, listed, quantity)
@@ -179,7 +179,7 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "PricingUnit": "Slot-Hours" if by_time else _unit(charge),
         "ContractedUnitPrice": price,
         "ListUnitPrice": list_price,
-        # What is billed was priced in the same currency.
+        # Charges are priced and billed in the same currency.
         "PricingCurrency": hour.currency,
         "PricingCurrencyContractedUnitPrice": price,
         "PricingCurrencyEffectiveCost": cost,
@@ -195,16 +195,17 @@ def _unit(charge: _Charge) -> str:
 
 
 def _tariff_price(nanos: int, price_nanos: int, quantity: int) -> str:
-    """A tariff's price, if the cost is that times the quantity; else what the cost comes to."""
+    """Return a tariff's price if its product with the quantity is the cost; else the quotient."""
     if 2 * abs(price_nanos * quantity - nanos * 10**PLACES) <= 10**PLACES:
         return decimal(price_nanos, 10**9, 9)
     return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
 
 
 def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
-    """What a unit cost: for the exact time, as a tariff has it.
+    """Return the cost of a unit: for the exact time, as in a tariff.
 
-    A price that is so high that the rounding of the quantity would show is for the rounded one.
+    Where a price is so high that the rounding of the quantity would show, the rounded quantity is
+    used.
     """
     if wall_ns >= PRICED_BY_TIME_NS and nanos * 3600 < wall_ns * _PRICE_HIGH:
         return decimal(nanos * 3600, wall_ns, PLACES)
@@ -212,10 +213,10 @@ def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
 
 
 def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
-    """What FOCUS has no column for, and ChargeDescription."""
+    """Return the cells without a FOCUS column, and ChargeDescription."""
     hour, is_correction = charge.hour, charge.is_correction
     runs = 0 if is_correction or hour.is_fee else hour.records
-    # What is not known is null, and not zero.
+    # Unknown values are null, and not zero.
     has_energy, has_carbon = bool(hour.footprint), hour.footprint == "carbon"
     return {
         "ChargeDescription": _description(charge),
@@ -264,7 +265,7 @@ def _description(charge: _Charge) -> str:
 
 
 def _text(text: str) -> str | None:
-    """A text, or null where there is none: FOCUS has no empty ones."""
+    """Return a text, or null for an empty one: FOCUS has no empty texts."""
     return text if text.strip() else None
 
 
@@ -275,7 +276,7 @@ def _json(values: dict[str, Any]) -> str | None:
 
 
 def _tags(text: str) -> dict[str, bool | int | float | str]:
-    """Tags as `policies.placement.show_tags` writes them; one without a value is true."""
+    """Parse tags as `policies.placement.show_tags` writes them; one without a value is true."""
     found: dict[str, bool | int | float | str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
@@ -289,7 +290,7 @@ def _number(text: str) -> int | float | str:
             number = read(text)
         except ValueError:
             continue
-        # Else it would come out otherwise than it went in, or not be JSON.
+        # Otherwise the output would differ from the input, or would not be JSON.
         if str(number) == text and text not in ("inf", "-inf", "nan"):
             return number
     return text

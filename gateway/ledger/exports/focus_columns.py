@@ -1,4 +1,4 @@
-"""The columns of FOCUS 1.2, as its specification has them, and those that we add.
+"""The columns of FOCUS 1.2, as in its specification, and our additional columns.
 
 Source: FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec on GitHub, tag v1.2, specification/columns.
 """
@@ -14,13 +14,13 @@ Level = Literal["mandatory", "recommended", "conditional", "custom"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the specification says of one column.
+    """The specification of one column.
 
     Attributes:
         kind: its data type.
-        level: whether it has to be there.
+        level: whether the column is required.
         is_nullable: whether a cell may be empty, in at least some rows.
-        allowed: the only values; none: anything.
+        allowed: the only values; empty: any value.
     """
 
     name: str
@@ -105,8 +105,8 @@ CUSTOM: Final = (
     *_of("custom", "text", "x_User", "x_Window"),
 )
 
-# Without those of what there is none of here: zones, capacity reservations, more than one type of
-# account. Nor are there invoices, but that column is recommended, and null.
+# Without the columns for features that gridfed lacks: zones, capacity reservations, more than one
+# type of account. There are no invoices either, but that column is recommended, and null.
 _LEFT_OUT: Final = (
     *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus"),
     *("BillingAccountType", "SubAccountType"),

@@ -15,7 +15,7 @@ from .focus import PLACES, Row
 from .focus_columns import EXPORTED, VERSION, Column
 
 _ROWS_AT_ONCE: Final = 20_000
-_DIGITS: Final = 38  # what readers of Parquet can take
+_DIGITS: Final = 38  # the limit of Parquet readers
 _COST_PLACES: Final = 9
 
 
@@ -26,7 +26,8 @@ class ParquetMissing(Exception):
 def csv_lines(rows: Iterable[Row]) -> Iterator[str]:
     """Yield CSV (RFC 4180): a header, then the rows; an empty cell is null.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front (formulas.cell).
+    A text that a spreadsheet would take for a formula is prefixed with an apostrophe
+    (formulas.cell).
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")

@@ -1,7 +1,7 @@
 """Checks a FOCUS 1.2 dataset in CSV against every rule of the specification that a file can break.
 
-Written from the specification, and not from our export: it reads anybody's. What it can't know is
-whether the figures are right: that is for the audit of the books.
+Written from the specification, and not from our export: it reads files of any producer. It can't
+check whether the figures are right: the audit of the books does that.
 """
 
 import csv
@@ -22,7 +22,7 @@ _CURRENCY: Final = re.compile(r"[A-Z]{3}", re.ASCII)
 _CUSTOM_NAME: Final = re.compile(r"x_[A-Z][A-Za-z0-9]*", re.ASCII)
 _NAME_LIMIT: Final = 50
 
-# In words of its own only: "GB", "Slot-Hours", "1000 Tokens", "Units/3 Months".
+# Only in capitalised words: "GB", "Slot-Hours", "1000 Tokens", "Units/3 Months".
 _UNIT: Final = re.compile(
     r"(\d+ )?[A-Z][A-Za-z]*( [A-Z][A-Za-z]*)*(-(Years|Months|Days|Hours|Minutes|Seconds))?"
     r"(/(\d+ )?(Year|Month|Day|Hour|Minute|Second)s?)?",
@@ -31,7 +31,7 @@ _UNIT: Final = re.compile(
 _PLACEHOLDERS: Final = ("n/a", "na", "not applicable", "null", "none")
 _NEVER_NEGATIVE: Final = ("ContractedUnitPrice", "ListUnitPrice")
 
-# What is null, or not, together with another column.
+# Pairs of columns that are null together, or not at all.
 _TOGETHER: Final = (
     *(("PricingQuantity", "PricingUnit"), ("ConsumedQuantity", "ConsumedUnit")),
     *(("RegionId", "RegionName"), ("SubAccountId", "SubAccountName")),
@@ -43,26 +43,26 @@ _ONLY_WITH: Final = (
     *(("ResourceId", "ResourceName"), ("SkuId", "SkuMeter"), ("SkuPriceId", "SkuPriceDetails")),
     ("CommitmentDiscountId", "CommitmentDiscountName"),
 )
-# What Usage and Purchase must have unless they are corrections, and Tax can't.
+# Required for Usage and Purchase unless they are corrections, and forbidden for Tax.
 _PRICED: Final = (
     *("PricingQuantity", "ListUnitPrice", "ContractedUnitPrice", "PricingCategory"),
     *("SkuId", "SkuPriceId"),
 )
 _PRODUCTS: Final = (("ContractedUnitPrice", "ContractedCost"), ("ListUnitPrice", "ListCost"))
-# How far a product of rounded factors may be from its cost: half a nano-unit.
+# The tolerance between a product of rounded factors and its cost: half a nano-unit.
 _NEAR: Final = Fraction(1, 2 * 10**9)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How many rows were read, and what is wrong with the last one, or with the header."""
+    """The number of rows read, and the problems of the last one, or of the header."""
 
     rows: int
     problems: tuple[str, ...]
 
 
 def check(lines: Iterable[str]) -> Iterator[Checked]:
-    """Yield what is wrong with a file, for the header and for each row."""
+    """Yield the problems of a file, for the header and for each row."""
     reader = csv.reader(lines, strict=True)
     rows = 0
     try:
@@ -80,7 +80,7 @@ def check(lines: Iterable[str]) -> Iterator[Checked]:
 
 
 def header_problems(header: list[str]) -> Iterator[str]:
-    """What is wrong with the names of the columns, and their order."""
+    """Yield the problems in the names of the columns, and in their order."""
     for column in FOCUS.values():
         if column.level == "mandatory" and column.name not in header:
             yield f"the mandatory column {column.name} is missing"
@@ -100,7 +100,7 @@ def header_problems(header: list[str]) -> Iterator[str]:
 
 
 def row_problems(row: dict[str, str | None]) -> Iterator[str]:
-    """What is wrong with one row, each column by itself and then with the others."""
+    """Yield the problems of one row, each column by itself and then with the others."""
     broken = False
     for name, value in row.items():
         column = FOCUS.get(name)
@@ -108,7 +108,7 @@ def row_problems(row: dict[str, str | None]) -> Iterator[str]:
             broken = True
             yield f"{name} {problem}"
     if not broken:
-        # What has numbers and times in it can be worked with.
+        # The other checks need valid numbers and times.
         yield from _period_problems(row)
         yield from _null_problems(row)
         yield from _price_problems(row)
@@ -238,7 +238,7 @@ def _price_problems(row: dict[str, str | None]) -> Iterator[str]:
 
 
 def _is_product(quantity: str, price: str, cost: str) -> bool:
-    """Worked out in fractions: decimals of Python round to 28 digits."""
+    """Computed in fractions: decimals of Python round to 28 digits."""
     return abs(Fraction(quantity) * Fraction(price) - Fraction(cost)) <= _NEAR
 
 

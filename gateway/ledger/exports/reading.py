@@ -1,4 +1,4 @@
-"""Reads what is exported out of the database, a page at a time, in an order that never changes."""
+"""Reads the data of exports from the database, a page at a time, in a stable order."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -47,7 +47,7 @@ def hours(
 ) -> Generator[Hour]:
     """Yield the sums of the hours [start, end), counted from 1970, in the order of their keys.
 
-    `ran_here`: without what was bought from other sites.
+    `ran_here`: without work that was bought from other sites.
     """
     query = _within(_HOURS, usage_hours.c.hour, start, end)
     if ran_here:
@@ -61,10 +61,10 @@ def hours(
 def priced_hours(
     connection: Connection, start: int | None = None, end: int | None = None
 ) -> Generator[Hour]:
-    """Yield the same, each with the price that all of its runs had, if that is one."""
+    """Yield the same, each with the price of its runs, if they all had the same price."""
     keys = [usage.c[name] for name in SUMMED_BY]
     prices = usage.c.price_nanos, usage.c.list_price_nanos
-    # Of a price that some of them lack, being older, nothing is known.
+    # A price that some older runs lack is unknown.
     bounds = [of(price) for price in prices for of in (func.min, func.max, func.count)]
     query = _within(select(*keys, func.count(), *bounds), usage.c.hour, start, end)
     query = query.group_by(*keys).order_by(*keys)
@@ -88,7 +88,7 @@ def priced_hours(
 
 
 def _only(count: int, lowest: int | None, highest: int | None, known: int) -> int | None:
-    """The one price that so many rows have, if it is one, and known of all of them."""
+    """Return the price of so many rows, if it is the same and known for all of them."""
     return lowest if lowest == highest and known == count else None
 
 
@@ -99,15 +99,15 @@ def runs(
     *,
     ran_here: bool = False,
 ) -> Generator[Run]:
-    """Yield what ended in [start_s, end_s), first ended first.
+    """Yield the runs that ended in [start_s, end_s), in the order of their ends.
 
-    What a buyer has voided of it costs nothing, and its state is "void", as in the statement.
+    A run that its buyer has voided costs nothing, and its state is "void", as in the statement.
 
     Args:
         connection: to a snapshot.
         start_s: UTC epoch seconds; None: no bound.
         end_s: the same.
-        ran_here: without what was bought from other sites.
+        ran_here: without work that was bought from other sites.
     """
     voided = _voided(connection)
     query = _within(select(*_RUN), usage.c.ended_at_s, start_s, end_s)
@@ -123,7 +123,7 @@ def runs(
 
 
 def _less(run: Run, back_nanos: int) -> Run:
-    """A run of which so much was voided."""
+    """Return a run reduced by its voided amount."""
     cost_nanos = run.cost_nanos - back_nanos
     if not cost_nanos:
         return replace(run, cost_nanos=0, list_cost_nanos=0, state="void")
@@ -131,9 +131,9 @@ def _less(run: Run, back_nanos: int) -> Run:
 
 
 def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
-    """The amounts that buyers have voided, by job and seller, and by run.
+    """Return the amounts that buyers have voided, by job and seller, and by run.
 
-    All of them, as they are few. The seller is empty for what ran here, or was passed on.
+    They are read whole, as they are few. The seller is empty for work that ran here or was passed on.
     """
     deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
     voids: dict[tuple[str, str], list[tuple[float, int]]] = {}
@@ -158,9 +158,9 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
 def corrections(
     connection: Connection, start_s: float | None = None, end_s: float | None = None
 ) -> Iterator[Correction]:
-    """Yield what was taken back between sites in [start_s, end_s), in the order of time.
+    """Yield the amounts reversed between sites in [start_s, end_s), in the order of time.
 
-    What a buyer has voided was taken back when it was delivered.
+    The amount of a void delivery counts as reversed at the time of delivery.
     """
     voided = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
     yield from _corrections(

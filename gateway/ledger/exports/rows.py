@@ -1,4 +1,4 @@
-"""What is exported: hours of usage, runs, and corrections, as the books have them. Pure."""
+"""The exported rows: hours of usage, runs, and corrections, as in the books. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,16 +10,16 @@ REFUND: Final = "refund"  # the state of a record that is of no run, but takes a
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What runs of one kind that ended in one UTC hour sum up to: a row of `usage_hours`.
+    """The sums of runs of one kind that ended in one UTC hour: a row of `usage_hours`.
 
     Attributes:
         hour: counted from 1970-01-01T00.
-        site: that it was bought from; empty: it ran here.
-        origin: the site that sent it; empty: its user is ours.
-        footprint: what is known of its emissions: "carbon", "energy" alone, or nothing.
-        records: how many runs.
-        price_nanos, list_price_nanos: of a slot-hour, where all of them had one price; None:
-            several, or unknown.
+        site: the site that it was bought from; empty: it ran here.
+        origin: the site that sent it; empty: its user is local.
+        footprint: the known part of its emissions: "carbon", "energy" alone, or empty.
+        records: the number of runs.
+        price_nanos, list_price_nanos: of a slot-hour, where all runs had one price; None: several,
+            or unknown.
     """
 
     hour: int
@@ -61,9 +61,9 @@ class Run:
     """One run of tasks [first, first + tasks) of a job: a row of `usage`. Or else a refund.
 
     Attributes:
-        records: how many runs it stands for; more than one where old ones were rolled up.
-        corrects: of a refund, the delivery that is taken back; it has a cost below zero, no time,
-            and the state REFUND.
+        records: the number of runs that it stands for; more than one where old runs were rolled up.
+        corrects: of a refund, the delivery that is taken back; a refund has a cost below zero, no
+            time, and the state REFUND.
     """
 
     job: str
@@ -102,19 +102,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What was taken back of what one site charged another.
+    """A reversed charge between two sites.
 
-    That is a delivery of which a dispute was accepted, or which its buyer has voided.
-
-    What our own users were charged stays: what a site gets back is the site's.
+    It reverses a delivery whose dispute was accepted, or which its buyer has voided. The charges of
+    our own users stay: a refund belongs to the site.
 
     Attributes:
         corrects: the key of the delivery in the books.
-        at_s: when it was taken back; `corrected_at_s` when it was delivered.
+        at_s: when it was reversed; `corrected_at_s` when it was delivered.
         origin: the site that had sent the work, where we ran it; else empty.
         site: the site that it was bought from, where we did not; else empty.
-        pool: where it ran, as in a run.
-        job: whose delivery it was, as in a run.
+        pool: the pool that ran it, as in a run.
+        job: the job of the delivery, as in a run.
     """
 
     corrects: str

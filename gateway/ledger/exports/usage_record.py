@@ -1,7 +1,7 @@
-"""OGF Usage Record 1.0 (GFD.98), as SGAS and others take it: of runs and refunds. Pure.
+"""OGF Usage Record 1.0 (GFD.98), as SGAS and others load it: runs and refunds. Pure.
 
-Source: GFD.98 and its XML schema. Usage Record 2.0 (GFD.204) is not written: no public source says
-what its elements are called, and nobody is known to read it.
+Source: GFD.98 and its XML schema. Usage Record 2.0 (GFD.204) is not written: no public source names
+its elements, and no reader of it is known.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def usage_records(site: str, runs: Iterable[Run]) -> Iterator[str]:
 
 
 def _record(site: str, run: Run) -> Element:
-    """The order of the elements is the schema's."""
+    """Return the record of a run. The order of the elements is the schema's."""
     record = element("JobUsageRecord")
     add_identity(record, site, run, moment(run.ended_at_s))
     user = add(record, "UserIdentity")
@@ -46,7 +46,7 @@ def _record(site: str, run: Run) -> Element:
     if run.is_fee:
         state = {"description": "not used"}
     add(record, "Status", status(run), **state)
-    if run.peak_memory_bytes:  # a positive number, or none
+    if run.peak_memory_bytes:  # the schema requires a positive number
         memory = str(run.peak_memory_bytes)
         add(record, "Memory", memory, storageUnit="B", metric="max", type="physical")
     add(record, "WallDuration", duration(run.wall_ns))

@@ -1,8 +1,8 @@
-"""Which runs a buyer has voided: a statement charges them to nobody, and so do exports. Pure.
+"""Finds the runs that a buyer has voided: statements and exports do not charge them. Pure.
 
 Books have runs of tasks and deliveries of results, each with its time and cost, and under one
-contract both come to the same. Which runs a delivery was of is not written: it is told by cost and
-time. Where that is not clear, as where one run was delivered in parts, the amount is taken off the
+contract both have equal sums. The runs of a delivery are not recorded: they are matched by cost and
+time. Where that is ambiguous, as where one run was delivered in parts, the amount is taken off the
 runs that are nearest in time, so that the sum is right in any case.
 """
 
@@ -12,17 +12,17 @@ from itertools import chain
 from typing import Final
 
 Key = tuple[int, int]  # the first task of a run, and its attempt
-NEAR: Final = 16  # runs on either side that are looked at for one of the same cost
+NEAR: Final = 16  # runs on either side that are searched for one of the same cost
 
 
 def taken_back(
     runs: Sequence[tuple[float, Key, int]], voids: Iterable[tuple[float, int]]
 ) -> dict[Key, int]:
-    """What is taken off each run of a contract, in nano-units.
+    """Return the amount that is taken off each run of a contract, in nano-units.
 
     Args:
-        runs: (when it ended, its key, its cost), first ended first.
-        voids: (when it was delivered, its cost), of what was voided, first delivered first.
+        runs: (when it ended, its key, its cost), by end.
+        voids: (when it was delivered, its cost) of the void deliveries, by time of delivery.
     """
     left = {key: cost for _, key, cost in runs}
     found: dict[Key, int] = {}

@@ -1,7 +1,7 @@
 """Elements of usage records, in OGF's and in EMI's namespace, as pieces of one document. Pure.
 
-Both name their elements, and their attributes, with the prefix `urf`, as all that read them do;
-the root says which namespace that is.
+Both use the prefix `urf` for elements and attributes, as their readers do; the root binds it to a
+namespace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,8 @@ from .texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
 
-# OGF and EMI have no word for work that had to be done again (it was completed, twice), nor for
-# another site's that could not be delivered.
+# OGF and EMI have no term for work that had to run again (it was completed, twice), nor for another
+# site's work that could not be delivered.
 _STATUS: Final = {
     "ok": "completed",
     "repeat": "completed",
@@ -37,25 +37,25 @@ def document(namespace: str, records: Iterable[Element]) -> Iterator[str]:
 
 
 def element(name: str, /, **attributes: str) -> Element:
-    """An element without a parent."""
+    """Make an element without a parent."""
     return Element(f"{PREFIX}:{name}", _named(attributes))
 
 
 def add(parent: Element, name: str, text: str = "", /, **attributes: str) -> Element:
-    """Add an element; the text and the attributes may be anything that users chose."""
+    """Add an element; the text and the attributes may be any texts that users chose."""
     made = SubElement(parent, f"{PREFIX}:{name}", _named(attributes))
     made.text = plain(text) or None
     return made
 
 
 def add_if(parent: Element, name: str, text: str, /, **attributes: str) -> None:
-    """Add an element if there is something to say in it."""
+    """Add an element if its text is not empty."""
     if text:
         add(parent, name, text, **attributes)
 
 
 def add_host(parent: Element, name: str, host: str, /, **attributes: str) -> None:
-    """Add an element that must be a host's name; one that is none goes into its description."""
+    """Add an element that must be a host name; another text goes into its description."""
     shown = domain(host)
     if shown != host:
         attributes["description"] = host
@@ -63,12 +63,12 @@ def add_host(parent: Element, name: str, host: str, /, **attributes: str) -> Non
 
 
 def add_identity(record: Element, site: str, run: Run, created: str) -> None:
-    """Add whose record it is: unique among all sites, and what it was created for."""
+    """Add the identity of the record, unique among all sites, and its time of creation."""
     identity = add(record, "RecordIdentity", createTime=created)
     name = urn(run.site or site, run.job, run.first, run.attempt)
     if run.corrects:
-        name = urn(site, REFUND, run.corrects)  # of fewer parts than any run's
-    # As it is: what it escapes is escaped already.
+        name = urn(site, REFUND, run.corrects)  # it has fewer parts than the name of a run
+    # Set directly: the URN is escaped already.
     identity.set(f"{PREFIX}:recordId", name)
     job = add(record, "JobIdentity")
     add(job, "GlobalJobId", run.job)
@@ -76,17 +76,17 @@ def add_identity(record: Element, site: str, run: Run, created: str) -> None:
 
 
 def local_job(run: Run) -> str:
-    """A name for a run where a job runs once; a refund has that of what is taken back."""
+    """Return the name of a run or refund as a local job, unique within a site."""
     return run.corrects or f"{run.job}/{run.first}/{run.attempt}"
 
 
 def global_user(site: str, run: Run) -> str:
-    """A user with the site that knows him; a user without a name has none."""
+    """Return a user with the user's site; empty for a user without a name."""
     return user_at(run.user, run.origin or site)
 
 
 def status(run: Run) -> str:
-    """How it ended, in the words of usage records."""
+    """Return the state of a run, in the terms of usage records."""
     return _STATUS.get(run.state, run.state or "completed")
 
 

@@ -57,8 +57,7 @@ class Idle:
 
 
 def idle_hours(capacity: Iterable[CapacityTotal], used: Iterable[UsageTotal]) -> list[Idle]:
-    """Return the idle time, from the capacity and from totals by pool and hour of work that ran
-    here."""
+    """Return the idle time, from the capacity and from totals of local usage by pool and hour."""
     busy_ns: Counter[tuple[str, int]] = Counter()
     for each in used:
         busy_ns[str(each.key[0]), int(each.key[1])] += each.wall_ns
