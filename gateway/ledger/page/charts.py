@@ -1,7 +1,7 @@
-"""What a chart shows, whoever draws it: labels, numbers and which colour. Pure data.
+"""The contents of charts, independent of the drawing: labels, numbers and colours. Pure data.
 
-A colour is a place in the palette; None is the grey of what has no name of its own. Labels are
-written by `writing.labels` and need nothing but escaping.
+A colour is an index into the palette; None is grey, for series without a name of their own. Labels
+are written by `writing.labels` and only need escaping.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Numbers under one name; None where there is none. `is_main` is drawn to stand out."""
+    """Numbers under one name; None where there is none. `is_main` emphasises it."""
 
     name: str
     values: tuple[float | None, ...]
@@ -19,7 +19,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """Upright bars, of one part for each series."""
+    """Vertical bars, stacked from one part for each series."""
 
     labels: tuple[str, ...]
     series: tuple[Series, ...]
@@ -46,7 +46,7 @@ class Panels:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Lying bars, each with its number written at its end; `colours` has one for each."""
+    """Horizontal bars, each with its number at its end; `colours` has one for each."""
 
     labels: tuple[str, ...]
     values: tuple[float, ...]
@@ -57,7 +57,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Lying bars of equal length, divided among the series; their values are shares of one."""
+    """Horizontal bars of equal length, divided among the series; their values are shares of one."""
 
     labels: tuple[str, ...]
     series: tuple[Series, ...]
@@ -65,9 +65,9 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A field of cells, the darker the nearer to `top`; None is a cell without a number.
+    """A grid of cells, the darker the nearer to `top`; None is a cell without a number.
 
-    `about` says what rows, columns and numbers are.
+    `about` describes rows, columns and numbers.
     """
 
     rows: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What work cost: by site and day, by project, between sites, and over the day. Pure."""
+"""The cost of work: by site and day, by project, between sites, and over the day. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
@@ -14,19 +14,19 @@ from .facts import Deal, PageFacts, Sum, total
 from .figures import HOURS, Figure, Palette, floats, nothing
 from .tables import Cell, Table
 
-BARS_MAX: Final = 62  # days that get a bar each; of a longer period a bar is a week
+BARS_MAX: Final = 62  # days with a bar each; in a longer period a bar is a week
 
 _HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
 _DEAL_KEYS: Final = 2  # site and currency
 _OWED: Final = ("balance", "held_sold", "held_bought")
 _DOUBTS: Final = ("unconfirmed", "to_confirm")  # about the balance
-_COLUMNS: Final = 100  # characters that there is room for below a chart
+_COLUMNS: Final = 100  # characters that fit below a chart
 _DAY_S: Final = 86_400
 _FIRST_DAY: Final = date(1970, 1, 1)
 
 
 def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
-    """What our users' work cost each day, by the site where it ran."""
+    """Return the daily cost of our users' work, by the site that ran it."""
     title = f"Cost by site per day, {currency}"
     found = _of(facts.days, currency)
     if not found:
@@ -82,7 +82,7 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
 
 
 def projects(facts: PageFacts, currency: str) -> Figure:
-    """What our users' work cost, by project."""
+    """Return the cost of our users' work, by project."""
     title = f"Cost by project, {currency}"
     found = _of(facts.projects, currency)
     if not found:
@@ -108,7 +108,7 @@ def projects(facts: PageFacts, currency: str) -> Figure:
 
 
 def flows(facts: PageFacts, currency: str) -> Figure:
-    """Who uses whom: from the site that sent the work to the one that ran it."""
+    """Return the use of sites by each other: from the sender of work to the site that ran it."""
     title = f"Who uses whom, {currency}"
     found = _of(facts.flows, currency)
     if not found:
@@ -147,7 +147,7 @@ def flows(facts: PageFacts, currency: str) -> Figure:
 
 
 def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
-    """What our users paid for a slot-hour, over the hours of the day."""
+    """Return the price that our users paid for a slot-hour, over the hours of the day."""
     title = f"Price per slot-hour over the day, {currency}"
     found = [each for each in _of(facts.hours, currency) if each.key[2] == "ok"]
     if not total(found).wall_ns:
@@ -201,7 +201,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
 
 
 def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
-    """What the period comes to, a row for each currency."""
+    """Return the sums of the period, a row for each currency."""
     rows = []
     for currency in found_currencies:
         sent = _of(facts.flows, currency)
@@ -232,10 +232,10 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
 
 
 def deals(facts: PageFacts) -> Table | None:
-    """What stands between us and each site: its statement of account over the period.
+    """Return the statement of account with each site over the period.
 
-    What is owed and held comes first, and payments that one site alone has booked; of these, and of
-    what it came of, columns in which nothing is are left out.
+    Balances and held amounts come first, and payments that only one site has booked; of the latter,
+    and of the turnover, empty columns are left out.
     """
     if not facts.deals:
         return None
@@ -260,7 +260,7 @@ def deals(facts: PageFacts) -> Table | None:
 
 
 def _words(name: str) -> str:
-    """A column of a statement, as a heading."""
+    """Return the heading for a column of a statement."""
     name = name.replace("held_", "held of ").replace("void_", "void of ")
     return name.replace("_", " ").capitalize()
 
@@ -270,12 +270,12 @@ def _of(sums: Iterable[Sum], currency: str) -> list[Sum]:
 
 
 def _in_order(sites: Iterable[Any], own: str) -> list[Any]:
-    """Our own site, the others by name, and the rest without one."""
+    """Return our own site, then the others by name, and the rest without a name."""
     return sorted(sites, key=lambda site: (site != own, site is None, str(site)))
 
 
 def _sites(sums: Iterable[Sum], at: int, colours: Palette) -> list[Any]:
-    """The sites of some sums in the order of their colours, the rest without one last."""
+    """Return the sites of some sums in the order of their colours, the rest without a name last."""
 
     def place(site: object) -> int:
         colour = colours[site]
@@ -300,7 +300,7 @@ def _figures(each: Sum, whole: Sum, places: int) -> tuple[Cell, ...]:
 
 
 def _price(each: Sum) -> Fraction | None:
-    """The mean price per slot-hour, weighted by slot time, in units of the currency."""
+    """Return the mean price per slot-hour, weighted by slot time, in units of the currency."""
     if not each.wall_ns:
         return None
     return Fraction(each.cost_nanos, NANOS_PER_UNIT) / writing.slot_hours(each.wall_ns)

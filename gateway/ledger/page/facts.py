@@ -1,7 +1,7 @@
-"""What a page is made of: sums of one period, as plain data that travels. Pure.
+"""The facts of a page: sums of one period, as plain data for transfer. Pure.
 
-All sums come from the same rows, each of which is read once: what stands in one figure is, to the
-nano-unit, what stands in another. Amounts of different currencies are never added.
+All sums come from the same rows, each of which is read once: an amount in one figure equals, to the
+nano-unit, the same amount in another. Amounts of different currencies are never added.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Final
 from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
 from gateway.ledger.settlement import Statement
 
-# The dimensions of the rows that facts are made from.
+# The dimensions of the rows from which facts are made.
 BY: Final = (
     Dimension.HOUR,
     Dimension.SITE,
@@ -21,7 +21,7 @@ BY: Final = (
     Dimension.STATE,
     Dimension.FOOTPRINT,
 )
-SITES_MAX: Final = 8  # that are told apart; then come the others
+SITES_MAX: Final = 8  # listed separately; the rest are summed up as others
 PROJECTS_MAX: Final = 15  # of a currency
 
 _AMOUNTS: Final = (
@@ -39,10 +39,10 @@ _Sums = dict[tuple[Key, str], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What the usage of one key and one currency sums up to; a name of None is all the others.
+    """The sums of the usage of one key and one currency; a name of None is all the others.
 
-    Of emissions not everything may be known. `measured_ns` is the slot time of which the energy is;
-    `rated_ns` and `rated_uj` are the slot time and the energy of which the carbon is.
+    Emissions may be known only in part. `measured_ns` is the slot time whose energy is known;
+    `rated_ns` and `rated_uj` are the slot time and the energy whose carbon is known.
     """
 
     key: Key
@@ -63,7 +63,7 @@ class Sum:
 class Slots:
     """Slot time of our own pools in one hour (UTC) of one weekday, Monday being 0.
 
-    Usage counts in the hour in which it ended: an hour may have more of it than it has slots.
+    Usage counts in the hour in which it ended: an hour may have more usage than slots.
     """
 
     weekday: int
@@ -76,8 +76,9 @@ class Slots:
 class Deal:
     """The statement of account with a site over the period: see gateway.ledger.settlement.
 
-    Above zero the site owes us; what is held or void is in no balance. What is unconfirmed is in
-    ours, and not in the site's; what is to be confirmed is the other way round, both as of now.
+    Above zero the site owes us; held and void amounts are in no balance. Unconfirmed amounts are in
+    our balance, and not in the site's; amounts to confirm are in the site's, and not in ours; both
+    as of now.
     """
 
     site: str
@@ -101,12 +102,12 @@ class Deal:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """What of our users' work at one site is not final, or is no more; None is all the others.
+    """The amounts at one site that are not final, or no longer; a site of None is all the others.
 
     Attributes:
-        held_nanos: of what is booked: the site delivered it, and we have not settled it.
-        reversed_nanos: of what is settled: the site took it back since.
-        estimated_nanos: booked nowhere yet: what the tasks that run now are expected to cost.
+        held_nanos: of the booked amount: delivered by the site, and not settled by us.
+        reversed_nanos: of the settled amount: reversed by the site since.
+        estimated_nanos: not booked yet: the expected cost of the tasks that run now.
     """
 
     site: str | None
@@ -118,13 +119,14 @@ class Unsettled:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What one page says. Sites are named, our own too; times are UTC.
+    """The facts of one page. Sites are named, our own too; times are UTC.
 
     Attributes:
-        days: our users' work, by (day, site); a day counts from 1970-01-01, a site is where it ran.
+        days: our users' work, by (day, site); a day counts from 1970-01-01, a site is the one that
+            ran it.
         projects: the same, by (project,).
         hours: the same, by (hour of the day, site, state).
-        flows: all work, by (origin, site): who sent it, and where it ran.
+        flows: all work, by (origin, site): the site that sent it, and the site that ran it.
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
         deals: with each site, and in each currency.
@@ -159,7 +161,7 @@ def facts_from(
 ) -> PageFacts:
     """Make the facts of a period at a site; `usage` is summed by `BY`, and read once.
 
-    Of `unsettled` there may be several of one site and currency; an empty site is our own.
+    `unsettled` may hold several entries for a site and currency; an empty site is our own.
     """
     days: _Sums = {}
     projects: _Sums = {}
@@ -211,7 +213,7 @@ def facts_from(
 
 
 def to_plain(facts: PageFacts) -> dict[str, Any]:
-    """Make maps, lists and texts of facts, for the wire: an amount may not fit into 64 bits."""
+    """Convert facts to maps, lists and texts, for the wire: an amount may exceed 64 bits."""
     return {
         **{name: getattr(facts, name) for name in ("site", "start_s", "end_s", "as_of_s")},
         **{
@@ -236,7 +238,7 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> PageFacts:
-    """Read what `to_plain` made. Raises ValueError if it is anything else."""
+    """Read the output of `to_plain`. Raises ValueError for anything else."""
     try:
         return PageFacts(
             site=_typed(str, plain["site"]),
@@ -269,7 +271,7 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
 
 
 def total(sums: Iterable[Sum]) -> Sum:
-    """Add up sums of one currency, or of whatever has the same unit in all of them."""
+    """Add up sums of one currency, or for amounts whose unit is the same in all currencies."""
     found = list(sums)
     amounts = [sum(each) for each in zip(*map(_of_sum, found), strict=True)]
     currency = found[0].currency if found else ""
@@ -277,7 +279,7 @@ def total(sums: Iterable[Sum]) -> Sum:
 
 
 def currencies(facts: PageFacts) -> list[str]:
-    """The currencies of all work, the one with most slot time first: amounts can't be compared."""
+    """Return the currencies of all work, by slot time, largest first: amounts can't be compared."""
     wall_ns = dict.fromkeys((each.currency for each in facts.unsettled), 0)
     for each in facts.flows:
         wall_ns[each.currency] = wall_ns.get(each.currency, 0) + each.wall_ns
@@ -299,7 +301,7 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
     if found is None:
         sums[key] = list(amounts)
         return
-    # Written out, for a year has a million of them.
+    # Unrolled for speed: a year has a million of them.
     tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng, *rated = amounts
     measured_ns, rated_ns, rated_uj = rated
     found[0] += tasks
@@ -315,7 +317,8 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
-    """Add up what is not among the (currency, name) to keep, at one place of the key, as None."""
+    """Merge names that are not among the (currency, name) to keep, at one place of the key,
+    as None."""
     found: _Sums = {}
     for (key, currency), amounts in sums.items():
         if (currency, key[at]) not in kept:
@@ -325,7 +328,8 @@ def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums
 
 
 def _busiest(flows: _Sums, at: int, own: str) -> set[tuple[str, object]]:
-    """Our site and those with most slot time, for all currencies alike: so are their colours."""
+    """Return our site and those with most slot time, in all currencies alike: so are their
+    colours."""
     wall_ns: dict[Any, int] = {}
     for (key, _), (_, time_ns, *_) in flows.items():
         wall_ns[key[at]] = wall_ns.get(key[at], 0) + time_ns
@@ -334,7 +338,7 @@ def _busiest(flows: _Sums, at: int, own: str) -> set[tuple[str, object]]:
 
 
 def _dearest(sums: _Sums) -> set[tuple[str, object]]:
-    """The projects that cost most, of each currency."""
+    """Return the projects with the highest cost, of each currency."""
     order = sorted(sums, key=lambda each: (-sums[each][2], -sums[each][1], each[0]))
     return {
         (currency, key[0])

@@ -1,4 +1,4 @@
-"""A figure of the page, and what all of them share. Pure."""
+"""A figure of the page, and the parts that all figures share. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ Palette = Mapping[object, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart and its table; without them, `lead` says why.
+    """A chart and its table; without them, `lead` gives the reason.
 
-    `alt` says the chart in words, for who can't see it; `lead` is what it comes to.
+    `alt` describes the chart for readers who can't see it; `lead` summarises it.
     """
 
     title: str
@@ -29,17 +29,17 @@ class Figure:
 
 
 def nothing(title: str, reason: str) -> Figure:
-    """A figure without anything to show, which says so."""
+    """Return a figure without a chart, with the reason."""
     return Figure(title, f"Nothing to show: {reason}")
 
 
 def floats(numbers: Iterable[Fraction | None]) -> tuple[float | None, ...]:
-    """Numbers for a chart."""
+    """Return numbers for a chart."""
     return tuple(None if each is None else float(each) for each in numbers)
 
 
 def palette(facts: PageFacts) -> Palette:
-    """A colour for each site, the same in all charts: our own has the first."""
+    """Return a colour for each site, the same in all charts: our own has the first."""
     cost: dict[Any, int] = {facts.site: 0}
     for each in facts.flows:
         cost[each.key[1]] = cost.get(each.key[1], 0) + each.wall_ns

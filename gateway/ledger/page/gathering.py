@@ -20,18 +20,17 @@ _DAY_S: Final = 24 * HOUR_S
 def gather(
     store: Store, site: str, present: Present, start_s: float | None, end_s: float | None
 ) -> PageFacts:
-    """Find the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
+    """Return the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
 
-    By default up to now, and 30 days back. The hours that the bounds are in count whole, because
-    books are summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX`
-    days long.
+    By default up to now, and 30 days back. The hours of the bounds count whole, because books are
+    summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX` days long.
     """
     as_of_s = present.now_s
     bounds_s = [each for each in (start_s, end_s) if each is not None]
     if not all(0 <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
         raise ValueError("a page is about a time from 1970 to the year 9999")
     end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
-    # Back to a midnight, so that the first day is a whole one.
+    # Back to midnight, so that the first day is a whole one.
     start = (
         max(0, end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
     )
@@ -51,13 +50,14 @@ def gather(
 
 
 def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
-    """What stands between us and each site: what `gridfed report statement` says."""
+    """Yield the statements of account with each site, as in `gridfed report statement`."""
     for site in owed.partners(store):
         yield from owed.statements(store, site, start, end)
 
 
 def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator[Unsettled]:
-    """What is not final of our users' work: what `gridfed report cost` says, by site."""
+    """Yield the amounts of our users' work that are not final, by site, as in `gridfed report
+    cost`."""
 
     def bought(found: list[Pending]) -> Iterator[Claim]:
         return (claim_of(each) for each in found if each.side == "buy")
@@ -73,7 +73,7 @@ def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator
 
 
 def _usage(store: Store, start: int, end: int) -> Iterator[UsageTotal]:
-    """The rows of each day in turn: each is read once, and few are in memory at a time."""
+    """Yield the rows of each day in turn: each is read once, and few are in memory at a time."""
     while start < end:
         until = min(end, (start // _DAY_S + 1) * _DAY_S)
         yield from store.usage_totals(BY, float(start), float(until))

@@ -1,8 +1,8 @@
 """Draws charts as SVG, with matplotlib: the same chart gives the same bytes.
 
-What is drawn is put into a page as a picture, a document of its own that can neither run anything
-nor load anything. Its text stays text, in the fonts of whoever reads it, so that a name in any
-script is shown; room is measured with DejaVu Sans, which is wider than most.
+A chart is put into a page as a picture, a separate document that can't run or load anything. Its
+text stays text, in the reader's fonts, so that a name in any script is shown; space is measured
+with DejaVu Sans, which is wider than most.
 """
 
 import io
@@ -30,7 +30,7 @@ OTHERS: Final = "#b3bcc6"
 _EMPTY: Final = "#eff2f5"
 _SHADES: Final = LinearSegmentedColormap.from_list("shades", ["#e6eef6", "#7fa8cd", "#1d4a75"])
 
-# Drawn for a page that may be light or dark: the browser says which.
+# A page may be light or dark: the browser selects the colours.
 _DARK: Final = {
     INK: "#e3e8ed",
     QUIET: "#a3adb8",
@@ -40,7 +40,7 @@ _DARK: Final = {
 }
 _FONTS: Final = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 _STEPS: Final = (1, 2, 2.5, 5, 10)
-_LEGEND: Final = 110  # characters that there is room for above a chart
+_LEGEND: Final = 110  # characters that fit above a chart
 _WIDTH_INCHES: Final = 9.6
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -76,7 +76,7 @@ _STYLE: Final[dict[Any, Any]] = {
 def draw(chart: Chart) -> str:
     """Draw a chart as an SVG document."""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # Of a script that DejaVu Sans lacks; the reader's fonts will have it.
+        # For scripts that DejaVu Sans lacks; the reader's fonts will have them.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = Figure(figsize=(_WIDTH_INCHES, _height_inches(chart)), layout="constrained")
         figure.patch.set_visible(False)
@@ -131,7 +131,7 @@ def _stacks(axes: Axes, chart: Stacks) -> None:
             at,
             values,
             bottom=below,
-            width=min(0.78, 0.16 * len(chart.labels)),  # few bars are no walls
+            width=min(0.78, 0.16 * len(chart.labels)),  # limits the width of few bars
             color=_colour(series.colour),
             edgecolor=PAPER,
             linewidth=0.5,
@@ -227,7 +227,7 @@ def _matrix(axes: Axes, chart: Matrix) -> None:
 
 
 def _numbers(axes: Axes, unit: str) -> None:
-    """Number the upright axis, and say the unit above it, where it needs no turned head."""
+    """Number the vertical axis, and write the unit above it, horizontally."""
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
     axes.yaxis.set_major_formatter(_figures())
     axes.grid(axis="y")
@@ -252,7 +252,7 @@ class _Thousands(ScalarFormatter):
 
 
 def _legend(axes: Axes, series: Sequence[Series]) -> None:
-    """Above the chart, on the right, out of the way of what it explains."""
+    """Place the legend above the chart, on the right, clear of the plot."""
     if len(series) > 1:
         axes.legend(
             loc="lower right",
@@ -264,7 +264,7 @@ def _legend(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def _figures() -> ScalarFormatter:
-    """As many decimals as the ticks beside it, and thousands apart."""
+    """Return a format with as many decimals as the neighbouring ticks, and thousands separators."""
     formatter = _Thousands(useOffset=False)
     formatter.set_scientific(False)
     return formatter
@@ -275,7 +275,7 @@ def _colour(place: int | None) -> str:
 
 
 def _on(colour: str) -> str:
-    """What is readable on a colour."""
+    """Return a readable text colour for a background."""
     red, green, blue = mpl.colors.to_rgb(colour)
     if colour == _EMPTY:
         return INK
@@ -283,12 +283,12 @@ def _on(colour: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A label that matplotlib shows: it leaves out what begins with an underscore."""
+    """Return a label that matplotlib shows: it hides labels that begin with an underscore."""
     return f"\u200b{text}" if text.startswith("_") else text
 
 
 def _for_both_lights(svg: str) -> str:
-    """Let the browser choose the inks, and the fonts."""
+    """Let the browser select the colours, and the fonts."""
     names = {colour: f"--c{at}" for at, colour in enumerate(_DARK)}
     light = ";".join(f"{name}:{colour}" for colour, name in names.items())
     dark = ";".join(f"{name}:{_DARK[colour]}" for colour, name in names.items())
@@ -301,6 +301,6 @@ def _for_both_lights(svg: str) -> str:
     def named(tag: re.Match[str]) -> str:
         return declared.sub(lambda found: f"{found[1]}var({names[found[2]]})", tag[0])
 
-    # Within tags only: a name may look like a colour.
+    # Only within tags: a name may look like a colour.
     svg = re.sub(r"<[^>]+>", named, svg)
     return re.sub(r"(<svg [^>]*>)", lambda found: found[1] + style, svg, count=1)

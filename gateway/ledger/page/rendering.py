@@ -1,4 +1,4 @@
-"""Makes the page: one HTML file with all it needs inside, and no way to load or run anything."""
+"""Makes the page: one self-contained HTML file, which can't load or run anything."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from .facts import PageFacts, currencies
 from .figures import Figure, palette
 from .plots import draw
 
-CURRENCIES_MAX: Final = 3  # that get charts of their own
+CURRENCIES_MAX: Final = 3  # with charts of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,12 @@ class Section:
 
 
 def render(facts: PageFacts) -> str:
-    """Write facts as one HTML document.
+    """Render facts as one HTML document.
 
-    Names are escaped by the template, which escapes everything; pictures are documents of their
-    own; and a Content-Security-Policy forbids all but those pictures and our one style sheet. So a
-    name can neither become markup, nor would it help. The same facts give the same bytes.
+    Names are escaped by the template, which escapes everything; pictures are separate documents;
+    and a Content-Security-Policy forbids all but those pictures and our one style sheet. A name can
+    therefore not become markup, and markup would have no effect. The same facts give the same
+    bytes.
     """
     found = currencies(facts)
     style = _text("page.css")

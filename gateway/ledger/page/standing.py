@@ -1,6 +1,6 @@
-"""What of a cost is settled, what is held, and what is only an estimate. Pure.
+"""How final costs are: settled, held, or only estimated. Pure.
 
-The words are those of `gateway.ledger.reports.standing`, and so are the amounts.
+The terms and amounts are those of `gateway.ledger.reports.standing`.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from .figures import Figure, Palette, nothing
 from .tables import Cell, Table
 
 _HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Taken back since")
-_COLUMNS: Final = 100  # characters that there is room for below a chart
+_COLUMNS: Final = 100  # characters that fit below a chart
 _BOOKED, _SETTLED, _HELD, _RUNNING, _REVERSED = range(5)
 
 
 def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:
-    """How final what our users' work cost is, a row for each currency."""
+    """Return how final the cost of our users' work is, a row for each currency."""
     rows = []
     for currency in currencies:
         amounts = _total(_by_site(facts, currency))
@@ -27,7 +27,7 @@ def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:
 
 
 def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
-    """The same by the site where it ran."""
+    """Return the same by the site that ran the work."""
     title = f"Settled, held and estimated cost by site, {currency}"
     found = _by_site(facts, currency)
     whole = _total(found)
@@ -60,7 +60,7 @@ def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
 
 
 def _by_site(facts: PageFacts, currency: str) -> dict[Any, list[int]]:
-    """Amounts in the order of the headings, in nano-units, by site."""
+    """Return amounts in the order of the headings, in nano-units, by site."""
     found: dict[Any, list[int]] = {}
     for day in facts.days:
         if day.currency == currency:
@@ -85,6 +85,7 @@ def _cells(amounts: Sequence[int], places: int) -> tuple[Cell, ...]:
 
 
 def _place(site: object, colours: Palette) -> int:
-    """As in all other charts: our own first, the rest without a name last."""
+    """Return the position of a site, as in all charts: our own first, the rest without a name
+    last."""
     colour = colours.get(site)
     return len(colours) if colour is None else colour

@@ -1,4 +1,4 @@
-"""How slots were used, how much of it was lost, and its carbon. Pure."""
+"""The use of slots, the lost part of it, and its carbon. Pure."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -26,7 +26,7 @@ _NG_PER_G: Final = 10**9
 
 
 def utilisation(facts: PageFacts) -> Figure:
-    """How much of our own slots was used, by hour and weekday."""
+    """Return the used share of our own slots, by hour and weekday."""
     title = "Utilisation of our own pools by hour and weekday"
     by_key = {(each.weekday, each.hour): each for each in facts.slots}
     capacity_ns = sum(each.capacity_ns for each in facts.slots)
@@ -72,7 +72,7 @@ def utilisation(facts: PageFacts) -> Figure:
 
 
 def carbon(facts: PageFacts) -> Figure:
-    """Energy and carbon of our users' work, over the hours of the day."""
+    """Return energy and carbon of our users' work, over the hours of the day."""
     title = "Carbon over the day"
     by_hour = [total(each for each in facts.hours if each.key[0] == hour) for hour in range(24)]
     whole = total(by_hour)
@@ -119,7 +119,7 @@ def carbon(facts: PageFacts) -> Figure:
 
 
 def waste(facts: PageFacts) -> Figure:
-    """Which part of slot time was idle, failed, cancelled or done twice, by site."""
+    """Return the shares of slot time that were idle, failed, cancelled or repeated, by site."""
     title = "Idle, failed, cancelled and repeated work"
     sites = sorted(
         {each.key[0] for each in facts.work},
@@ -204,14 +204,14 @@ def _used_cells(slots: Sequence[Slots | None]) -> tuple[Cell, ...]:
 
 
 def _intensity(each: Sum) -> Fraction | None:
-    """Grams of CO2e per kWh, of the energy of which that is known."""
+    """Return grams of CO2e per kWh, for the energy whose carbon is known."""
     if not each.rated_uj:
         return None
     return Fraction(each.carbon_ng, _NG_PER_G) / Fraction(each.rated_uj, _UJ_PER_KWH)
 
 
 def _left_out(whole: Sum) -> str:
-    """Which part of the work the sums don't cover, in words."""
+    """Return the share of the work that the sums don't cover, in words."""
     found = [
         f" The {what} of {writing.share(whole.wall_ns - known_ns, whole.wall_ns)} of the slot time "
         "is not known, and not in them."
@@ -225,7 +225,7 @@ def _left_out(whole: Sum) -> str:
 
 
 def _carbon_cells(each: Sum) -> tuple[Cell, ...]:
-    """Of what is known; a dash where nothing is, which is not zero."""
+    """Return cells for the known part; a dash where nothing is known, which is not zero."""
     intensity = _intensity(each)
     unknown = tables.number(writing.NOTHING)
     energy = tables.measure(Fraction(each.energy_uj, _UJ_PER_KWH))

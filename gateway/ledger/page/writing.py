@@ -1,4 +1,4 @@
-"""How names, amounts and times are written for people. Pure."""
+"""Formats names, amounts and times for people. Pure."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,19 @@ from gateway.ledger.formulas import FORMULA_STARTS
 OTHERS: Final = "(others)"
 UNNAMED: Final = "(none)"
 NOTHING: Final = "\N{EN DASH}"
-LABEL_MAX: Final = 24  # of a plot
-NAME_MAX: Final = 120  # of a table
+LABEL_MAX: Final = 24  # in a plot
+NAME_MAX: Final = 120  # in a table
 
 _DECIMALS: Final = ((100 * NANOS_PER_UNIT, 2), (NANOS_PER_UNIT, 4), (NANOS_PER_UNIT // 1000, 6))
 _HOUR_NS: Final = 3600 * 10**9
-_JOINERS: Final = "\u200c\u200d"  # words of Persian, and some emoji, can't do without
+_JOINERS: Final = "\u200c\u200d"  # required by Persian words and some emoji
 
 
 def name(text: object, limit: int = NAME_MAX) -> str:
-    """Write a name that somebody chose, so that it looks like what it is.
+    """Format a user-chosen name so that it can't mislead.
 
-    Characters that are not seen, or turn the order of what follows, are written as \\u202e; what a
-    spreadsheet would take for a formula when it is pasted there gets an apostrophe in front.
+    Invisible characters, and those that change the order of text, are written as \\u202e; a name
+    that a spreadsheet would take for a formula when pasted is prefixed with an apostrophe.
     """
     if text is None:
         return OTHERS
@@ -38,7 +38,7 @@ def name(text: object, limit: int = NAME_MAX) -> str:
 
 
 def labels(names: Sequence[object], limit: int = LABEL_MAX) -> list[str]:
-    """Write names for a plot: short, and no two alike."""
+    """Format names for a plot: short, and distinct."""
     found: list[str] = []
     for each in names:
         label, tries = name(each, limit), 1
@@ -50,7 +50,7 @@ def labels(names: Sequence[object], limit: int = LABEL_MAX) -> list[str]:
 
 
 def decimals(nanos: int) -> int:
-    """How many decimals an amount of that size deserves, and all that stand beside it."""
+    """Return the number of decimals for an amount of that size, and for amounts beside it."""
     for limit_nanos, places in _DECIMALS:
         if nanos >= limit_nanos:
             return places
@@ -58,23 +58,23 @@ def decimals(nanos: int) -> int:
 
 
 def exact_decimals(amounts: Iterable[int]) -> int:
-    """The fewest decimals, two at least, with which none of these amounts is rounded."""
+    """Return the fewest decimals, two at least, with which none of these amounts is rounded."""
     return max((2, *(len(format_amount(each).partition(".")[2]) for each in amounts)))
 
 
 def amount(nanos: int, places: int) -> str:
-    """Write an amount of money with that many decimals, half to even."""
+    """Format an amount of money with that many decimals, half to even."""
     return rounded(Fraction(nanos, NANOS_PER_UNIT), places)
 
 
 def rounded(number: Fraction, places: int) -> str:
-    """Write a number with that many decimals and thousands apart."""
+    """Format a number with that many decimals and thousands separators."""
     scaled = round(number * 10**places)  # half to even
     return f"{Decimal(scaled).scaleb(-places):,.{places}f}"
 
 
 def significant(number: Fraction) -> str:
-    """Write a number with three digits that count, or all of its whole part."""
+    """Format a number with three significant digits, or all of its whole part."""
     for limit, places in ((100, 0), (10, 1), (1, 2)):
         if number >= limit:
             return rounded(number, places)
@@ -82,17 +82,17 @@ def significant(number: Fraction) -> str:
 
 
 def slot_hours(wall_ns: int) -> Fraction:
-    """Slot time in hours."""
+    """Return slot time in hours."""
     return Fraction(wall_ns, _HOUR_NS)
 
 
 def share(part: int, whole: int) -> str:
-    """Write a part of a whole in per cent."""
+    """Format a part of a whole in per cent."""
     return f"{rounded(Fraction(100 * part, whole), 1)} %" if whole else NOTHING
 
 
 def moment(time_s: float) -> str:
-    """Write a time to the minute, in UTC."""
+    """Format a time to the minute, in UTC."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
