@@ -50,8 +50,7 @@ class CapacityMeter:
         return sorted(records, key=lambda each: (each.pool, each.since_s))
 
     def unwritten(self) -> list[Capacity]:
-        """Return records of the time that is not reported yet: to be read now, not to be
-        written."""
+        """Return records of the time not reported yet: to be read now, not to be written."""
         return [record for pool, cell in self._cells.items() for record in _records(pool, cell)]
 
     def close(self) -> list[Capacity]:

@@ -25,8 +25,7 @@ _LEFT: Final = {hardenings}
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a table: the number of rows, and a digest of them in the order of their
-    keys."""
+    """The contents of a table: the number of rows, and a digest of them in key order."""
 
     rows: int
     digest: str

@@ -222,9 +222,9 @@ _DELIVERED: Final = ("tasks", "wall_ns", "cost_nanos")
 def postings_before(before_s: float, side: str) -> Merging:
     """Return the merging of settled deliveries before a moment, of one side.
 
-    Paid purchases stay row by row: they are the evidence against a seller that bills late. Paid
-    sales stay until both sites have closed their period: before that the sites may compare each
-    row. Disputed deliveries stay row by row for good.
+    Paid purchases stay row by row: they are the answer to a seller that bills late. Paid sales stay
+    until both sites have closed their period: before that the sites may compare each row. Disputed
+    deliveries stay row by row for good.
     """
     state = postings.c.state
     same = (disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))

@@ -154,8 +154,7 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """The usage and cost of one run of tasks [first, first + tasks); unique by (job, first,
-    attempt).
+    """Usage and cost of a run of tasks [first, first + tasks); unique by (job, first, attempt).
 
     Attributes:
         state: "cancelled" for tasks that were stopped on request, which is "failed" in older
@@ -344,8 +343,7 @@ class JobForgotten:
 
 @dataclass(frozen=True, slots=True)
 class ContractOpened:
-    """A contract with another site began: we buy, or we sell. Written before the other site is
-    told.
+    """A contract with another site began: we buy, or we sell. Written before the site is told.
 
     It holds all the terms of charging: after a restart the other site's word does not count.
 
@@ -723,7 +721,8 @@ class SliceLent:
             reports.
         before: spent before its period at `since_ms`, as the holder reports.
         base: the part of `spent` that was spent before our period at `period_ms`.
-        life, number: the run of the holder and the number of its last request that counted.
+        life, number: of the last request that counted: the number of the site's run, and the
+            request's.
     """
 
     budget: str
@@ -777,7 +776,7 @@ class SliceHeld:
 
 
 def seller_of(pool: str) -> str:
-    """Return the site of a pool; empty: ours. Only other sites' pools have a slash in their
+    """Return the site of a pool; empty: ours. Only pools of other sites have a slash in the
     name."""
     site, slash, _ = pool.partition("/")
     return site if slash else ""

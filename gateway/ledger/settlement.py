@@ -132,8 +132,7 @@ def turnovers(
     void_sold: Mapping[str, Sums] = MappingProxyType({}),
     void_bought: Mapping[str, Sums] = MappingProxyType({}),
 ) -> dict[str, Turnover]:
-    """Combine sales, purchases and payments by currency; `moved` comes from the function
-    `moved`."""
+    """Combine sales, purchases and payments by currency; `moved` is from the function `moved`."""
     sums: dict[str, dict[str, int]] = {}
     for currency, name, nanos in moved:
         of_currency = sums.setdefault(currency, {})

@@ -154,8 +154,7 @@ class Batches:
         self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
 
     def statements(self, items: Sequence[Any]) -> list[Statement]:
-        """Return statements that insert them; where a conflict is an update, keys must be
-        distinct."""
+        """Return statements that insert them; where a conflict is an update, keys must differ."""
         statements: list[Statement] = []
         done = 0
         for size, sql in self._sql_by_size:

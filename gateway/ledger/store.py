@@ -179,8 +179,7 @@ class Store(Protocol):
         """Sum up by contract the deliveries in [start_s, end_s) that have been reversed since."""
 
     def voided(self, start_s: float, end_s: float) -> list[Pending]:
-        """Sum up by contract the deliveries in [start_s, end_s) that are void: they are not
-        paid."""
+        """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
 
     def unlike(self, site: str, limit: int) -> list[str]:
         """Describe the jobs between a site and us whose charges differ from their deliveries."""

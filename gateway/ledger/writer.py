@@ -37,7 +37,7 @@ TRANSACTION_RECORDS: Final = 4_096
 TRANSACTION_BYTES: Final = 32 * 2**20
 UNHARDENED_RECORDS: Final = 4 * TRANSACTION_RECORDS
 RETRY_S: Final = 1.0
-# A call of at most so many records is committed in its caller's thread, when nothing is queued.
+# A call of at most so many records is committed in its caller's thread if nothing is queued.
 AT_ONCE_RECORDS: Final = 8
 # SQLite's log is checkpointed after about CHECKPOINT_PAGES pages. A transaction takes
 # TRANSACTION_PAGES of them, and one more for each PAGE_RECORDS records.
@@ -294,8 +294,7 @@ class Writer:
             self._unhardened_bytes += size_bytes
 
     def _diagnose(self, error: Exception) -> str | None:
-        """Return a problem that an operator can fix while we wait, or None if waiting is
-        useless."""
+        """Return a problem that an operator can fix while we wait; None if waiting is useless."""
         if self._is_lost:
             return _LOST  # it can't be reopened yet
         if isinstance(error, DBAPIError):
@@ -389,7 +388,7 @@ def _size_bytes(record: Record) -> int:
 
 
 def _passing_trouble(error: Exception) -> str | None:
-    """Return a problem that an operator can fix while we wait, or None if waiting is useless."""
+    """Return a problem that an operator can fix while we wait; None if waiting is useless."""
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None)
     if state == _POSTGRESQL_DISK_FULL or code in (_SQLITE_FULL, _SQLITE_IOERR_SHMSIZE):

@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def apel(text: str) -> str:
-    """Return a name as a value of an APEL message: never one that reads as empty or null."""
+    """Return a name as a value of an APEL message; only an empty name reads as empty or null."""
     written = _NOT_IN_APEL.sub(_escaped, text)
     if written.lower() in _APEL_NULLS:
         return f"%{ord(written[0]):02X}{written[1:]}"

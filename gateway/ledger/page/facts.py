@@ -102,7 +102,7 @@ class Deal:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """The amounts at one site that are not final, or no longer; a site of None is all the others.
+    """Our users' cost at one site that is not final, or was reversed; None is all other sites.
 
     Attributes:
         held_nanos: of the booked amount: delivered by the site, and not settled by us.
@@ -317,8 +317,10 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
-    """Merge names that are not among the (currency, name) to keep, at one place of the key,
-    as None."""
+    """Merge the names that are not among the (currency, name) to keep, at one place of the key.
+
+    They become None.
+    """
     found: _Sums = {}
     for (key, currency), amounts in sums.items():
         if (currency, key[at]) not in kept:
@@ -328,8 +330,8 @@ def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums
 
 
 def _busiest(flows: _Sums, at: int, own: str) -> set[tuple[str, object]]:
-    """Return our site and those with most slot time, in all currencies alike: so are their
-    colours."""
+    """Return our site and those with most slot time: the same for all currencies, as colours
+    are."""
     wall_ns: dict[Any, int] = {}
     for (key, _), (_, time_ns, *_) in flows.items():
         wall_ns[key[at]] = wall_ns.get(key[at], 0) + time_ns

@@ -56,8 +56,7 @@ def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
 
 
 def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator[Unsettled]:
-    """Yield the amounts of our users' work that are not final, by site, as in `gridfed report
-    cost`."""
+    """Yield our users' costs that are not final, by site, as in `gridfed report cost`."""
 
     def bought(found: list[Pending]) -> Iterator[Claim]:
         return (claim_of(each) for each in found if each.side == "buy")

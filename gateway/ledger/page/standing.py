@@ -85,7 +85,6 @@ def _cells(amounts: Sequence[int], places: int) -> tuple[Cell, ...]:
 
 
 def _place(site: object, colours: Palette) -> int:
-    """Return the position of a site, as in all charts: our own first, the rest without a name
-    last."""
+    """Return a site's position, as in all charts: our own first, the rest without a name last."""
     colour = colours.get(site)
     return len(colours) if colour is None else colour

@@ -64,7 +64,7 @@ def count(whole: int) -> Cell:
 
 
 def money(nanos: int, places: int) -> Cell:
-    """Return an amount, rounded to so many decimals; a dash for zero, as in accounting."""
+    """Return an amount, rounded to `places` decimals; a dash for zero, as in accounting."""
     return number(writing.amount(nanos, places) if nanos else writing.NOTHING, format_amount(nanos))
 
 

@@ -1,5 +1,4 @@
-"""The question that a report answers: its keys, its conditions and its period; and the totals
-read."""
+"""The question that a report answers: keys, conditions and period; and the totals read for it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,8 +128,7 @@ def fold(
     extra: Sequence[Dimension],
     found: Iterable[UsageTotal],
 ) -> list[UsageTotal]:
-    """Fold totals by `dimensions` into totals by the question's keys and `extra`, in order.
-    Pure."""
+    """Fold totals by `dimensions` into ordered totals by the question's keys and `extra`. Pure."""
     at = {dimension: place for place, dimension in enumerate(dimensions)}
     chosen = [(_picker(key, at, question.site), values) for key, values in question.where.items()]
     pick = [_picker(key, at, question.site) for key in question.by]
