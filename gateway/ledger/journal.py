@@ -272,7 +272,7 @@ def _accounts(connection: Connection) -> dict[int, Account]:
     return {row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()}
 
 
-# --- records from before the journal existed -----------------------------------------------------
+# --- records from before the journal existed ------------------------------------------------------
 
 
 def _documents(connection: Connection) -> Iterator[Record]:

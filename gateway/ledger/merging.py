@@ -214,7 +214,7 @@ def _overlap(ranges: Sequence[tuple[int, int]]) -> bool:
     return False
 
 
-# --- deliveries --------------------------------------------------------------------------------
+# --- deliveries -----------------------------------------------------------------------------------
 
 _DELIVERED: Final = ("tasks", "wall_ns", "cost_nanos")
 

@@ -3,9 +3,9 @@
 Writes are idempotent: writing a record twice changes nothing. A gateway that was killed can
 therefore repeat every write that it is not sure of, and nothing is charged or stored twice.
 
-Every number and every text is checked here, where the mistake is made: SQL integers end at 2**63 -
-1, PostgreSQL stores no NUL, and neither database stores half a surrogate pair. A value from a
-worker, a client or another site that the database can't store must not stop the writer, which all
+Every number and every text is checked here, where the mistake is made: SQL integers end at
+2**63 - 1, PostgreSQL stores no NUL, and neither database stores half a surrogate pair. A value from
+a worker, a client or another site that the database can't store must not stop the writer, which all
 jobs share.
 """
 
@@ -772,12 +772,11 @@ class SliceHeld:
         _check(self.account)
 
 
-# --- reading records -----------------------------------------------------------------------------
+# --- reading records ------------------------------------------------------------------------------
 
 
 def seller_of(pool: str) -> str:
-    """Return the site of a pool; empty: ours. Only pools of other sites have a slash in the
-    name."""
+    """Return a pool's site; empty: ours. Only pools of other sites have a slash in the name."""
     site, slash, _ = pool.partition("/")
     return site if slash else ""
 
