@@ -133,7 +133,7 @@ def _less(run: Run, back_nanos: int) -> Run:
 def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
     """Return the amounts that buyers have voided, by job and seller, and by run.
 
-    They are read whole, as they are few. The seller is empty for work that ran here or was passed on.
+    All are read, as they are few. The seller is empty for work that ran here or was passed on.
     """
     deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
     voids: dict[tuple[str, str], list[tuple[float, int]]] = {}
