@@ -28,8 +28,8 @@ __all__ = [
     "deadline",
 ]
 
-# Imported when they are asked for: a slot needs none of the client, nor of what that needs, and
-# may run where it is not installed.
+# Imported on first use: a slot needs neither the client nor its dependencies, and may run on a host
+# without them.
 _WHERE: Final = {
     "Client": "client",
     "GridError": "errors",

@@ -1,4 +1,4 @@
-"""Where gateways are: how an address is written, whom it can reach, where a client finds one."""
+"""Addresses of gateways: their syntax, their reach, and how a client finds one."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from federation.errors import GridError
 
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
 SECRET_VARIABLE: Final = "GRIDFED_SECRET"  # noqa: S105 - likewise
-TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - its name, and nothing secret
+TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
-# What one gateway may tell of others, in a message: so many addresses, each so long.
+# The limits of the list of other gateways in one message: the number and length of addresses.
 OTHERS_MAX: Final = 16
 ADDRESS_CHARS_MAX: Final = 256
 _SOCKET_PATH_MAX: Final = 107  # of sockaddr_un
@@ -25,7 +25,7 @@ class AddressError(GridError, ValueError):
 
 
 def check_address(address: str) -> None:
-    """Raise AddressError unless `address` is one that gridfed speaks; nng's reasons say little."""
+    """Raise AddressError unless gridfed can use `address`; nng's own errors say little."""
     if not address.startswith(SCHEMES):
         allowed = ", ".join(SCHEMES)
         raise AddressError(f"address {address!r}: it must start with one of {allowed}")
@@ -43,25 +43,25 @@ def check_address(address: str) -> None:
 
 
 def is_tcp(address: str) -> bool:
-    """Whether it is of TCP, with TLS or without."""
+    """Whether the address is a TCP address, with TLS or without."""
     return address.startswith(("tcp://", "tls+tcp://"))
 
 
 def plain_ip(address: str | bytes) -> IPv4Address | IPv6Address:
-    """An IP address, from text or its bytes; an IPv4 address that is written as IPv6 is IPv4."""
+    """Parse an IP address from text or bytes; an IPv4 address written as IPv6 becomes IPv4."""
     found = ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return mapped or found
 
 
 def host_and_port(address: str) -> tuple[str, str]:
-    """The two parts of a tcp address."""
+    """Return the host and the port of a tcp address."""
     host, _, port = address.partition("://")[2].rpartition(":")
     return host.removeprefix("[").removesuffix("]"), port
 
 
 def check_others(addresses: list[str]) -> list[str]:
-    """What a gateway may tell of others, without repetitions; AddressError says what is wrong."""
+    """Return a gateway's list of others without repetitions; AddressError if it is invalid."""
     found = list(dict.fromkeys(addresses))
     if len(found) > OTHERS_MAX:
         raise AddressError(f"{len(found)} other gateways: at most {OTHERS_MAX} are told of")
@@ -76,23 +76,23 @@ def check_others(addresses: list[str]) -> list[str]:
 
 
 def is_local(address: str) -> bool:
-    """Whether it never leaves this host: a socket in the file system, or the loopback."""
+    """Whether the address never leaves this host: a socket in the file system, or the loopback."""
     scheme, _, place = address.partition("://")
     return scheme == "ipc" or _LOOPBACK.fullmatch(place) is not None
 
 
 def is_home(address: str) -> bool:
-    """Whether only its own user can reach it."""
+    """Whether only its own user can reach the address."""
     return address.startswith("ipc://")
 
 
 def is_weak(address: str) -> bool:
-    """Whether others on the way could read and change what is said there."""
+    """Whether others on the way could read and change data sent to the address."""
     return address.startswith("tcp://") and not is_local(address)
 
 
 def check_bearer(address: str) -> None:
-    """Raise AddressError unless a token may be shown there: whoever reads it has it."""
+    """Raise AddressError unless a token may be sent there: any reader of a token could use it."""
     if is_weak(address):
         raise AddressError(
             f"address {address!r}: a token is for whoever holds it, so it does not go over plain "
@@ -101,23 +101,23 @@ def check_bearer(address: str) -> None:
 
 
 def default_address() -> str:
-    """The address of this user's own gateway on this host: a socket only he can reach."""
+    """Return the address of this user's own gateway on this host: a socket only for this user."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(base) / "gridfed" if base else Path.home() / ".gridfed"
     return f"ipc://{folder / 'gateway.sock'}"
 
 
 def expand(address: str) -> str:
-    """The address with `~` in a socket's path as the home that it stands for."""
+    """Return the address, with `~` in a socket's path expanded to the home folder."""
     if not address.startswith("ipc://~"):
         return address
     return f"ipc://{os.path.expanduser(address.removeprefix('ipc://'))}"
 
 
 def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
-    """The addresses to dial, in order and each once, and where they came from, in words.
+    """Return the addresses to dial, in order and without repetitions, and their origin in words.
 
-    Text may name several, with commas between them. There is always at least one.
+    A text may hold several, separated by commas. There is always at least one.
     """
     if isinstance(addresses, str):
         addresses = _split(addresses)

@@ -1,10 +1,10 @@
-"""What a site says of its pools: capacity, load, price, and how long that is worth believing.
+"""A site's advert of its pools: capacity, load, price, and how long the figures are valid.
 
-A `SiteAdvert` is what is signed and gossiped: one version, one age, all pools of one site. What
-arrives is a plain MessagePack map and never trusted: `SiteAdvert.from_plain` bounds and checks
-every field and raises ProtocolError with the place of what is wrong. Fields at their default are
-left out on the wire, fields that are not known here are ignored. Signing, gossip and the clock
-are somebody else's; what a site shows of itself is policies.disclosure's.
+A `SiteAdvert` is signed and gossiped as a unit: one version, one age, all pools of one site. It
+arrives as a plain MessagePack map and is never trusted: `SiteAdvert.from_plain` bounds and checks
+every field, and raises ProtocolError with the place of the error. Fields at their default are left
+out on the wire; unknown fields are ignored. Signing, gossip and the clock are handled elsewhere;
+policies.disclosure decides how much a site shows.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from federation.address import check_others
 from federation.errors import ProtocolError
 from federation.money import NANOS_LIMIT, check_currency
 
-ADVERT_BYTES_MAX: Final = 64 << 10  # of a whole site, packed; for who unpacks it
+ADVERT_BYTES_MAX: Final = 64 << 10  # of a whole site, packed; checked by the code that unpacks it
 POOLS_MAX: Final = 64
 TAGS_MAX: Final = 64
 PYTHONS_MAX: Final = 16
@@ -25,7 +25,7 @@ WINDOWS_MAX: Final = 32
 MEMBERS_MAX: Final = 256  # of a set of projects or sites
 NAME_CHARS_MAX: Final = 60
 TAG_CHARS_MAX: Final = 200
-TAG_MARKS: Final = frozenset(",=")  # as in `linux,gpu=2`, which is how tags are written down
+TAG_MARKS: Final = frozenset(",=")  # as in `linux,gpu=2`, the notation for tags
 SLOTS_MAX: Final = 10**8
 NUMBER_MAX: Final = 1e12
 MILLION: Final = 10**6
@@ -33,14 +33,14 @@ FACTOR_MAX: Final = 1_000 * MILLION
 STEP_NS_MAX: Final = 3_600 * 10**9
 COUNT_MAX: Final = 2**63 - 1
 VALID_MIN_S: Final = 0.1
-START_MAX_S: Final = 30 * 86_400.0  # a batch system's queue, among it
+START_MAX_S: Final = 30 * 86_400.0  # long enough for the queue of a batch system
 VALID_MAX_S: Final = 86_400.0
 RTT_MAX_S: Final = 3_600.0
 DOORS_MAX: Final = 4
 OUTLOOK_STEPS_MAX: Final = 96  # two days by the half hour: three bytes each
 OUTLOOK_STEP_MIN_S: Final = 1.0
 OUTLOOK_STEP_MAX_S: Final = 86_400.0
-DG_PER_KWH_MAX: Final = 50_000  # dirtier than any power station
+DG_PER_KWH_MAX: Final = 50_000  # more than any power station emits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """The next price of a slot-hour, and from when (UTC)."""
+    """The next price of a slot-hour, and the time (UTC) from which it applies."""
 
     price_nanos: int
     at_s: float
@@ -63,10 +63,10 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a kilowatt-hour will emit: steps of one length, the first from `from_s` on (UTC).
+    """A forecast of emissions per kilowatt-hour: equal steps, the first from `from_s` on (UTC).
 
-    In tenths of a gram, so that a step is three bytes: adverts go round all the time. Until
-    `from_s` the intensity of now holds; after the last step nothing is known.
+    In tenths of a gram, so that a step takes three bytes: adverts are sent all the time. Until
+    `from_s` the current intensity holds; after the last step nothing is known.
     """
 
     from_s: float
@@ -75,13 +75,13 @@ class Outlook:
 
     @property
     def until_s(self) -> float:
-        """Where it ends."""
+        """The end of the last step."""
         return self.from_s + self.step_s * len(self.dg_per_kwh)
 
 
 @dataclass(frozen=True, slots=True)
 class TagPrice:
-    """What a tag that a job asks for adds to a slot-hour, for each, and the factor before that."""
+    """The surcharge on a slot-hour for each unit of a tag, and the factor applied before it."""
 
     add_nanos: int
     factor: int  # millionths
@@ -89,58 +89,58 @@ class TagPrice:
 
 @dataclass(frozen=True, slots=True)
 class PoolAdvert:
-    """One pool as its site shows it.
+    """The advert of one pool.
 
-    Rates are in slot-seconds per second: a pool that keeps ten slots busy has a `work_rate` of
-    10. Where a figure is None, the site does not know it or does not tell.
+    Rates are in slot-seconds per second: a pool that keeps ten slots busy has a `work_rate` of 10.
+    A figure is None if the site does not know it or does not disclose it.
     """
 
     pool: str
-    slots_total: int  # that there are for whoever reads this, now or once they are started
+    slots_total: int  # available to the reader, now or once they are started
     price_nanos: int  # of a slot-hour, now
     currency: str
     slots_free: int = 0
     tasks_queued: int = 0
-    # Slot-seconds of work accepted and not done: what waits, and what remains of what runs.
+    # Slot-seconds of work accepted and not done: of queued tasks, and the rest of running ones.
     load_slot_s: float = 0.0
     work_rate: float | None = None  # measured: work done per second
     arrival_rate: float | None = None  # measured: work that comes in per second
     next_price: PriceChange | None = None
-    # Names to True, or to the largest amount that one worker has: never a sum over workers,
-    # which would promise shapes that fit nowhere.
+    # Names to True, or to the largest amount that one worker has: never a sum over workers, which
+    # would promise amounts that fit on no worker.
     tags: Mapping[str, bool | int | float] = dataclasses.field(default_factory=dict)
-    free_tags: Mapping[str, int | float] = dataclasses.field(default_factory=dict)  # of them, now
+    free_tags: Mapping[str, int | float] = dataclasses.field(default_factory=dict)  # free now
     pythons: tuple[str, ...] = ()  # minor versions, "3.11"
     region: str = ""
     jurisdiction: str = ""
     carbon_g_per_kwh: float | None = None  # CO2 equivalent of the electricity, location-based
     slot_watts: float | None = None  # of a busy slot, with its share of cooling
-    # When not empty, work runs only inside of these: in order, apart, the current one included.
+    # When not empty, work runs only inside these: in order, disjoint, the current one included.
     windows: tuple[Window, ...] = ()
-    projects: frozenset[str] | None = None  # who may use it; None: everybody
+    projects: frozenset[str] | None = None  # that may use it; None: all
     sites: frozenset[str] | None = None
-    rtt_s: float | None = None  # hints, for who has not measured the way here
+    rtt_s: float | None = None  # hints, for a site that has not measured its own link
     link_bytes_s: float | None = None
-    # What makes the price of one job another (policies.tariffs): tags, class, and for short tasks
-    # a minimum for each, and steps of time.
+    # The parts of a job's price (policies.tariffs): tags, the class, and, for short tasks, a
+    # minimum for each task and time steps.
     tag_prices: Mapping[str, TagPrice] = dataclasses.field(default_factory=dict)
     preemptible: int = MILLION  # the factor of that class, in millionths
     minimum_nanos: int = 0
     step_ns: int = 0
-    carbon_ahead: Outlook | None = None  # the hours to come, where the site knows them
-    # Of all slots, those that are not there and would be started: how long that takes, and for how
-    # many slot-seconds of work one is.
+    carbon_ahead: Outlook | None = None  # the forecast, if the site has one
+    # The slots of the total that are not running and would be started: how many, the time to start
+    # one, and the slot-seconds of work that justify one.
     slots_cold: int = 0
     start_s: float = 0.0
     slot_work_s: float = 0.0
 
     @property
     def slots_warm(self) -> int:
-        """Of all slots, those that are there already."""
+        """The slots of the total that are running already."""
         return self.slots_total - self.slots_cold
 
     def to_plain(self) -> dict[str, Any]:
-        """As a map of plain values, without the fields that have their default."""
+        """Convert to a map of plain values, without the fields that have their default."""
         plain: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -151,7 +151,7 @@ class PoolAdvert:
 
     @classmethod
     def from_plain(cls, body: object) -> Self:
-        """Read a map; ProtocolError says which field is missing or wrong, and why."""
+        """Read a map; ProtocolError names the field that is missing or wrong, and the reason."""
         try:
             return cls(**_read_pool(body))
         except ValueError as error:
@@ -160,9 +160,9 @@ class PoolAdvert:
 
 @dataclass(frozen=True, slots=True)
 class SiteAdvert:
-    """All that a site says of itself at a time. The highest version wins.
+    """The advert of a site at one time. The highest version wins.
 
-    Versions only grow, over restarts too: the time of issue in milliseconds does.
+    Versions only grow, over restarts too: they are the time of issue in milliseconds.
     """
 
     site: str
@@ -170,18 +170,18 @@ class SiteAdvert:
     issued_s: float  # UTC, by the site's clock
     valid_s: float  # how long after that it may be believed
     pools: tuple[PoolAdvert, ...]
-    audience: str = ""  # the only site that it is for, which does not pass it on; empty: all
-    doors: tuple[str, ...] = ()  # where users of other sites may come in when they lose their own
+    audience: str = ""  # the only site that may read it, and does not pass it on; empty: all
+    doors: tuple[str, ...] = ()  # addresses for users of other sites that lose their own gateway
 
     def supersedes(self, other: "SiteAdvert") -> bool:
-        """Whether this one replaces another of the same site.
+        """Whether this advert replaces another of the same site.
 
-        Of one version, what was written for the reader alone says more than what all may read.
+        Of the same version, an advert for the reader alone says more than one for all.
         """
         return (self.version, self.audience != "") > (other.version, other.audience != "")
 
     def to_plain(self) -> dict[str, Any]:
-        """As a map of plain values."""
+        """Convert to a map of plain values."""
         plain: dict[str, Any] = {
             "site": self.site,
             "version": self.version,
@@ -197,7 +197,7 @@ class SiteAdvert:
 
     @classmethod
     def from_plain(cls, body: object) -> Self:
-        """Read a map; ProtocolError says which field is missing or wrong, and why."""
+        """Read a map; ProtocolError names the field that is missing or wrong, and the reason."""
         try:
             return cls(**_read(body, _SITE))
         except ValueError as error:
@@ -220,7 +220,7 @@ def _count(value: object, *, most: int = COUNT_MAX) -> int:
 
 
 def _number(value: object, *, least: float = 0.0, most: float = NUMBER_MAX) -> float:
-    # Written so that what is not a number fails it too.
+    # Written so that NaN fails too.
     if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]
         raise ValueError(f"must be a finite number from {least:g} to {most:g}")
     return float(value)  # type: ignore[arg-type]
@@ -366,9 +366,9 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
 
 
 def check_doors(value: object) -> tuple[str, ...]:
-    """Addresses that a site names to users of others; ValueError.
+    """Check the addresses that a site names for users of other sites; ValueError.
 
-    By TLS alone: who goes where another site sends him checks whom he finds there.
+    Only TLS addresses are allowed: a user sent to a gateway by another site must verify it.
     """
     if type(value) is not list or len(value) > DOORS_MAX:
         raise ValueError(f"must be a list of at most {DOORS_MAX} addresses")

@@ -1,10 +1,10 @@
-"""What a user imports: an Executor whose workers are a grid.
+"""The client that users import: a concurrent.futures Executor with a grid for workers.
 
     with Client() as client:
         for result in client.map(price, scenarios): ...
 
-`Client` keeps the whole contract of concurrent.futures.Executor and adds options, detached jobs
-and questions about the site. The work is done by federation.engine.
+`Client` keeps the whole contract of concurrent.futures.Executor, and adds options, detached jobs
+and queries about the site. federation.engine does the work.
 """
 
 import atexit
@@ -45,14 +45,14 @@ from federation.wishes import USUAL_PROJECT, wishes_plain
 T = TypeVar("T")
 TagValue = bool | int | float
 
-# What the gateway takes at most; it checks again.
+# The gateway's limits; it checks them again.
 TIMEOUT_MAX_S: Final = 1e9
 RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
-# What a question about a job that is not submitted says of it.
+HOMES_MAX: Final = 10_000  # detached jobs of which a client remembers the gateway
+# The fields sent with an `explain` query about a job that is not submitted.
 EXPLAINED: Final = (
     "name",
     "function",
@@ -70,7 +70,7 @@ _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """How a client connects; see Client."""
+    """The connection settings of a client; see Client."""
 
     address: str | tuple[str, ...] | None
     secret: str | None
@@ -85,7 +85,7 @@ class _Where:
 
 @dataclass(slots=True)
 class _Shared:
-    """What all views of one client have in common."""
+    """The state that all views of one client share."""
 
     engine: Engine | None = None
     beside: dict[str, Engine] = field(default_factory=dict)  # by address: gateways we have left
@@ -119,7 +119,7 @@ class Options:
 
     @property
     def wishes(self) -> dict[str, Any]:
-        """Where it should run, as it travels."""
+        """The placement wishes, in the form in which they are sent."""
         return wishes_plain(
             self.objective,
             self.deadline_s,
@@ -135,18 +135,18 @@ class Options:
         )
 
     def seal(self, function: Callable[..., Any]) -> SealedFunction:
-        """A function as it travels under these terms: with what it is to run in."""
+        """Seal a function under these terms, with its environment."""
         return self.house(seal_function(function))
 
     def house(self, sealed: SealedFunction) -> SealedFunction:
-        """A sealed function with what it is to run in, under a digest of both."""
+        """Add the environment to a sealed function, under a digest of both."""
         if not isinstance(self.environment, Environment):
             return sealed
         body = wrap(sealed.body, self.environment)
         return replace(sealed, digest=hashlib.sha256(body).digest(), body=body)
 
     def _read_environment(self) -> None:
-        """Read a file that is named, once: it may change meanwhile."""
+        """Read the file of the environment, if one is named, once: it may change later."""
         if self.environment is not None and not isinstance(self.environment, Environment):
             object.__setattr__(self, "environment", read_environment(self.environment, PYTHON))
 
@@ -181,14 +181,14 @@ class Options:
                 raise TypeError(f"{what} is {getattr(self, what)!r:.80}; it must be True or False")
 
     def key(self) -> tuple[Any, ...]:
-        """What tells one set of options from another."""
+        """Return a key that identifies this set of options."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
         more = (self.name, self.prints, self.preemptible, self.task_s, repr(self.wishes))
         return (tags, *rest, *more)
 
     def __str__(self) -> str:
-        """Those that are not as usual: `retries=2, project='risk'`."""
+        """The options that differ from their defaults, as in `retries=2, project='risk'`."""
         usual = Options()
         pairs = ((name, getattr(self, name)) for name in self.__slots__)
         return ", ".join(
@@ -197,7 +197,7 @@ class Options:
 
 
 class TaskFuture(concurrent.futures.Future[T]):
-    """The future of one task. A real concurrent.futures.Future that can cancel on the grid.
+    """The future of one task: a real concurrent.futures.Future that can cancel on the grid.
 
     Attributes:
         job: the id of the job that the task belongs to.
@@ -205,8 +205,8 @@ class TaskFuture(concurrent.futures.Future[T]):
     """
 
     def __init__(self, engine: Engine, stream: Stream) -> None:
-        # In place of Future.__init__, which makes a lock for every future, at half the cost of a
-        # submit: ours is made when somebody asks for it. A test compares the attributes.
+        # Replaces Future.__init__, which makes a lock for every future, at half the cost of a
+        # submit. This class makes the lock on first use. A test compares the attributes.
         self._own: threading.Condition | None = None
         self._state = "PENDING"
         self._result = None
@@ -218,12 +218,12 @@ class TaskFuture(concurrent.futures.Future[T]):
         self.task = -1
 
     def placed(self, stream: Stream, task: int) -> None:
-        """It is call `task` of this job now. For the engine."""
+        """Record that the future is call `task` of this job from now on. For the engine."""
         self._stream, self.task = stream, task
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """What waiters and callbacks of the standard library are registered under."""
+        """The condition under which the standard library registers waiters and callbacks."""
         own = self._own
         if own is None:
             with self._engine.futures_lock:
@@ -231,7 +231,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         return own
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """Set the outcome: at once while nobody has asked for the lock, else as any future."""
+        """Set the outcome: directly while the lock is unused, otherwise as any future does."""
         with self._engine.futures_lock:
             if self._own is None:
                 if self._state == "PENDING":
@@ -244,7 +244,7 @@ class TaskFuture(concurrent.futures.Future[T]):
             self.set_result(result)
 
     def done(self) -> bool:
-        """Whether it has a result, failed, or was cancelled."""
+        """Whether the task has a result, has failed, or was cancelled."""
         return self._state not in ("PENDING", "RUNNING")
 
     @property
@@ -253,10 +253,10 @@ class TaskFuture(concurrent.futures.Future[T]):
         return self._stream.id
 
     def cancel(self, *, stop: bool = False) -> bool:
-        """Take the task back if it has not started; with `stop`, also end it if it runs.
+        """Cancel the task if it has not started; with `stop`, also end it if it is running.
 
-        Asks the gateway and waits for its answer, two seconds at most. True when the task will
-        give no result.
+        Asks the gateway and waits for its answer for at most two seconds. Returns True if the task
+        will give no result.
         """
         if self.cancelled():
             return True
@@ -269,11 +269,12 @@ class TaskFuture(concurrent.futures.Future[T]):
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> T:
-        """The task's result; waits for it. Raises what the task raised.
+        """Wait for the task and return its result, or raise the exception that the task raised.
 
-        After a KeyboardInterrupt while it waits, the task is cancelled, and stopped if it runs, as
-        soon as nobody refers to the future any more: `submit(f).result()` in a notebook cell that
-        is interrupted leaves nothing in a slot. A future that is kept can be asked again.
+        After a KeyboardInterrupt during the wait, the task is cancelled, and stopped if it is
+        running, as soon as nothing refers to the future any more. An interrupted
+        `submit(f).result()` in a notebook cell thus leaves nothing in a slot. A future that is kept
+        can be asked again.
         """
         try:
             self._wait(timeout)
@@ -281,10 +282,10 @@ class TaskFuture(concurrent.futures.Future[T]):
                 return cast("T", self._result)
             return super().result(timeout=0 if timeout is not None else None)
         finally:
-            del self  # a traceback that leads through here must not keep the future
+            del self  # a traceback through this frame must not keep the future alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the task raised, or None; waits for it."""
+        """Wait for the task and return the exception that it raised, or None."""
         try:
             self._wait(timeout)
             return super().exception(timeout=0 if timeout is not None else None)
@@ -292,7 +293,7 @@ class TaskFuture(concurrent.futures.Future[T]):
             del self  # as above
 
     def _wait(self, timeout: float | None) -> None:
-        # The waiting thread drives the connection itself: no other thread has to be woken.
+        # The waiting thread drives the connection itself, so that no other thread has to be woken.
         try:
             if not self.done() and not self._engine.closed:
                 self._engine.drive(self.done, timeout)
@@ -303,9 +304,9 @@ class TaskFuture(concurrent.futures.Future[T]):
             del self  # as above
 
     def let_go(self, interrupt: KeyboardInterrupt) -> None:
-        """Have the task cancelled once nobody refers to the future; the traceback does not count.
+        """Cancel the task once nothing refers to the future; the traceback does not count.
 
-        For an interrupt while somebody submits it, or waits for it.
+        For an interrupt during the submit or the wait.
         """
         self._engine.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
@@ -314,43 +315,45 @@ class TaskFuture(concurrent.futures.Future[T]):
 class Client(concurrent.futures.Executor):
     """A connection to the nearest gateway.
 
-    When that gateway is lost, the client goes to another: of those that were named, in their
-    order, then of those that gateways have told it of. What has no result yet is sent again, and
-    every future resolves once. It stays there until that one is lost too.
+    When that gateway is lost, the client goes to another: first those that were named, in their
+    order, then those that gateways have told it about. Tasks without a result are sent again, and
+    every future resolves once. The client stays at the new gateway until that one is lost too.
 
     Args:
-        address: the gateway's, or several, best first: a sequence, or text with commas; else
-            $GRIDFED_GATEWAY, else this user's own gateway.
-        secret: what the gateway asks for; else $GRIDFED_SECRET.
-        token: what `gridfed token` printed: who you are and what you may do; else $GRIDFED_TOKEN.
-            Whoever holds it is you, so it goes over tls+tcp://, or stays on this host.
-        tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
-            $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
-        user: who is billed, where no token says so; else the login name.
-        trusted_sites: the sites whose results are unpickled here, beside the gateway's own. What
-            ran at another, or came through it, fails with ResultUntrusted, and an exception of
-            its as RemoteError, by its text. By default the gateway's operator decides.
+        address: the address of the gateway, or several, best first: a sequence, or text with
+            commas. By default $GRIDFED_GATEWAY, else this user's own gateway.
+        secret: the secret that the gateway asks for; by default $GRIDFED_SECRET.
+        token: a token that `gridfed token` printed, which states your identity and your rights; by
+            default $GRIDFED_TOKEN. Its holder acts as you, so it is sent only over tls+tcp:// or
+            within this host.
+        tls: the settings for tls+tcp:// addresses. Fields that it leaves out are taken from
+            $GRIDFED_TLS_CA_FILE, $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
+        user: the user to bill, unless a token names one; by default the login name.
+        trusted_sites: the sites, besides the gateway's own, from which results are unpickled here.
+            A task that ran at another site, or came back through one, fails with ResultUntrusted;
+            an exception from there is raised as a RemoteError with its text. By default the
+            gateway's operator decides.
         connect_timeout_s: how long the first connection may take.
-        failover_s: how long a lost gateway is waited for before the client goes to another, if
-            it knows one: at once when nobody listens there any more, or when it says that it
-            stops.
-        give_up_s: how long no gateway may be reached before everything fails with
-            GatewayUnreachable; for ever by default.
+        failover_s: how long the client waits for a lost gateway before it goes to another, if it
+            knows one. It goes at once when nothing listens at the address any more, or when the
+            gateway says that it stops.
+        give_up_s: how long every gateway may be unreachable before everything fails with
+            GatewayUnreachable; without limit by default.
 
-    A task may use a `Client()` of its own, which finds the gateway by itself and comes in as the
-    user of its job, for the job's project, until that job ends. While it waits for
-    what it submitted, it keeps its slot: a gateway does not take a waiting task off its slot to
-    run what it waits for. When tasks that wait for tasks fill every slot, or nest deeper than
-    there are slots, nothing goes on until one of them ends at its `timeout_s`. Keep fewer of them
-    unfinished than there are slots, or give the inner ones to workers of their own by tags.
+    A task may use a `Client()` of its own. It finds the gateway by itself and connects as the user
+    of the task's job, for the job's project, until that job ends. A task keeps its slot while it
+    waits for tasks that it submitted: a gateway does not take a waiting task off its slot to run
+    the tasks that it waits for. When such tasks fill every slot, or nest deeper than there are
+    slots, nothing proceeds until one of them ends at its `timeout_s`. Keep fewer of them unfinished
+    than there are slots, or give the inner tasks workers of their own by tags.
 
     Raises:
-        GatewayUnreachable: nobody answers there.
-        SessionRefused: the gateway does not let us in.
-        AddressError: nobody can dial that, or not with a token.
+        GatewayUnreachable: no gateway answers at the address.
+        SessionRefused: the gateway refuses the session.
+        AddressError: the address can't be dialled, or not with a token.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a knob of the user's
+    def __init__(  # noqa: PLR0913 - each is an option for the user
         self,
         address: str | Sequence[str] | None = None,
         *,
@@ -408,7 +411,7 @@ class Client(concurrent.futures.Executor):
         where, environ = self._where, os.environ
         token = environ.get(TOKEN_VARIABLE, "") if where.token is None else where.token
         if where.token is None and where.secret is not None and is_pass(token):
-            token = ""  # of two ways to prove itself a task takes the one that it names
+            token = ""  # a task proves itself by the secret that it names, not by its pass
         return Holder(
             where.user or login(),
             environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
@@ -428,7 +431,7 @@ class Client(concurrent.futures.Executor):
         return engine
 
     def _reach(self, gateway: str, within_s: float | None = None) -> Engine:
-        """The connection to a certain gateway: our own while we are there, else one beside it."""
+        """Return the engine at a gateway: the client's own while there, else a separate one."""
         engine = self._engine
         if gateway in ("", engine.address):
             return engine
@@ -453,7 +456,7 @@ class Client(concurrent.futures.Executor):
 
     @property
     def _engine(self) -> Engine:
-        """The engine; connected late in a client that came out of a pickle."""
+        """The engine; a client that was unpickled connects on first use."""
         engine = self._shared.engine
         return engine if engine is not None else self._connect()
 
@@ -465,44 +468,46 @@ class Client(concurrent.futures.Executor):
     # --- submitting ----------------------------------------------------------------------------
 
     def options(self, **changes: Any) -> "Client":
-        """A view of this client that submits under other terms.
+        """Return a view of this client that submits under other terms.
 
         Args (all optional):
-            tags: what a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
-            timeout_s: a task that runs longer is stopped and fails.
-            retries: how often a task that raised, ran over its time or its memory is tried
-                again. One that takes its process down is tried a second time whatever this
-                says, and alone: only so can the culprit be told from its neighbours. One whose
-                worker was lost is tried again too, and neither counts as a retry. Such a task is
-                given up (WorkerLost) after the gateway's `task_losses` workers, 5 by default,
-                were lost while it ran; what had not begun is tried without end.
-            priority: higher goes first.
-            project: who is billed, beside the user.
-            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that
-                is submitted of one function under it is one job; otherwise submit begins another
-                when a function was not used for a while.
-            name: what the job is called.
-            prints: whether what tasks print comes back here; else nobody sees it.
-            objective: "cheapest", "fastest", "greenest", or weights as in
-                {"money": 1, "time": 2, "carbon": 0}; the gateway's own taste otherwise.
-            deadline_s: UTC, seconds since 1970; goes only where it would be done by then.
-            sites: the only sites that it may run at.
-            not_sites: sites that it must not run at.
-            jurisdictions: where its data may go.
-            deferrable: what of it gains by that may wait for greener hours, or cheaper ones, as
-                its objective weighs them; so that it is done by its deadline_s all the same.
-            whole: it is of use only if all of it is done within deadline_s and max_cost: it is
-                refused when that is known to be impossible, and ended when it becomes so.
-            task_s: about how many seconds a call takes, where you know: by that it is planned, and
-                held against deadline_s and max_cost, until calls of it have ended. A hint; what
-                runs longer goes on. Else what calls of the function took before counts.
-            preemptible: it is cheaper, and goes after all work that is not.
-            environment: what its tasks run in (docs/environments.md): the name of a container
-                image, "localhost/quant:1", or the Path of a uv.lock or a requirements file, which
-                is read now. It goes only where that is offered.
-            when_closed: what is done about pools that are not open to it now, by their windows:
-                "wait" for one that would suit it better than all that are open; go "elsewhere",
-                where it is open now. Otherwise the wait is weighed as any other.
+            tags: the tags that a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
+            timeout_s: the time limit of a task; a task that runs longer is stopped and fails.
+            retries: how often a task that raised, or exceeded its time limit or its memory, is run
+                again. A task that takes its process down is run a second time regardless of this
+                number, and alone: only this tells the culprit from its neighbours. A task whose
+                worker was lost is run again too. Neither counts as a retry. Such a task fails with
+                WorkerLost after the gateway's `task_losses` workers, 5 by default, were lost while
+                it ran. A task that had not begun is tried again without limit.
+            priority: jobs of higher priority go first.
+            project: the project that is billed, besides the user.
+            max_cost: "5 USD"; when the job has cost this much, no more of its tasks start. All
+                calls of one function submitted under a limit are one job; without a limit, submit
+                begins a new job when a function was not used for a while.
+            name: the name of the job.
+            prints: whether the output of tasks is shown here; otherwise it is shown nowhere.
+            objective: "cheapest", "fastest", "greenest", or weights as in {"money": 1, "time": 2,
+                "carbon": 0}; by default the gateway's own.
+            deadline_s: UTC, in seconds since 1970; the job goes only where it would be done by
+                then.
+            sites: the only sites at which the job may run.
+            not_sites: sites at which the job must not run.
+            jurisdictions: the jurisdictions to which its data may go.
+            deferrable: tasks may wait for greener or cheaper hours, as the objective weighs them,
+                if they gain by it. The job is still done by its deadline_s.
+            whole: the job is useful only if all of it is done within deadline_s and max_cost. It is
+                refused when that is known to be impossible, and ended when it becomes impossible.
+            task_s: about how many seconds a call takes, if you know. Until calls have ended, the
+                job is planned by this figure, and checked by it against deadline_s and max_cost. It
+                is a hint: longer calls are not stopped. By default the measured time of earlier
+                calls is used.
+            preemptible: the job is cheaper, and goes after all work that is not preemptible.
+            environment: the environment of the tasks (docs/environments.md): the name of a
+                container image, "localhost/quant:1", or the Path of a uv.lock or a requirements
+                file, which is read now. The job goes only where that environment is offered.
+            when_closed: the choice for pools that are closed to the job now, by their windows:
+                "wait" for one that would suit it better than all open ones, or go "elsewhere", to
+                one that is open now. By default the wait is weighed as any other.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -519,7 +524,7 @@ class Client(concurrent.futures.Executor):
         return view
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
-        """Run fn(*args, **kwargs) on the grid."""
+        """Run fn(*args, **kwargs) on the grid, and return its future."""
         engine = self._engine
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
@@ -531,15 +536,15 @@ class Client(concurrent.futures.Executor):
         future: TaskFuture[T] = TaskFuture(engine, stream)
         try:
             while not engine.submit(stream, payload, future):
-                stream = self._stream(engine, function)  # the job was closed meanwhile: to another
+                stream = self._stream(engine, function)  # the job was closed meanwhile: use another
         except KeyboardInterrupt as interrupt:
-            future.let_go(interrupt)  # nobody will have it
+            future.let_go(interrupt)  # the caller will not get the future
             del future
             raise
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
-        """The job that calls of this function go to, under these options."""
+        """Return the job for calls of this function under these options."""
         housed = self._options.house(function)
         key = (housed.digest, self._options.key())
         stream = engine.filling(key, housed, lambda: self._opening(housed, detached=False))
@@ -581,26 +586,26 @@ class Client(concurrent.futures.Executor):
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]":
-        """Run fn over the iterables, zipped; an iterator over the results, in order.
+        """Run fn over the zipped iterables; return an iterator over the results, in order.
 
-        It starts at once. Inputs are taken in this thread, up to some 64,000 calls ahead of their
-        reader, and more as results are read. An input that is slow to come is sent before the
-        next is asked for, and not waited for while there is a result to give.
+        The map starts at once. Inputs are taken in this thread, up to some 64,000 calls ahead of
+        the reader, and more as results are read. When the inputs are slow, each is sent before the
+        next is requested, and a result that is ready is yielded before more input is awaited.
 
-        A map that is not read runs all the same: at the latest when the client closes, which
-        waits for it; results that nobody has room for are dropped then. Only where no iterable
-        has a length, so that the calls may have no end, does closing cancel what has not begun,
-        unless all inputs were taken by then; it logs how many calls that were.
+        A map that is not read still runs, at the latest when the client closes, which waits for it;
+        results for which there is no room are dropped then. If no iterable has a length, the calls
+        may have no end: closing then cancels the calls that have not begun, unless all inputs were
+        taken by then, and logs their number.
 
-        Dropping the iterator half way, or closing it, cancels what has not begun; after a
-        KeyboardInterrupt also what runs. So does a task that failed: its exception ends the
-        iterator, as with every Executor. To go on past failures use submit, or submit_job and
-        its results(return_exceptions=True).
+        Dropping the iterator half way, or closing it, cancels the calls that have not begun; a
+        KeyboardInterrupt also stops those that are running. So does a task that failed: its
+        exception ends the iterator, as with every Executor. To continue past failures use submit,
+        or submit_job and its results(return_exceptions=True).
 
         Args:
-            timeout: raise TimeoutError when a result is not there so many seconds after the call.
+            timeout: raise TimeoutError when a result is not there this many seconds after the call.
             chunksize: accepted for compatibility; bundles are sized by measured time.
-            progress: show a bar.
+            progress: show a progress bar.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -616,7 +621,7 @@ class Client(concurrent.futures.Executor):
         timeout: float | None = None,
         progress: bool = False,
     ) -> "MapResults[T]":
-        """As `map`, with the arguments of each call already in a tuple."""
+        """Work as `map` does, with the arguments of each call already in a tuple."""
         return self._mapped(fn, Inputs(iterable, iterable, singles=False), timeout, progress)
 
     def _mapped(
@@ -635,10 +640,10 @@ class Client(concurrent.futures.Executor):
     def as_completed(
         self, futures: Iterable[concurrent.futures.Future[T]], timeout: float | None = None
     ) -> Iterator[concurrent.futures.Future[T]]:
-        """The futures as they are done, each once; as concurrent.futures.as_completed."""
+        """Yield each future once, as it is done, like concurrent.futures.as_completed."""
         return concurrent.futures.as_completed(list(futures), timeout)
 
-    # --- detached jobs and questions -----------------------------------------------------------
+    # --- detached jobs and queries -------------------------------------------------------------
 
     def submit_job(
         self,
@@ -648,9 +653,9 @@ class Client(concurrent.futures.Executor):
         name: str | None = None,
         star: bool = False,
     ) -> JobHandle:
-        """Hand fn over an iterable to the gateway as a job that survives this client.
+        """Submit fn over an iterable as a detached job, which survives this client.
 
-        Returns once all of it is on the gateway's disk. With `star` each item is a tuple of
+        Returns once the whole job is on the gateway's disk. With `star` each item is a tuple of
         arguments.
         """
         view = self.options(name=name) if name is not None else self
@@ -677,11 +682,11 @@ class Client(concurrent.futures.Executor):
             del homes[next(iter(homes))]
 
     def job(self, job_id: str, *, gateway: str | None = None) -> JobHandle:
-        """A detached job, or any other, by its id. Asks nothing yet.
+        """Return the handle of a job, detached or not, by its id. Sends no request yet.
 
         Args:
-            gateway: the address of the gateway that has it; else the one that this client handed
-                it to, else the one where this client is.
+            gateway: the address of the gateway that has the job. By default the one to which this
+                client submitted it, else the one to which this client is connected.
         """
         if gateway is None:
             engine = self._engine
@@ -690,10 +695,11 @@ class Client(concurrent.futures.Executor):
         return JobHandle(self._reach, job_id, gateway, self._where.trusted_sites)
 
     def jobs(self, limit: int = 50, *, all_users: bool = False) -> list[dict[str, Any]]:
-        """This user's latest jobs, one map each: id, name, user, state, counts, slot time and cost.
+        """Return this user's latest jobs: id, name, user, state, counts, slot time and cost each.
 
-        Those of all users at the gateway's own socket, by a token with the scope `audit`, and, by
-        the shared secret, with `all_users`; GridError where that is not allowed.
+        The jobs of all users are returned at the gateway's own socket, by a token with the scope
+        `audit`, and, by the shared secret, with `all_users`. Raises GridError where that is not
+        allowed.
         """
         details = {"all_users": True} if all_users else {}
         found: list[dict[str, Any]] = self.ask("jobs", limit=limit, **details)
@@ -707,17 +713,19 @@ class Client(concurrent.futures.Executor):
         tasks: int = 1,
         task_s: float | None = None,
     ) -> dict[str, Any]:
-        """Why a job goes where it goes; or, before it is submitted, where it would go.
+        """Explain why a job goes where it goes; or, before it is submitted, where it would go.
 
         Args:
             what: a job (its id, its handle, or a future of it) that has not ended; or a function,
-                whose calls would be submitted under this view's options.
-            tasks: how many calls of the function.
-            task_s: how long one takes, if not as its option `task_s` says, or as was measured.
+                as if its calls were submitted under this view's options.
+            tasks: the number of calls of the function.
+            task_s: the seconds that a call takes; by default the option `task_s`, else the measured
+                time.
 
         Returns:
-            `text` says it in a sentence; `shares` have the tasks, the end and the cost by place;
-            `candidates` every site and pool with its figures; `refused` the others, and why.
+            `text` is a sentence of explanation; `shares` holds the tasks, the end and the cost by
+            place; `candidates` every site and pool with its figures; `refused` the others, with the
+            reasons.
         """
         if isinstance(what, str):
             return dict(self.ask("explain", job=what))
@@ -732,18 +740,18 @@ class Client(concurrent.futures.Executor):
         return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 
     def ask(self, verb: str, **details: Any) -> Any:
-        """Ask the gateway a question (docs/protocol.md lists the verbs); plain data comes back."""
+        """Ask the gateway a question and return plain data; docs/protocol.md lists the verbs."""
         return self._engine.ask(verb, details)
 
     # --- the end -------------------------------------------------------------------------------
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; with `wait`, return when what was submitted is done.
+        """Take no more work; with `wait`, return when all submitted tasks are done.
 
-        With `cancel_futures` what has not started is taken back, and its number logged. Without
-        `wait`, pending futures still get their results: the interpreter's exit waits for them.
-        A gateway that does not answer delays the call by two seconds at most. In a forked child
-        it does nothing.
+        With `cancel_futures`, tasks that have not started are cancelled, and their number logged.
+        Without `wait`, pending futures still get their results: the interpreter's exit waits for
+        them. A gateway that does not answer delays the call by at most two seconds. In a forked
+        child the call does nothing.
         """
         for beside in list(self._shared.beside.values()):
             beside.close()
@@ -757,7 +765,7 @@ class Client(concurrent.futures.Executor):
             wind_up_later(engine, cancel=cancel_futures)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Wait for what was submitted; after a Ctrl-C drop it, and log how much that was."""
+        """Wait for all submitted tasks; after a Ctrl-C drop them, and log how many there were."""
         engine = self._shared.engine
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
             drop(engine, "interrupted")
@@ -804,11 +812,11 @@ def _is_number(value: Any, least: float, most: float) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isprintable()  # which lone surrogates are not
+    return text.isprintable()  # False for lone surrogates too
 
 
 def _wind_up_engines() -> None:
-    """Wait for what was submitted, as executors do, and say goodbye; at once after a Ctrl-C."""
+    """Wait for submitted tasks, as executors do, and end the sessions; at once after a Ctrl-C."""
     ended_by = getattr(sys, "last_type", None)
     is_script = not (sys.flags.interactive or hasattr(sys, "ps1"))
     waits = not (is_script and ended_by is not None and issubclass(ended_by, KeyboardInterrupt))
@@ -820,8 +828,8 @@ def _wind_up_engines() -> None:
 
 
 def _register_at_exit() -> None:
-    # As concurrent.futures does: when functions of `atexit` run, threads can't be started any
-    # more. Those are for what is connected after that.
+    # As concurrent.futures does: threads can't be started any more when functions of `atexit` run.
+    # Those functions are for engines that connect after that point.
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         with contextlib.suppress(RuntimeError):  # imported while the interpreter ends

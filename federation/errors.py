@@ -1,8 +1,8 @@
-"""Every error a user of gridfed can meet, in one tree.
+"""Every error that a user of gridfed can meet, in one tree.
 
     GridError
-    ├── GatewayUnreachable      nobody answers at that address, or it stopped answering
-    ├── SessionRefused          the gateway answered, and said no (version, secret, limits)
+    ├── GatewayUnreachable      no gateway answers at that address, or it stopped answering
+    ├── SessionRefused          the gateway refused the session (version, secret, limits)
     ├── JobRefused              no pool can ever run this job, or the gateway takes no work
     │   └── LimitsUnmet         it can't keep its `deadline_s` and `max_cost`; its `offers` could
     ├── JobNotFound             the gateway knows no job of that id
@@ -18,22 +18,22 @@
     │   ├── WorkerLost          its worker was lost too often
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
-    │   ├── EnvironmentFailed   what it was to run in could not be made
-    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start; or one
-    │   │                       that is of use only as a `whole` can't be done for so much
-    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start; or a
-    │   │                       `whole` can't be done by then
-    │   ├── QueueLimitReached   its user has as many unfinished as the rules allow
-    │   └── TaskStopped         somebody cancelled it
+    │   ├── EnvironmentFailed   its environment could not be made
+    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start, or a
+    │   │                       `whole` job can't be done for that much
+    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start, or a
+    │   │                       `whole` job can't be done by then
+    │   ├── QueueLimitReached   its user has as many unfinished tasks as the rules allow
+    │   └── TaskStopped         another party than this client cancelled it
     └── ProtocolError           the other side broke the protocol
-        ├── UnknownMessage      a message of no kind that we know (federation.wire)
+        ├── UnknownMessage      a message of an unknown kind (federation.wire)
         ├── Untrusted           well formed, but not to be believed (federation.identity)
-        └── WrongMoveError      a contract can't go that way (federation.contracts)
+        └── WrongMoveError      a contract can't make that transition (federation.contracts)
 
-A task that raised an ordinary exception raises that very exception in the client, with the
-remote traceback as its cause: TaskError is only for tasks that have none of their own. An
-exception that can't be pickled and made again (its class takes other arguments than its `args`,
-say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
+A task that raised an ordinary exception raises that very exception in the client, with the remote
+traceback as its cause: TaskError is only for tasks without an exception of their own. An exception
+that can't be pickled and rebuilt (if its class takes other arguments than its `args`, for instance)
+arrives as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
 from collections.abc import Sequence
@@ -45,9 +45,9 @@ from federation.words import clean_lines
 
 
 class GridError(Exception):
-    """Something that gridfed reports, as opposed to what a task itself raised.
+    """An error that gridfed reports, as opposed to an exception that a task raised.
 
-    Its text may come from another site or a task: as `str` all of it is seen (federation.words).
+    Its text may come from another site or a task: `str` makes all of it visible (federation.words).
     """
 
     def __str__(self) -> str:
@@ -55,11 +55,11 @@ class GridError(Exception):
 
 
 class GatewayUnreachable(GridError):
-    """Nobody answers at the gateway's address."""
+    """No gateway answers at the address."""
 
 
 class SessionRefused(GridError):
-    """The gateway refused the session; `code` says why in one word."""
+    """The gateway refused the session; `code` is the reason in one word."""
 
     def __init__(self, reason: str, code: str = "refused") -> None:
         super().__init__(reason)
@@ -75,9 +75,10 @@ class JobRefused(GridError):
 
 
 class LimitsUnmet(JobRefused):
-    """The job can't be done within its deadline and its cost limit; nothing of it has run.
+    """The job can't be done within its deadline and its cost limit; none of it has run.
 
-    `offers` has limits by which it would be taken: each is an Offer, whose `options` take it.
+    `offers` lists limits under which it would be accepted: each is an Offer, to be accepted by its
+    `options`.
     """
 
     def __init__(self, reason: str, offers: Sequence[Offer] = ()) -> None:
@@ -85,17 +86,17 @@ class LimitsUnmet(JobRefused):
         self.offers = tuple(offers)
 
     def __reduce__(self) -> tuple[type["LimitsUnmet"], tuple[str, tuple[Offer, ...]]]:
-        """As it was made: it may be raised in one process and seen in another."""
+        """Keep the offers when pickled: the error may be seen in another process."""
         return LimitsUnmet, (str(self), self.offers)
 
     @property
     def later(self) -> Offer | None:
-        """The earliest end for the same money; None when there is none."""
+        """The offer with the earliest end for the same money; None if there is none."""
         return self._offer("later")
 
     @property
     def dearer(self) -> Offer | None:
-        """The least money in the same time; None when no money buys that."""
+        """The offer with the lowest cost in the same time; None if no money buys that."""
         return self._offer("dearer")
 
     def _offer(self, kind: str) -> Offer | None:
@@ -119,7 +120,7 @@ class TaskError(GridError):
 
 
 class RemoteError(TaskError):
-    """A task raised an exception that could not be rebuilt here; its text is all there is."""
+    """A task raised an exception that could not be rebuilt here; only its text is left."""
 
 
 class TaskTimeout(TaskError, TimeoutError):
@@ -135,7 +136,7 @@ class TaskCrashed(TaskError):
 
 
 class WorkerLost(TaskError):
-    """The workers that ran a task were lost too often: the text lists them, when, and why."""
+    """The workers that ran a task were lost too often; the text lists them, when, and why."""
 
 
 class ResultRefused(TaskError):
@@ -143,27 +144,27 @@ class ResultRefused(TaskError):
 
 
 class ResultUntrusted(TaskError):
-    """A task's result came from a site, or through one, that is not trusted: nobody opened it."""
+    """A task's result came from, or through, a site that is not trusted; it was not unpickled."""
 
 
 class EnvironmentFailed(TaskError):
-    """What a task was to run in could not be made, or it can't run in that: the text says why."""
+    """A task's environment could not be made, or the task can't run in it; the text says why."""
 
 
 class CostLimitReached(TaskError):
-    """The job reached its cost limit before the task could start, or can't be done for it whole."""
+    """The job reached its cost limit before the task could start, or can't be done whole for it."""
 
 
 class DeadlinePassed(TaskError):
-    """The job's deadline passed before the task could start, or it can't be done by then whole."""
+    """The job's deadline passed before the task could start, or it can't be done whole by then."""
 
 
 class QueueLimitReached(TaskError):
-    """Its user had as many unfinished tasks at the gateway as he may: it was not taken."""
+    """Its user had as many unfinished tasks at the gateway as allowed: it was refused."""
 
 
 class TaskStopped(TaskError):
-    """A task was cancelled by somebody else than this client."""
+    """Another party than this client cancelled the task."""
 
 
 class RemoteTraceback(Exception):
@@ -177,7 +178,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text.rstrip()}\n"""'
 
 
-# How a failure's kind (docs/protocol.md has them all) is raised in the client.
+# The exception that the client raises for each kind of failure (docs/protocol.md lists them all).
 FAILURES: Final[dict[str, type[TaskError]]] = {
     "error": RemoteError,
     "timeout": TaskTimeout,

@@ -1,4 +1,4 @@
-"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it, forget it."""
+"""A handle to a job at a gateway: query its state, fetch its results, cancel it, forget it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ RUNNING: Final = ("waiting", "running", "open")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is. `total` is None while tasks are still being submitted."""
+    """The progress of a job. `total` is None while tasks are still being submitted."""
 
     done: int
     failed: int
@@ -29,7 +29,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a job has cost so far, exactly: nano-units of a currency, and slot time."""
+    """The cost of a job so far, exactly: nano-units of a currency, and slot time."""
 
     nanos: int
     currency: str
@@ -39,20 +39,21 @@ class Cost:
     project: str
 
     def __str__(self) -> str:
-        # Until something has run there is no currency: pools may differ in theirs.
+        # The currency is unknown until a task has run: pools may differ in theirs.
         return format_money(self.nanos, self.currency) if self.currency else "0"
 
 
 class JobHandle:
     """A job by its id, at a gateway. Each property asks that gateway anew.
 
-    A detached job stays where it was handed over. When its client goes to another gateway, the
-    handle asks by a connection of its own; GatewayUnreachable names the gateway that is away.
+    A detached job stays at the gateway to which it was submitted. When its client goes to another
+    gateway, the handle asks by a connection of its own; GatewayUnreachable names the gateway that
+    is away.
 
     Attributes:
-        id: the job's.
-        gateway: the address of its gateway; empty for wherever its client is, as for the tasks
-            of a client, which go along with it.
+        id: the id of the job.
+        gateway: the address of its gateway. It is empty for a client's own tasks, which go along
+            with the client: they are at the client's current gateway.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class JobHandle:
         *,
         prints: bool = True,
     ) -> None:
-        self._prints = prints  # else nobody asked for them, whatever comes
+        self._prints = prints  # if False, nobody asked for output: show none
         self._reach = reach
         self._trusted_sites = trusted_sites
         self.id = job_id
@@ -78,7 +79,7 @@ class JobHandle:
             raise self._explain(error) from error
 
     def explain(self) -> dict[str, Any]:
-        """Why it goes where it goes; see Client.explain."""
+        """Explain why the job goes where it goes; see Client.explain."""
         return dict(self._ask("explain", {"job": self.id}))
 
     def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
@@ -87,27 +88,27 @@ class JobHandle:
         return GatewayUnreachable(f"job {self.id} is at the gateway {self.gateway}: {error}")
 
     def details(self, timeout: float | None = None) -> dict[str, Any]:
-        """Everything the gateway says of the job. Raises JobNotFound."""
+        """Return everything that the gateway knows of the job. Raises JobNotFound."""
         found: dict[str, Any] = self._ask("job", {}, timeout)
         return found
 
     @property
     def state(self) -> str:
-        """waiting, running, open, done, cancelled, abandoned or lost.
+        """The state: waiting, running, open, done, cancelled, abandoned or lost.
 
-        An open job has nothing to run and may get more tasks yet. Done says that all tasks have
-        ended, whether well or not; an abandoned one lost its client half way, a lost one its
-        gateway.
+        An open job has nothing to run and may still get more tasks. A done job has no unfinished
+        task, whether its tasks succeeded or failed. An abandoned job lost its client half way, a
+        lost one its gateway.
         """
         return str(self.details()["state"])
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return how many of its tasks are done, failed and cancelled, and how many there are."""
         found = self.details()
         return Progress(found["done"], found["failed"], found["cancelled"], found["total"])
 
     def cost(self) -> Cost:
-        """What it has cost so far, and who is billed."""
+        """Return the cost of the job so far, and the user and project that are billed."""
         found = self.details()
         return Cost(
             int(found["cost_nanos"]),
@@ -119,7 +120,7 @@ class JobHandle:
         )
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until it has ended; its state. Raises TimeoutError."""
+        """Wait until the job has ended, and return its state. Raises TimeoutError."""
         until_s = None if timeout is None else time.monotonic() + timeout
         pause_s = 0.01
         state: str | None = None
@@ -139,10 +140,10 @@ class JobHandle:
             pause_s = min(2 * pause_s, LOOK_MAX_S)
 
     def results(self, *, return_exceptions: bool = False) -> Iterator[Any]:
-        """The results of a detached job, in order, waiting for those that are not there yet.
+        """Yield the results of a detached job, in order, and wait for those that are not there yet.
 
-        The first failed task raises at its place and ends the iterator; with `return_exceptions`
-        the exception stands for the result, and the iterator goes on.
+        The first failed task raises at its place and ends the iterator. With `return_exceptions`
+        its exception takes the place of the result, and the iterator goes on.
         """
         at = 0
         while True:
@@ -150,7 +151,7 @@ class JobHandle:
             found = self._ask("results", {"after": at, "wait_s": ASK_WAIT_S})
             for first, values, failures, prints, sites in found["outcomes"]:
                 if first > at:
-                    break  # what lies between is still running
+                    break  # the tasks in between are still running
                 sites = [*sites, *self._reach(self.gateway, None).strangers]
                 outcomes = screen(values, failures, sites, self._trusted_sites)
                 for text in (text for _, text in prints if self._prints):
@@ -163,13 +164,13 @@ class JobHandle:
                 continue
             if found["total"] is None or at >= found["total"]:
                 return
-            # It ended without an outcome for this one: given up together with its job.
+            # The job ended without an outcome for this task: it was dropped together with its job.
             gone = Ended("cancelled", f"task {at} was dropped when its job ended")
             at += 1
             yield _value(gone, return_exceptions)
 
     def cancel(self, *, stop: bool = False) -> int:
-        """Cancel what has not started; with `stop`, what runs too. How many tasks that was."""
+        """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number."""
         try:
             engine = self._reach(self.gateway, None)
             return engine.cancel_job(self.id, stop=stop, at=self.gateway)
@@ -177,9 +178,9 @@ class JobHandle:
             raise self._explain(error) from error
 
     def forget(self) -> None:
-        """Have the gateway drop the job's results, once it has ended; its cost stays on record.
+        """Make the gateway drop the results of a job that has ended; its cost stays on record.
 
-        Without this they are kept for as long as the site keeps results. Raises JobNotFound.
+        Otherwise the results are kept for as long as the site keeps results. Raises JobNotFound.
         """
         self._ask("forget", {})
 

@@ -1,4 +1,4 @@
-"""What a task may know of its own run.
+"""Information for a task about its own run.
 
 from federation import deadline
 
@@ -15,17 +15,18 @@ _source: Callable[[], float | None] | None = None
 
 
 def deadline() -> float | None:
-    """When the task that asks is going to be stopped, as time.time() counts; None if it isn't.
+    """Return the time, as time.time() counts, at which the calling task will be stopped, or None.
 
-    By its own time limit, or since its slot is needed by somebody else: whichever is sooner. It may
-    become sooner, or later, or known, at any moment; so ask again, and save what is worth saving
-    some time before. Whoever is stopped to make room runs again later, or elsewhere, from its
-    beginning: where to go on is for the task to find. None outside of tasks, too.
+    A task is stopped by its own time limit, or because its slot is needed for another task: the
+    earlier of the two counts. The time may move, in either direction, or become known at any
+    moment, so ask again, and save intermediate state some time before. A task that is stopped to
+    make room runs again later, or elsewhere, from its beginning: it must find out itself where to
+    continue. Outside of tasks the result is None.
     """
     return _source() if _source is not None else None
 
 
 def set_source(source: Callable[[], float | None]) -> None:
-    """Say where to ask. For whoever runs tasks."""
+    """Set the function that `deadline` calls. For the process that runs tasks."""
     global _source
     _source = source
