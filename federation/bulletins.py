@@ -1,8 +1,8 @@
 """The bulletins that a member holds, and those that it is fetching. Pure.
 
-Newest wins, by (boot, version), and what a site said in an earlier life is over once it speaks in
-a new one. A notice of one that is newer starts a fetch from whoever sent it; others who have it
-too are remembered, and asked in turn when no answer comes.
+The newest wins, by (boot, version). Bulletins of a site's earlier run are dropped once it announces
+one in a new run. A notice of a newer bulletin starts a fetch from its sender. Other peers that have
+it are remembered, and asked in turn when no answer comes.
 """
 
 from collections import deque
@@ -17,12 +17,12 @@ from federation.roster import Roster
 from federation.spreading import Spreading
 from federation.timetable import Timer, Timetable
 
-TELLERS_MAX: Final = 4  # that are remembered for one fetch
+TELLERS_MAX: Final = 4  # peers remembered for one fetch
 
 
 @dataclass(slots=True)
 class Fetch:
-    """A bulletin that is wanted: which, who was asked, when to ask again, who else has it."""
+    """A wanted bulletin: its notice, the peer asked, the time to ask again, and other holders."""
 
     notice: Notice
     asked: str
@@ -31,7 +31,7 @@ class Fetch:
 
 
 class Board:
-    """The newest bulletin of each topic, of members only and of each only so many."""
+    """The newest bulletin of each topic, for members only, with a limited number per member."""
 
     def __init__(
         self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs
@@ -45,14 +45,14 @@ class Board:
         self._fetches: dict[Topic, Fetch] = {}
 
     def get(self, topic: Topic) -> Bulletin | None:
-        """The newest of a topic that is held."""
+        """Return the newest bulletin held of a topic."""
         return self._held.get(topic)
 
     def __iter__(self) -> Iterator[Bulletin]:
         return iter(self._held.values())
 
     def is_news(self, notice: Notice) -> bool:
-        """Whether a bulletin of another site would be taken."""
+        """Whether a bulletin of another site would be accepted."""
         member = self._roster.members.get(notice.topic.site)
         if member is None or notice.boot < member.boot:
             return False
@@ -62,7 +62,7 @@ class Board:
         return notice.boot > member.boot or member.topics < self._knobs.topics_max
 
     def learn(self, bulletin: Bulletin, source: str) -> None:
-        """Hold a bulletin of another site, and tell that it is here, if it is news."""
+        """Hold a bulletin of another site, and announce that it is here, if it is news."""
         notice = bulletin.notice
         if not self.is_news(notice):
             return
@@ -80,7 +80,7 @@ class Board:
         self._spreading.notices.put(notice.topic, notice, source)
 
     def announce(self, bulletin: Bulletin) -> None:
-        """Hold one of our own and tell that it is here.
+        """Hold a bulletin of this site, and announce it.
 
         Raises:
             ValueError: it is another site's, or not newer than the one before.
@@ -95,14 +95,14 @@ class Board:
         self._spreading.notices.put(notice.topic, notice, None)
 
     def forget(self, site: str) -> None:
-        """Drop what is held of a site, fetch no more of it, and tell nobody."""
+        """Drop the bulletins of a site and its fetches, without telling other members."""
         for topic in [t for t in (*self._held, *self._fetches) if t.site == site]:
             self._held.pop(topic, None)
             self._fetches.pop(topic, None)
             self._spreading.notices.drop(topic)
 
     def answer(self, peer: str, topics: tuple[Topic, ...]) -> None:
-        """Send a peer what there is of what it wants, up to a limit; it will ask again."""
+        """Send a peer the wanted bulletins that are here, up to a limit; it will ask again."""
         items: list[Bulletin] = []
         left = self._knobs.answer_bytes
         for topic in topics[:BULLETINS_MAX]:
@@ -116,13 +116,13 @@ class Board:
     # --- fetching ------------------------------------------------------------------------------
 
     def note(self, notice: Notice, teller: str, now: float) -> None:
-        """A peer has a bulletin: fetch it if it is news, from the first who says so."""
+        """Note that a peer has a bulletin; if it is news, fetch it from the first to announce it."""
         if not self.is_news(notice):
             self._spreading.notices.heard(teller, notice.topic)
             return
         fetch = self._fetches.get(notice.topic)
         if fetch is not None and fetch.notice.age >= notice.age:
-            # Also who tells of an older one: the newest there is may be somebody's invention.
+            # Also remember the tellers of an older one: the newest notice may be an invention.
             if teller != fetch.asked and teller not in fetch.tellers:
                 fetch.tellers.append(teller)
             return
@@ -136,12 +136,12 @@ class Board:
         self._set_timer(again_s)
 
     def fetch_again(self, now: float) -> None:
-        """The timer has come: ask others for what is overdue."""
+        """Handle the fetch timer: ask other peers for overdue bulletins."""
         self._is_fetch_set = False
         self._ask_others(now)
 
     def miss(self, peer: str, now: float) -> None:
-        """There is no connection with a peer: what it was asked for, others are."""
+        """Ask other peers for the bulletins requested from a peer without a connection."""
         asked = [fetch for fetch in self._fetches.values() if fetch.asked == peer]
         for fetch in asked:
             fetch.again_s = min(fetch.again_s, now)

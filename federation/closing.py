@@ -1,10 +1,10 @@
-"""How a client ends: what was submitted runs to its end, or is dropped, and then counted.
+"""How a client ends: submitted work runs to its end, or is dropped and then counted.
 
 As with the executors of the standard library, leaving the `with` block and the interpreter's exit
-wait for what was submitted; a map that was not read runs in full. Work is dropped only where the
-user chose so (Ctrl-C, `cancel_futures`), where inputs have no length and so perhaps no end, and at
-the interpreter's exit where no gateway can be reached. How many tasks that was is logged as a
-warning, which goes to stderr unless logging is set up.
+wait for submitted work; an unread map runs in full. Work is dropped only where the user chose so
+(Ctrl-C, `cancel_futures`), where inputs have no length and so perhaps no end, and at the
+interpreter's exit if no gateway can be reached. The number of dropped tasks is logged as a warning,
+which goes to stderr unless logging is set up.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from typing import Final
 
 from federation.engine import LEAVE_S, Engine
 
-# A notebook's server kills a kernel five seconds after it was told to end. The goodbye must be
-# said by then, else tasks run on until the gateway misses their client.
+# A notebook's server kills a kernel five seconds after it was told to end. The client must say
+# goodbye before that; otherwise tasks run on until the gateway misses their client.
 KERNEL_S: Final = 3.0
 
 _log = logging.getLogger("gridfed")
@@ -28,7 +28,7 @@ _log = logging.getLogger("gridfed")
 def wind_up(
     engine: Engine, *, cancel: bool, on_cancelled: Callable[[], object] = lambda: None
 ) -> None:
-    """Take back what has not begun, if asked to, run the rest to its end, and close."""
+    """Cancel unstarted calls, if asked to; run the rest to its end; and close."""
     _take_back(engine, cancel=cancel)
     on_cancelled()
     _run_out(engine)
@@ -36,7 +36,7 @@ def wind_up(
 
 
 def wind_up_later(engine: Engine, *, cancel: bool) -> None:
-    """As `wind_up`, but return once what can be is cancelled, or after LEAVE_S."""
+    """Work as `wind_up`, but return once the cancels are done, or after LEAVE_S."""
     cancelled = threading.Event()
     threading.Thread(
         target=wind_up,
@@ -49,20 +49,19 @@ def wind_up_later(engine: Engine, *, cancel: bool) -> None:
 
 
 def drop(engine: Engine, why: str) -> None:
-    """Close at once, and say how many tasks that drops."""
+    """Close at once, and log the number of tasks that are dropped."""
     dropped = _unfinished(engine)
     try:
         engine.close()
     except KeyboardInterrupt:
-        engine.let_go()  # the first one is on its way already
+        engine.let_go()  # the first one is being raised already
     _say(dropped, f"dropped: {why}")
 
 
 def wind_up_at_exit(engine: Engine) -> bool:
-    """At the interpreter's exit: run everything to its end and close; False after a Ctrl-C.
+    """Run all work to its end and close, at the interpreter's exit; return False after a Ctrl-C.
 
-    A gateway that is lost is waited for no longer than `failover_s`, a notebook's kernel waits no
-    longer than KERNEL_S.
+    The wait for a lost gateway is at most `failover_s`; a notebook's kernel waits at most KERNEL_S.
     """
     if engine.closed or engine.is_foreign:
         return True
@@ -84,7 +83,7 @@ def wind_up_at_exit(engine: Engine) -> bool:
 
 
 def _take_back(engine: Engine, *, cancel: bool) -> None:
-    """Cancel what has not begun: all of it if asked to, else of maps that may have no end."""
+    """Cancel unstarted calls: all of them if asked to, else those of maps that may have no end."""
     taken = endless = 0
     for feeder in engine.feeders:
         feeder.is_closing = True
@@ -119,7 +118,7 @@ def _run_out(engine: Engine, at_most_s: float | None = None) -> None:
 
 
 def _unfinished(engine: Engine) -> int:
-    """Tasks that were submitted and have not ended, with those of maps that were not sent."""
+    """Return the number of submitted tasks that have not ended, with the unsent inputs of maps."""
     attached = (stream for stream in engine.streams if not stream.opening.detached)
     return sum(stream.unfinished for stream in attached) + sum(
         feeder.not_taken for feeder in engine.feeders

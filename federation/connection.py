@@ -1,7 +1,7 @@
-"""A client's line to its gateways: one pipe at a time, dialled, watched, given up, dialled anew.
+"""A client's connection to its gateways: one pipe at a time, dialled, watched and replaced.
 
-It has neither lock nor thread: who leads the engine (federation.engine) calls it, under the
-engine's lock. Which gateway is dialled, and when, is decided by federation.gateways.
+It has neither lock nor thread: the leader of the engine (federation.engine) calls it, under the
+engine's lock. federation.gateways decides which gateway is dialled, and when.
 """
 
 import logging
@@ -22,9 +22,9 @@ _log: Final = logging.getLogger("gridfed")
 
 
 class Connection:
-    """The pipe under a dialogue, over as many pipes and gateways as it takes.
+    """The connection under a dialogue, over as many pipes and gateways as it takes.
 
-    With `bears_token` no gateway is dialled where others could read what the hello says.
+    With `bears_token`, no gateway is dialled where others could read the hello.
 
     Attributes:
         link: the pipe; None between two attempts.
@@ -45,15 +45,15 @@ class Connection:
         self.link: NngLink | None = None
         self._greeted = False
         self._redial_s = 0.0
-        self._lost_address = ""  # of the gateway that was said to be gone
+        self._lost_address = ""  # of the gateway that was reported as gone
         self._waker = Waker()
 
     def wake(self) -> None:
-        """End the `wait` of whoever is in it. Safe in any thread."""
+        """End the current `wait`, in any thread. Thread-safe."""
         self._waker.wake()
 
     def wait(self, at_most_s: float, lock: threading.RLock) -> None:
-        """Return when something has arrived or is due. `lock` is let go for as long."""
+        """Return when something has arrived or is due. `lock` is released during the wait."""
         poll = select.poll()
         poll.register(self._waker.fileno(), select.POLLIN)
         if self.link is not None:
@@ -72,15 +72,15 @@ class Connection:
     # --- pipes ---------------------------------------------------------------------------------
 
     def dial(self) -> None:
-        """Dial the gateway whose turn it is. Raises AddressError."""
+        """Dial the itinerary's current gateway. Raises AddressError."""
         if self._bears_token:
             check_bearer(self.itinerary.address)
-        once = self.itinerary.has_others  # else there is nothing to do but dial on
+        once = self.itinerary.has_others  # otherwise keep dialling this one
         self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
         self._greeted = False
 
     def redial(self, now_s: float) -> Loss | None:
-        """Dial when it is time to; what is wrong with the address if nobody can dial it."""
+        """Dial when it is time to; return a Loss if the address can't be dialled."""
         if now_s < self._redial_s:
             return None
         try:
@@ -91,13 +91,13 @@ class Connection:
         return None
 
     def greet(self, link: NngLink, now_s: float) -> None:
-        """Say hello when the pipe has come up."""
+        """Send the hello when the pipe has come up."""
         if link.is_up and not self._greeted:
             self._greeted = True
             self._dialogue.connected(now_s)
 
     def find_loss(self, link: NngLink, now_s: float) -> tuple[Loss, float] | None:
-        """Whether the pipe must be given up: why, and since when the gateway is lost."""
+        """Return why the pipe must be given up, and since when the gateway is lost, or None."""
         if link.is_lost:
             return (Loss.ABSENT if link.is_absent else Loss.GONE), now_s
         if self.itinerary.is_overdue(now_s):
@@ -107,9 +107,9 @@ class Connection:
         return None
 
     def hang_up(self, loss: Loss, now_s: float, since_s: float, *, is_missed: bool) -> str:
-        """Give up the pipe; why no other will be dialled, or nothing.
+        """Give up the pipe; return why no other will be dialled, or an empty text.
 
-        `is_missed` says whether there is work that waits, and so a reason to tell the user.
+        `is_missed` tells whether work is waiting, so that the user must be told.
         """
         if self.link is not None:
             self.link.close()
@@ -131,7 +131,7 @@ class Connection:
         return ""
 
     def opened(self) -> None:
-        """The session is open: stay here, and hear of other gateways."""
+        """Note that the session is open: stay here, and learn of other gateways."""
         self.itinerary.opened()
         if self._dialogue.welcome is not None:
             self.learn(self._dialogue.welcome.others)
@@ -143,16 +143,16 @@ class Connection:
             _log.warning("went from the gateway at %s to the one at %s", lost, address)
 
     def learn(self, others: list[str]) -> None:
-        """Hear of other gateways; what is not followed is logged."""
+        """Learn of other gateways; log those that are not followed."""
         for line in self.itinerary.learn(others):
             _log.warning("%s", line)
 
     def stop(self) -> None:
-        """Dial no more."""
+        """Stop dialling."""
         self._redial_s = math.inf
 
     def close(self) -> None:
-        """Let go of everything. Idempotent."""
+        """Release all resources. Idempotent."""
         self.stop()
         if self.link is not None:
             self.link.close()

@@ -1,13 +1,13 @@
-"""The life of a contract: one site runs tasks for another, at a price, for as long as it is leased.
+"""The life of a contract: one site runs tasks for another, at a price, under a lease.
 
     QUOTED ──hold──► HELD ──commit──► OPEN ──close──► CLOSING ──settle──► SETTLED
        │               │                │                 │                  ▲
        └──decline──► DECLINED ◄─expire──┘ (of a hold)     └──lapse──► LAPSED ┘ settle
 
-Both sides walk through the same table, each at its own time; a move that the table does not have
-is refused by name, and nothing changes. The *buyer* has the job and pays; the *seller* has the
-slots. What is out under a contract is counted in tasks of the buyer's job; every forward has an
-*epoch*, and only results of the epoch that a task is out under count. Pure.
+Both sides step through the same table, each at its own time. A move that is not in the table is
+refused by name, and changes nothing. The *buyer* has the job and pays; the *seller* has the slots.
+Tasks that are out under a contract are counted as tasks of the buyer's job. Every forward has an
+*epoch*, and a task's result counts only under the epoch that the task is out under. Pure.
 """
 
 from dataclasses import dataclass, field
@@ -18,28 +18,28 @@ from typing import Final
 from federation.errors import ProtocolError
 from federation.ranges import Range, RangeSet
 
-# Clocks of two sites may drift apart by so much; the buyer waits that much longer.
+# The assumed drift between the clocks of two sites; the buyer waits that much longer.
 DRIFT: Final = 0.02
-# And so long for what is under way when the lease ends.
+# The allowance for messages in flight when the lease ends.
 MARGIN_S: Final = 1.0
 BILL_FIELDS: Final = 6
-FORWARDS_MAX: Final = 10_000  # that are out under one contract at a time
+FORWARDS_MAX: Final = 10_000  # out under one contract at a time
 
 
 class Phase(StrEnum):
-    """Where a contract is in its life."""
+    """The phase of a contract."""
 
     QUOTED = "quoted"  # a price is named, nothing is promised
-    HELD = "held"  # slots and budget are set aside for a moment
-    OPEN = "open"  # tasks go there and results come back
-    CLOSING = "closing"  # no more tasks go there
-    LAPSED = "lapsed"  # the lease has ended: what was out is the buyer's to place again
-    SETTLED = "settled"  # nothing is out, and each delivery is posted or void
+    HELD = "held"  # slots and budget are reserved for a moment
+    OPEN = "open"  # tasks are forwarded and results come back
+    CLOSING = "closing"  # no more tasks are forwarded
+    LAPSED = "lapsed"  # the lease has ended: the buyer places the tasks that were out elsewhere
+    SETTLED = "settled"  # no task is out, and each delivery is posted or void
     DECLINED = "declined"
 
 
 class Move(StrEnum):
-    """What can happen to a contract."""
+    """The events of a contract."""
 
     HOLD = "hold"
     DECLINE = "decline"
@@ -67,11 +67,11 @@ ENDED: Final = frozenset({Phase.SETTLED, Phase.DECLINED})
 
 
 class WrongMoveError(ProtocolError):
-    """A move that a contract in this phase does not have."""
+    """A move that is not allowed in this phase of a contract."""
 
 
 def move(phase: Phase, what: Move) -> Phase:
-    """The phase after a move. Raises WrongMoveError when the table does not have it."""
+    """Return the phase after a move. Raises WrongMoveError if the table does not have it."""
     after = MOVES.get((phase, what))
     if after is None:
         raise WrongMoveError(f"a contract that is {phase} can't {what}")
@@ -82,53 +82,56 @@ def move(phase: Phase, what: Move) -> Phase:
 
 
 def holder_until_s(asked_s: float, lease_s: float) -> float:
-    """Until when the seller may run tasks: counted, on its own clock, from when it *asked*."""
+    """Return the time until which the seller may run tasks, counted from when it *asked*.
+
+    The time is by the seller's own clock.
+    """
     return asked_s + lease_s
 
 
 def grantor_until_s(granted_s: float, lease_s: float) -> float:
-    """Until when the buyer must wait before it places the tasks elsewhere.
+    """Return the time until which the buyer must wait before it places the tasks elsewhere.
 
-    Counted from its answer, which is later than the question, and stretched by what two clocks
-    may drift apart: the seller has always stopped before.
+    Counted from the buyer's answer, which is later than the seller's request, and extended by the
+    possible drift between the two clocks: the seller has always stopped before.
     """
     return granted_s + lease_s * (1 + 2 * DRIFT) + MARGIN_S
 
 
 @dataclass(slots=True)
 class Lease:
-    """The seller's end of a lease. Once it has ended, no late answer brings it back."""
+    """The seller's end of a lease. Once it has ended, no late answer revives it."""
 
     lease_s: float
     until_s: float
 
     def renewed(self, asked_s: float, now_s: float) -> bool:
-        """Take the buyer's grant of what was asked at `asked_s`; False when it came too late."""
+        """Accept the buyer's grant of a request made at `asked_s`; False if it came too late."""
         if self.is_over(now_s):
             return False
         self.until_s = max(self.until_s, holder_until_s(asked_s, self.lease_s))
         return True
 
     def is_over(self, now_s: float) -> bool:
-        """Whether its tasks must not run any more."""
+        """Whether the lease has ended, so that its tasks must not run any more."""
         return now_s >= self.until_s
 
     def is_due(self, asked_s: float, now_s: float, grace_s: float) -> bool:
-        """Whether to ask for a renewal, last asked for at `asked_s`.
+        """Whether to request a renewal, last requested at `asked_s`.
 
-        It is asked for four times before the last `grace_s` of the lease, in which the seller's
-        agents must stop, so that three may be lost.
+        It is requested four times before the last `grace_s` of the lease, in which the seller's
+        agents must stop, so that three requests may be lost.
         """
         every_s = (self.lease_s - grace_s) / 4
         return now_s >= self.until_s - self.lease_s + every_s and now_s - asked_s >= every_s
 
 
-# --- what is out ---------------------------------------------------------------------------------
+# --- tasks that are out --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Forward:
-    """A bundle that went to the seller under an epoch. `left` has neither come back nor ended."""
+    """A bundle forwarded to the seller under an epoch; `left` are its tasks that are still out."""
 
     epoch: int
     first: int
@@ -138,17 +141,17 @@ class Forward:
 
 @dataclass(slots=True)
 class Out:
-    """The tasks that are out under one contract, by the epoch that they went under.
+    """The tasks that are out under one contract, by epoch.
 
-    The same books on both sides: the buyer's fence late results, the seller's late forwards.
+    Both sides keep the same books: the buyer's fence late results, the seller's late forwards.
     """
 
     forwards: dict[int, Forward] = field(default_factory=dict)
     highest: int = 0
-    _all: RangeSet = field(default_factory=RangeSet)  # what is out, under whatever epoch
+    _all: RangeSet = field(default_factory=RangeSet)  # the tasks that are out, under any epoch
 
     def send(self, epoch: int, first: int, stop: int) -> bool:
-        """Count a bundle as out; False when it was known, or is of an epoch long gone.
+        """Count a bundle as out; return False if it was known, or its epoch is long gone.
 
         Raises:
             ProtocolError: the same epoch with other tasks, or tasks that are out already.
@@ -170,7 +173,7 @@ class Out:
         return True
 
     def take(self, epoch: int, first: int, stop: int) -> bool:
-        """Count tasks as back, all of them or none; False when they are not out under it."""
+        """Count tasks as back, all or none; return False if they are not out under this epoch."""
         forward = self.forwards.get(epoch)
         if forward is None or forward.left.within(first, stop) != [(first, stop)]:
             return False
@@ -181,7 +184,7 @@ class Out:
         return True
 
     def take_all(self) -> list[Range]:
-        """Count everything as back: the lease has ended. Which tasks that were."""
+        """Count all tasks as back, at the end of the lease, and return them."""
         back, self._all = list(self._all), RangeSet()
         self.forwards.clear()
         return back
@@ -193,23 +196,23 @@ class Out:
         return bool(self.forwards)
 
 
-# --- what is owed --------------------------------------------------------------------------------
+# --- debts ---------------------------------------------------------------------------------------
 
 
 class Verdict(StrEnum):
-    """What becomes of a delivery."""
+    """The outcome of a delivery."""
 
     POST = "post"  # the result was wanted: it is paid
-    VOID = "void"  # it came too late, or for nobody: it is not
+    VOID = "void"  # it came too late, or was not wanted: it is not paid
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Results that the seller has sent: of which tasks, under which epoch, at what cost.
+    """Results that the seller has sent: their tasks, their epoch and their cost.
 
     Attributes:
-        wall_ns: slot time that they took.
-        at_ms: when the seller booked it, milliseconds since 1970. Both books have this time.
+        wall_ns: the slot time that they took.
+        at_ms: when the seller booked it, in milliseconds since 1970. Both books have this time.
     """
 
     epoch: int
@@ -221,13 +224,13 @@ class Delivery:
 
     @property
     def row(self) -> list[int]:
-        """As it is billed."""
+        """The row of the delivery in a bill."""
         tasks = self.stop - self.first
         return [self.epoch, self.first, tasks, self.cost_nanos, self.wall_ns, self.at_ms]
 
     @classmethod
     def of(cls, row: list[int]) -> "Delivery":
-        """A delivery as it is billed. Raises ProtocolError."""
+        """Read a delivery from the row of a bill. Raises ProtocolError."""
         if len(row) != BILL_FIELDS:
             raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost, wall, at]")
         epoch, first, tasks, cost_nanos, wall_ns, at_ms = row
@@ -236,10 +239,10 @@ class Delivery:
 
 @dataclass(slots=True)
 class Tab:
-    """What is owed under one contract. Each delivery gets one verdict, whoever asks how often.
+    """The deliveries under one contract. Each gets one verdict, however often it is requested.
 
-    The same books on both sides: the seller's has what it delivered, the buyer's what it was
-    delivered, and in the end both have the same deliveries with the same verdicts.
+    Both sides keep the same books: the seller records its deliveries, the buyer those that it
+    received. In the end both have the same deliveries with the same verdicts.
     """
 
     pending: dict[tuple[int, int], Delivery] = field(default_factory=dict)
@@ -252,7 +255,7 @@ class Tab:
         return delivery == (settled[0] if settled else self.pending.get(key))
 
     def delivered(self) -> dict[int, RangeSet]:
-        """The tasks that were delivered under each epoch, whatever the verdict."""
+        """Return the tasks that were delivered under each epoch, whatever the verdict."""
         found: dict[int, RangeSet] = {}
         for each in chain(
             self.pending.values(), (settled for settled, _ in self.verdicts.values())
@@ -261,7 +264,7 @@ class Tab:
         return found
 
     def deliver(self, delivery: Delivery) -> Verdict | None:
-        """Count a delivery as under way; its verdict when it has one already.
+        """Count a delivery as pending; return its verdict if it has one already.
 
         Raises:
             ProtocolError: it was delivered before, with other tasks or at another cost.
@@ -278,10 +281,10 @@ class Tab:
         return None
 
     def settle(self, epoch: int, first: int, verdict: Verdict) -> bool:
-        """Give a delivery its verdict; False when it had it already.
+        """Give a delivery its verdict; return False if it had that verdict already.
 
         Raises:
-            ProtocolError: nothing of that kind was delivered, or it has the other verdict.
+            ProtocolError: no such delivery exists, or it has the other verdict.
         """
         key = (epoch, first)
         settled = self.verdicts.get(key)

@@ -1,4 +1,4 @@
-"""What two gateways say to each other about a contract: the buyer dials, the seller answers.
+"""The messages between two gateways about a contract: the buyer dials, the seller answers.
 
     buyer                                          seller
       AskQuote ─────────────────────────────────────►
@@ -16,8 +16,9 @@
       CloseContract ────────────────────────────────►
       ◄────────────────────────────────────── Closed
 
-`SEALED` ones travel inside `Sealed`, signed by their site; the others only within the session,
-whose both ends have proved who they are. `contract` is the buyer's name for it, never used twice.
+`SEALED` messages travel inside `Sealed`, signed by their site. The others are protected only by the
+session, in which both ends have proved their identity. `contract` is the buyer's name for the
+contract, never used twice.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class AskQuote:
-    """What would it cost to run so many tasks of this kind, and when?
+    """Request the price and time of a number of tasks of one kind.
 
-    `pool` is the one that was advertised, or empty: whatever you have, or know of. `task_s` is
-    None when nobody ever ran the function. `path` are the sites that the job has come through,
-    the buyer last; `hops_left` how often it may go on from the seller. `grant` is what its user
-    allows (federation.grants): a chain of blocks, the last one signed by the buyer, for this
-    contract with this seller.
+    `pool` is the one that was advertised, or empty: any pool that the seller has, or knows of.
+    `task_s` is None if the function has never run. `path` lists the sites that the job has come
+    through, the buyer last; `hops_left` is how often the seller may pass it on. `grant` is the
+    permission of its user (federation.grants): a chain of blocks, the last one signed by the buyer,
+    for this contract with this seller.
     """
 
     kind: ClassVar[str] = "ask-quote"
@@ -76,7 +77,7 @@ class AskQuote:
     timeout_s: Number | None
     python: Text
     prints: bool
-    currency: Text  # that the price must be in; empty: any
+    currency: Text  # the currency that the price must be in; empty: any
     wishes: Plain
     path: Names
     hops_left: Count
@@ -86,7 +87,7 @@ class AskQuote:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Set aside what was quoted, for a moment."""
+    """Reserve the quoted slots for a moment."""
 
     kind: ClassVar[str] = "hold"
     contract: Text
@@ -94,7 +95,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The contract is on: at this price, by this lease. The buyer has it on disk.
+    """Conclude the contract at this price, with this lease. The buyer has it on disk.
 
     `tariff`, `minimum_nanos` and `step_ns` are those of the quote.
     """
@@ -112,9 +113,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Run calls `first`, `first` + 1, …, of the job, under this epoch: a number that only grows.
+    """Run calls `first`, `first` + 1, … of the job under this epoch: a number that only grows.
 
-    What comes back under another epoch than a task last went under does not count.
+    A result counts only under the epoch under which its task was last forwarded.
     """
 
     kind: ClassVar[str] = "forward"
@@ -126,7 +127,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Give back what has not started of these; with `kill`, stop the rest and forget it.
+    """Return those of these tasks that have not started; with `kill`, stop and forget the rest.
 
     Answered by GivenBack.
     """
@@ -141,9 +142,9 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The answer to Renew: these contracts go on, counted from when the seller asked.
+    """The answer to Renew: these contracts continue, counted from when the seller asked.
 
-    Those that are not named have ended: the seller stops their tasks.
+    A contract that is not named has ended: the seller stops its tasks.
     """
 
     kind: ClassVar[str] = "granted"
@@ -162,7 +163,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """After a restart of the buyer: what do you still have of this? Answered by Holding."""
+    """Ask, after a restart of the buyer, which tasks the seller still has. Answered by Holding."""
 
     kind: ClassVar[str] = "resume"
     contract: Text
@@ -170,7 +171,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Stop what runs under it: nobody wants it any more. What was delivered is still settled."""
+    """Stop the tasks under it: they are not wanted any more. Deliveries are still settled."""
 
     kind: ClassVar[str] = "abandon"
     contract: Text
@@ -178,7 +179,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class CloseContract:
-    """No more tasks will come under it."""
+    """Announce that no more tasks will come under it."""
 
     kind: ClassVar[str] = "close-contract"
     contract: Text
@@ -189,14 +190,14 @@ class CloseContract:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A slot-hour in this pool costs so much, for `valid_s` seconds.
+    """The price of a slot-hour in this pool, valid for `valid_s` seconds.
 
-    So many slots would work on it; the first task would start in `begin_in_s`, the last would be
-    done in `finish_in_s`. It is the price for this buyer and this kind of job, by the price list
-    `tariff`, in its `window`; `list_nanos` is what it is without a contract. Each task costs
-    `minimum_nanos` at least, and time counts in whole steps of `step_ns` (policies.tariffs has the
-    rule). After a new session it is said once more of a contract that is open, for a buyer that
-    has restarted: its books have no more than the price.
+    `slots` slots would work on the tasks; the first task would start in `begin_in_s`, the last
+    would be done in `finish_in_s`. The price is for this buyer and this kind of job, by the price
+    list `tariff`, in its `window`; `list_nanos` is the price without a contract. Each task costs at
+    least `minimum_nanos`, and time counts in whole steps of `step_ns` (policies.tariffs has the
+    rule). After a new session the quote of an open contract is sent once more, for a buyer that has
+    restarted: its books hold only the price.
     """
 
     kind: ClassVar[str] = "quote"
@@ -209,7 +210,7 @@ class Quote:
     begin_in_s: Number
     finish_in_s: Number
     valid_s: Number
-    lease_s: Number  # the shortest lease that is taken: our workers' grace is half of it, or less
+    lease_s: Number  # the shortest lease accepted: our workers' grace is half of it, or less
     preemptible: bool = False
     tariff: Text = ""
     window: Text = ""
@@ -220,7 +221,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """No: `code` is a Reason. To whatever was said last; the contract has ended."""
+    """Refuse the last request; the contract has ended. `code` is a Reason."""
 
     kind: ClassVar[str] = "decline"
     contract: Text
@@ -230,7 +231,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It is set aside until `held_s` seconds from now."""
+    """Confirm the reservation, for `held_s` seconds from now."""
 
     kind: ClassVar[str] = "held"
     contract: Text
@@ -239,7 +240,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The contract is open here as well: forward."""
+    """Confirm that the contract is open at the seller as well: the buyer may forward."""
 
     kind: ClassVar[str] = "committed"
     contract: Text
@@ -247,15 +248,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Results of a contiguous part of a forward, as in Report, and what they cost.
+    """Results of a contiguous part of a forward, as in Report, with their cost.
 
-    The seller has its usage record on disk, as of `at_ms` milliseconds since 1970: the buyer books
-    it with the same time, so that both sum up the same for any day. `sites` are those behind the
-    seller that the results came through, the one where they ran last; empty for the seller's own.
-
-    The last five are what the seller says that it emitted: microjoules, nanograms of CO2e for
-    them and for the making of the hardware, the intensity of the electricity, and where that figure
-    comes from; empty: unknown.
+    The seller has its usage record on disk, as of `at_ms` milliseconds since 1970. The buyer books
+    it with the same time, so that both totals agree for any day. `sites` are the sites behind the
+    seller through which the results came, the one where they ran last; empty for the seller's own.
+    The last five fields are the emissions by the seller's own account: energy in microjoules,
+    nanograms of CO2e for that energy and for the making of the hardware, the intensity of the
+    electricity, and the source of that figure; empty: unknown.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -279,17 +279,17 @@ class Deliver:
 
     @property
     def delivery(self) -> Delivery:
-        """What both sides book of it."""
+        """The delivery that both sides book."""
         stop = self.first + len(self.values)
         return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """These tasks never ran, or were stopped as asked: they are the buyer's again.
+    """Return tasks to the buyer: they never ran, or were stopped as asked.
 
-    The answer to Reclaim (empty: all had started), or of the seller's own accord: a window
-    closes, something more urgent came.
+    The answer to Reclaim (empty: all had started), or unsolicited: a window closes, or more urgent
+    work came.
     """
 
     kind: ClassVar[str] = "given-back"
@@ -300,7 +300,7 @@ class GivenBack:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """May these contracts go on? Answered by Granted with the same stamp."""
+    """Ask whether these contracts may continue. Answered by Granted with the same stamp."""
 
     kind: ClassVar[str] = "renew"
     stamp: Count
@@ -309,7 +309,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What was delivered: [epoch, first, tasks, cost in nano-units, wall in ns, at in ms].
+    """The deliveries: [epoch, first, tasks, cost in nano-units, wall in ns, at in ms].
 
     The seller's usage records, signed. Answered by Settle.
     """
@@ -321,9 +321,9 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """After a new session: what is still out under a contract here: [epoch, first, stop].
+    """The tasks still out under a contract, after a new session: [epoch, first, stop].
 
-    What was delivered and has no verdict is among them, and is delivered again.
+    Deliveries without a verdict are included, and are delivered again.
     """
 
     kind: ClassVar[str] = "holding"
@@ -333,7 +333,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing is out under it any more, and nothing is owed."""
+    """Confirm that no task is out under the contract, and no debt is left."""
 
     kind: ClassVar[str] = "closed"
     contract: Text

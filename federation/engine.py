@@ -1,18 +1,17 @@
-"""The client's engine: one connection to a gateway, kept up, and whoever has time drives it.
+"""The client's engine: one session with a gateway, driven by the calling threads.
 
-No event loop. Under a lock, `_drain` takes what has arrived, lets the pure books
-(federation.streams) place it, and sends what may go. Waiting on the socket happens outside the
-lock, by one thread at a time, the *leader*:
+There is no event loop. Under a lock, `_drain` takes the frames that have arrived, lets the pure
+books (federation.streams) place them, and sends the messages that may go. Waiting on the socket
+happens outside the lock, by one thread at a time, the *leader*:
 
-- a thread that needs something (the next result of a map, a future's result) leads by itself.
-  With a second thread doing the work, each of its calls into nng would wait up to 5 ms for the
-  interpreter while the first is busy, and that decides throughput;
-- a daemon thread leads when nobody else does, so that futures resolve, heartbeats go out and a
-  lost gateway is dialled again while the user's code is doing something else.
+- A thread that waits for a result of a map or a future leads by itself. If a second thread did the
+  work, each of its calls into nng would wait up to 5 ms for the interpreter while the first is
+  busy, and that decides throughput.
+- A daemon thread leads when no other thread does, so that futures resolve, heartbeats are sent and
+  a lost gateway is dialled again while the user's code is busy elsewhere.
 
-Pipes are federation.connection's; which gateway is dialled is decided in federation.gateways.
-
-Futures are resolved outside the lock: their callbacks may call anything here.
+federation.connection owns the pipes; federation.gateways decides which gateway is dialled. Futures
+are resolved outside the lock: their callbacks may call any method here.
 """
 
 import logging
@@ -70,31 +69,32 @@ from federation.transport import TlsSettings
 if TYPE_CHECKING:
     from federation.mapping import Feeder
 
-PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
+PARK_S: Final = 0.05  # the daemon leads after this long without another leader
 POLL_MAX_S: Final = 0.5
-ENVELOPE_BYTES: Final = 4096  # what a message may hold beside its one large payload
-BACKLOG_BYTES: Final = 1 << 20  # so much is packed ahead of what the window lets out
+ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
+BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
-LEAVE_S: Final = 2.0  # how long a goodbye may take
+LEAVE_S: Final = 2.0  # the longest time for a goodbye
 _CANCELLED: Final = Ended("cancelled", "cancelled by this client")
-_ELSEWHERE: Final = "elsewhere"  # the code of a question whose gateway is not where we are
+_ELSEWHERE: Final = "elsewhere"  # the code of a request to a gateway that the client has left
 
 _log = logging.getLogger("gridfed")
-_here = os.getpid()  # asked once in each process, not at every submit
+_here = os.getpid()  # read once in each process, not at every submit
 
 os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who a client is, and whom it trusts.
+    """The identity of a client, and the sites that it trusts.
 
     Args:
-        user: who is billed; what a token says goes before it.
-        secret: that the gateway may ask for.
-        token: that the gateway's site, or one whose users it welcomes, has signed; or a task's
+        user: the user to bill; a token's user takes precedence.
+        secret: the secret that the gateway may ask for.
+        token: a token signed by the gateway's site, or by one whose users it admits; or a task's
             pass (federation.task_passes); or empty.
-        trusted_sites: see federation.client.Client; None for all that the gateway passes on.
+        trusted_sites: see federation.client.Client; None trusts all results that the gateway passes
+            on.
     """
 
     user: str
@@ -104,20 +104,20 @@ class Holder:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the hello says of it."""
+        """The `about` field of the hello."""
         if (found := read_pass(self.token)) is not None:
             return {ABOUT: found.subject}
         return {"token": self.token} if self.token else {}
 
     @property
     def credentials(self) -> SharedSecret:
-        """How it proves that it may come in."""
+        """The credentials with which the client proves itself."""
         found = read_pass(self.token)
         return SharedSecret(self.secret) if found is None else found.credentials
 
     @property
     def bears_token(self) -> bool:
-        """Whether its hello holds what is good for whoever reads it."""
+        """Whether its hello holds a token, which any reader could use."""
         return "token" in self.about
 
 
@@ -125,8 +125,8 @@ class Engine:
     """One session at a time, with one of several gateways.
 
     Args:
-        itinerary, origin: where to dial, and where that came from, for messages.
-        holder, tls: what the gateway asks for.
+        itinerary, origin: the gateways to dial, and the source of their addresses, for messages.
+        holder, tls: the credentials for the gateway.
         connect_timeout_s: how long the first connection may take.
     """
 
@@ -149,7 +149,7 @@ class Engine:
         self._driven_s = 0.0
         self._leaving = False  # has said goodbye, or is about to
         self.closed = False
-        self._over = threading.Event()  # the same, for the daemon when it rests
+        self._over = threading.Event()  # the same, for the daemon while it pauses
         self.shut = False  # takes no new work
         self.error: GridError | None = None
         self.failed = 0  # calls that ended with `error`
@@ -167,10 +167,10 @@ class Engine:
         self._kept: dict[str, Kept] = {}
         self._resolved: deque[tuple[Any, Outcome]] = deque()
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
-        self._refusal: SessionRefused | None = None  # the last one that may pass
+        self._refusal: SessionRefused | None = None  # the last temporary refusal
         self._printed: list[str] = []
-        self._host = ""  # the site whose gateway we are at
-        self._own_sites: set[str] = set()  # those whose gateways the user named
+        self._host = ""  # the site of the current gateway
+        self._own_sites: set[str] = set()  # the sites of the gateways that the user named
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
             hello=Hello([], "client", name, holder.user, b"", "", 0, holder.about),
@@ -209,18 +209,18 @@ class Engine:
 
     @property
     def address(self) -> str:
-        """The address of the gateway where the session is, or that is dialled now."""
+        """The address of the gateway that has the session, or is being dialled."""
         return self._line.itinerary.address
 
     @property
     def welcome(self) -> Any:
-        """What the gateway said of its limits."""
+        """The gateway's Welcome, with its limits."""
         return self._dialogue.welcome
 
     # --- leading -------------------------------------------------------------------------------
 
     def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Lead, or wait for who leads, until `done()`; False when the time is over first."""
+        """Lead, or wait for the leader, until `done()`; False when the time runs out first."""
         self._check_process()
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._turn:
@@ -241,13 +241,13 @@ class Engine:
 
     def _lead_or_wait(self, at_most_s: float) -> None:
         if self._leader is not None:
-            self._line.wake()  # the daemon gives way; another driver just looks once more
+            self._line.wake()  # the daemon yields; another driver just checks again
             self._turn.wait(at_most_s)
             return
         self._lead(at_most_s)
 
     def _lead(self, at_most_s: float) -> None:
-        """Wait for something to arrive and take it. The lock is held, and let go while waiting."""
+        """Wait for frames to arrive and take them. The lock is held, except during the wait."""
         self._leader = threading.get_ident()
         try:
             if not self._drain():
@@ -270,14 +270,14 @@ class Engine:
             resolve_all(self._resolved)
         finally:
             self._lock.acquire()
-            # Other threads that looked meanwhile have not seen these futures done, and may wait
-            # for the socket by now, or for the one that does.
+            # Other threads that checked in the meantime have not seen these futures done. They may
+            # now wait for the socket, or for the thread that waits for it.
             self._turn.notify_all()
             if self._leader is not None:
                 self._line.wake()
 
     def _serve(self) -> None:
-        """The daemon thread: lead when nobody else does."""
+        """Run the daemon thread: lead when no other thread does."""
         while True:
             with self._turn:
                 if self.closed:
@@ -287,7 +287,7 @@ class Engine:
                 if not parked and self._leader is None:
                     try:
                         self._lead(POLL_MAX_S)
-                    except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
+                    except BaseException:  # noqa: BLE001 - a callback's exit must not end it
                         if not self.closed:
                             _log.warning("what a result set off has failed", exc_info=True)
                     pause_s = 0.0
@@ -312,7 +312,7 @@ class Engine:
             self._fail(refusal or GatewayUnreachable(reason))
 
     def _fail(self, error: GridError) -> None:
-        """Nothing will ever finish: end everything, and dial no more."""
+        """End all jobs and stop dialling: no job can ever finish."""
         self.error = error
         self._line.stop()
         kind = "refused" if isinstance(error, SessionRefused) else "unreachable"
@@ -321,12 +321,12 @@ class Engine:
             self._take(stream, stream.end_all(Ended(kind, str(error))))
 
     def _drain(self) -> bool:
-        """Take what has arrived and send what may go; whether anything arrived."""
+        """Take the frames that have arrived and send the messages that may go; True if any came."""
         try:
             return self._exchange(time.monotonic())
         except BaseException:
-            # Ctrl-C half way: what was done of it nobody knows. Say hello as a new client, and
-            # send again what has no outcome; what ran already is not charged again.
+            # Ctrl-C half way: it is unknown how much was done. Connect as a new client, and send
+            # the calls without an outcome again; calls that ran already are not charged again.
             self._dialogue.start_over()
             now_s = time.monotonic()
             self._hang_up(Loss.GONE, now_s, now_s, by_us=True)
@@ -369,7 +369,7 @@ class Engine:
         return arrived
 
     def _refused(self, refusal: SessionRefused, now_s: float) -> None:
-        """The gateway does not let us in. Unless that may pass, only another can help."""
+        """Handle a refusal by the gateway. If it is not temporary, only another can help."""
         self._refusal = refusal
         if refusal.code in PASSING_REFUSALS:
             self._hang_up(Loss.GONE, now_s, now_s)
@@ -378,10 +378,10 @@ class Engine:
             _log.warning("the gateway at %s refuses this client: %s", self.address, refusal)
         self._hang_up(Loss.UNWILLING, now_s, now_s)
         if refusal.code == "expelled":
-            self._fail(refusal)  # for what this client did: it would do so elsewhere
+            self._fail(refusal)  # caused by this client: another gateway would expel it too
 
     def transmit(self) -> None:
-        """Send what may go now. The lock is held."""
+        """Send the messages that may go now. The lock is held."""
         session, welcome = self._dialogue.session, self._dialogue.welcome
         if session is not None and welcome is not None and self._dialogue.is_open:
             while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
@@ -411,10 +411,10 @@ class Engine:
 
     @property
     def strangers(self) -> list[str]:
-        """The site that we are at, if its gateway is none that the user named: it was told of."""
+        """The current site, if the user did not name its gateway but another gateway did."""
         return [self._host] if self._host and self._host not in self._own_sites else []
 
-    # --- what the gateway says -----------------------------------------------------------------
+    # --- messages of the gateway ---------------------------------------------------------------
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -438,7 +438,7 @@ class Engine:
                 now_s = time.monotonic()
                 self._hang_up(Loss.ABSENT, now_s, now_s)
             case _:
-                pass  # Unknown: a newer client than gateway; what matters was refused by name
+                pass  # Unknown, of an older gateway: the important ones were refused by name
 
     def _hear_answer(self, answer: Answer) -> None:
         asked = self._requests.get(answer.request)
@@ -447,13 +447,13 @@ class Engine:
         question, answers, _ = asked
         answers.append(answer)
         if isinstance(question, Cancel):
-            # Here, and not by the thread that asked: it may have stopped waiting, and what
-            # arrives next may be the end of the job.
+            # Do it here, not in the thread that asked: that thread may have stopped waiting, and
+            # the next message may be the end of the job.
             del self._requests[answer.request]
             self._end_taken(question, answer)
 
     def _end_taken(self, question: Cancel, answer: Answer) -> None:
-        """End what a cancel of ours took back."""
+        """End the calls that a cancel of this client took back."""
         stream = self._attached(question.job)
         if stream is None:
             return
@@ -461,7 +461,7 @@ class Engine:
             taken = [(low, high) for low, high in answer.value["taken"]]
             self._take(stream, stream.end(taken, _CANCELLED))
         elif answer.code == Reason.JOB_NOT_FOUND:
-            self._take(stream, stream.end_all(_CANCELLED))  # nothing of it is left there
+            self._take(stream, stream.end_all(_CANCELLED))  # nothing of the job is left there
 
     def _hear_dropped(self, message: Dropped) -> None:
         stream = self._streams.get(message.job)
@@ -471,12 +471,12 @@ class Engine:
         known = [(low, high) for low, high in message.ranges if high <= stream.total]
         self._take(stream, stream.end(known, ended))
         if len(known) < len(message.ranges):
-            self._close_to_calls(stream, ended)  # what it has not had yet is dropped, too
+            self._close_to_calls(stream, ended)  # calls that were not sent yet are dropped, too
 
     def _hear_rejected(self, message: RejectJob) -> None:
         kept = self._kept.get(message.job)
         if kept is not None and kept.closed:
-            return  # it has ended by now: what we had sent again came too late, rightly
+            return  # it has ended by now: the calls that were sent again rightly came too late
         stream = self._streams.get(message.job)
         if stream is None:
             return
@@ -491,7 +491,7 @@ class Engine:
         self._take(stream, stream.end_all(rejection))
 
     def _job_over(self, stream: Stream, message: RejectJob) -> None:
-        """The job had ended when calls of ours arrived.
+        """Handle a job that had ended when calls of this client arrived.
 
         Calls of `submit` that crossed the end go to a new job: they may be newer than the end. All
         others are cancelled with their job.
@@ -503,7 +503,7 @@ class Engine:
                 if self.takes_work:
                     self._move(stream, first, stop)
                 self._take(stream, stream.end([(first, stop)], ended))
-            case _:  # an older gateway does not say which calls
+            case _:  # an older gateway does not name the calls
                 self._take(stream, stream.end_all(ended))
 
     def _move(self, stream: Stream, first: int, stop: int) -> None:
@@ -527,9 +527,9 @@ class Engine:
         self._take(stream, placed)
 
     def _close_to_calls(self, stream: Stream, ended: Ended) -> None:
-        """The job takes no more calls, and those that were not sent end so.
+        """Close the job to new calls, and end the unsent ones with this outcome.
 
-        Its running calls go on. The gateway is not told: it has ended the job, or is asked to.
+        Its running calls continue. The gateway is not told: it has ended the job, or is asked to.
         """
         stream.closed = True
         self._sending.pop(stream.id, None)
@@ -541,7 +541,7 @@ class Engine:
             return
         sites, trusted = [*message.sites, *self.strangers], self.holder.trusted_sites
         outcomes = screen(message.values, message.failures, sites, trusted)
-        if stream.opening.prints:  # else nobody asked for them
+        if stream.opening.prints:  # otherwise nobody asked for them
             self._printed += [text for _, text in message.prints]
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
         placed = stream.place(message.first, outcomes, failed=failed)
@@ -559,7 +559,7 @@ class Engine:
         self._forget_if_over(stream)
 
     def _forget_if_over(self, stream: Stream) -> None:
-        # A detached job is kept until its client has seen that it is whole at the gateway.
+        # A detached job is kept until its client has seen that all of it is at the gateway.
         over = stream.closed and not stream.waiting and not stream.unfinished
         if over and not stream.opening.detached:
             self._forget(stream)
@@ -599,7 +599,7 @@ class Engine:
                 answers.append(self._no_answer(question.request, at))
 
     def _taken_back(self, question: Any) -> list[Range]:
-        """The calls that a cancel was about, in a new session: they wait here, none is sent."""
+        """Return the calls of a cancel that were never sent in the new session, and end them."""
         stream = self._attached(question.job) if isinstance(question, Cancel) else None
         if stream is None:
             return []
@@ -607,7 +607,7 @@ class Engine:
         return self._cancel_unsent(stream, asked)
 
     def _check_fit(self) -> None:
-        """Refuse a gateway that would not take what was made for another."""
+        """Refuse a gateway that can't take the calls and functions made for another."""
         limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         streams = self._streams.values()
         largest = max((stream.arguments_max() for stream in streams), default=0)
@@ -621,9 +621,9 @@ class Engine:
             )
 
     def _leave_behind(self, stream: Stream) -> None:
-        """A detached job was being handed to a gateway that we had to leave.
+        """Reject a detached job that was being submitted to a gateway that the client left.
 
-        It may be whole there, or in part; here it would be a second one.
+        That gateway may have all or part of it; here it would be a second job.
         """
         self._forget(stream)
         self._sending.pop(stream.id, None)
@@ -650,17 +650,17 @@ class Engine:
         if body is not None:
             self._dialogue.post(PutFunction(digest, body))
 
-    # --- what users do -------------------------------------------------------------------------
+    # --- calls by users ------------------------------------------------------------------------
 
     def open_stream(self, opening: OpenJob, function: SealedFunction) -> Stream:
-        """Begin a job."""
+        """Open a job."""
         self._check_usable()
         if len(function.body) > self.welcome.message_bytes_max - ENVELOPE_BYTES:
             raise SerializationError(
                 f"function {function.name} is {len(function.body):,} bytes when pickled; the "
                 f"gateway takes {self.welcome.message_bytes_max:,}: does it carry data along?"
             )
-        MESSAGES.encode(opening)  # what can't travel must fail here, and leave nothing behind
+        MESSAGES.encode(opening)  # encoding errors must surface here, and leave nothing behind
         with self._lock:
             self._functions.use(function)
             stream = Stream(opening, self._resolved)
@@ -671,7 +671,7 @@ class Engine:
     def filling(
         self, key: Hashable, function: SealedFunction, opening: Callable[[], OpenJob]
     ) -> Stream:
-        """The job that calls of this kind are submitted to; opened when there is none."""
+        """Return the open job for calls of this kind; open one if there is none."""
         self._check_process()
         with self._lock:
             stream = self._filling.find(key)
@@ -683,13 +683,13 @@ class Engine:
         return stream
 
     def submit(self, stream: Stream, payload: bytes, future: Any) -> bool:
-        """Add a call to a job; sent at once when the window allows.
+        """Add a call to a job, and send it at once if the window allows.
 
-        False when the job takes no more calls: it was unused and closed, or it has ended.
+        Returns False if the job takes no more calls: it was unused and closed, or it has ended.
         """
         self.check_size(payload)
         if self._pid != _here:
-            self._check_process()  # before the lock, which a thread that we lack may hold
+            self._check_process()  # before the lock, which a thread lost in the fork may hold
         with self._lock:
             if self.closed or self.shut or self.error is not None:
                 self._check_usable()
@@ -704,7 +704,7 @@ class Engine:
         return True
 
     def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> Chunk:
-        """Add many calls to a job; `late` ones also when no new work is taken any more."""
+        """Add many calls to a job; `late` ones are accepted even after shutdown."""
         self._check_process()
         with self._lock:
             self._check_usable(late=late)
@@ -714,7 +714,7 @@ class Engine:
         return chunk
 
     def close_stream(self, stream: Stream) -> None:
-        """No more calls will come. Says nothing in a forked child."""
+        """Close a job to new calls. Does nothing in a forked child."""
         if self.is_foreign:
             return
         with self._lock:
@@ -725,7 +725,7 @@ class Engine:
                 self.transmit()
 
     def check_size(self, payload: bytes) -> None:
-        """Refuse arguments that the gateway would not take."""
+        """Refuse arguments that are too large for the gateway."""
         limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         if len(payload) > limit:
             raise SerializationError(
@@ -736,7 +736,7 @@ class Engine:
     def cancel(
         self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
     ) -> list[Range]:
-        """Take back calls; return those that were. Waits for the gateway's answer, if so long."""
+        """Cancel calls; return those that were. Waits up to `timeout_s` for the gateway."""
         self._check_process()
         with self._lock:
             taken = self._cancel_unsent(stream, ranges)
@@ -757,22 +757,22 @@ class Engine:
         return taken
 
     def cancel_unstarted(self, stream: Stream) -> int:
-        """Take back what has not begun of a job; how many calls that was."""
+        """Cancel the unstarted calls of a job; return their number."""
         if not stream.unfinished:
             return 0
         taken = self.cancel(stream, [(0, stream.total)], stop=False)
         return sum(stop - first for first, stop in taken)
 
     def _attached(self, job: str) -> Stream | None:
-        """The job of this id, if it is one of ours that is not over and not detached."""
+        """Return the job of this id, if this client has it, unfinished and not detached."""
         stream = self._streams.get(job)
         return None if stream is None or stream.opening.detached else stream
 
     def cancel_job(self, job: str, *, stop: bool, at: str = "") -> int:
-        """Cancel a whole job by its id; how many tasks were taken back or stopped.
+        """Cancel a whole job by its id; return the number of tasks taken back or stopped.
 
-        Of a job of this client what waits here counts too. It takes no more calls: the next
-        `submit` opens another.
+        For a job of this client, the calls that wait here count too. The job takes no more calls:
+        the next `submit` opens another.
         """
         self._check_usable()
         with self._lock:
@@ -784,7 +784,7 @@ class Engine:
         answer = self._request_answer(Cancel(0, job, [], stop), at=at)
         with self._lock:
             if stream is not None and (answer is None or answer.code):
-                self._maybe_close(stream)  # it goes on, without more calls
+                self._maybe_close(stream)  # it continues, without more calls
             self._settle()
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)
@@ -793,10 +793,10 @@ class Engine:
         return before + sum(int(high) - int(low) for low, high in answer.value["taken"])
 
     def abandon(self, stream: Stream, calls: Range | None = None, *, stop: bool = False) -> None:
-        """Cancel calls whose results nobody will read, without waiting; by default a whole job.
+        """Cancel calls whose results are not needed, without waiting; by default a whole job.
 
-        With `stop`, also what runs. Safe in a finaliser. Nothing in a forked child: the job goes
-        on in the parent.
+        With `stop`, running calls too. Safe in a finaliser. Does nothing in a forked child: the job
+        continues in the parent.
         """
         if self.is_foreign:
             return
@@ -814,16 +814,16 @@ class Engine:
             self._post_request(Cancel(0, stream.id, [list(calls)], stop))
 
     def loosen(self, stream: Stream, task: int) -> None:
-        """Hold the future of a call no longer: once nobody does, the call is cancelled.
+        """Hold the future of a call weakly: once nothing else refers to it, the call is cancelled.
 
-        For a future whose waiting was interrupted. A call that runs is stopped.
+        For a future whose wait was interrupted. A running call is stopped.
         """
         if self.is_foreign:
             return
 
         def to_weak(future: Any) -> Any:
             if isinstance(future, weakref.ref):
-                return future  # its waiting was interrupted before
+                return future  # its wait was interrupted before
             return weakref.ref(future, lambda _: self.abandon(stream, (task, task + 1), stop=True))
 
         with self._lock:
@@ -832,18 +832,18 @@ class Engine:
     def ask(
         self, verb: str, details: dict[str, Any], timeout_s: float | None = None, at: str = ""
     ) -> Any:
-        """Ask the gateway; return the answer's value. Raises what its code says.
+        """Send the gateway a request; return the answer's value, or raise the error of its code.
 
-        With `at`, only the gateway of that address may answer: GatewayUnreachable when this
-        client goes to another meanwhile.
+        With `at`, only the gateway of that address may answer: GatewayUnreachable when this client
+        goes to another before it has answered.
         """
         self._check_usable()
         question = Ask(0, verb, details)
         try:
             data = MESSAGES.encode(question)
-            MESSAGES.decode(data, len(data))  # else the gateway would end the session
+            MESSAGES.decode(data, len(data))  # otherwise the gateway would end the session
         except (ValueError, OverflowError, ProtocolError) as error:
-            # Half a surrogate pair, a number of more than 64 bits, lists in lists without end.
+            # Half a surrogate pair, a number of more than 64 bits, endlessly nested lists.
             raise GridError(f"{verb}: this can't be sent: {error}") from None
         answer = self._request_answer(question, timeout_s, at)
         if answer is None or answer.code == _ELSEWHERE:
@@ -874,14 +874,14 @@ class Engine:
         try:
             self.drive(lambda: bool(answers), timeout_s)
         finally:
-            # A cancel of ours is carried out whether its answer is waited for or not.
+            # A cancel by this client is carried out even if its answer is not awaited.
             if not (isinstance(question, Cancel) and self._attached(question.job)):
                 with self._lock:
                     self._requests.pop(number, None)
         return answers[0] if answers else None
 
     def _post_request(self, question: Any, at: str = "") -> tuple[int, list[Answer]]:
-        """Ask the gateway; the list takes its answer. The lock is held."""
+        """Send the gateway a request; the list takes its answer. The lock is held."""
         self._request += 1
         asked = replace(question, request=self._request)
         answers: list[Answer] = []
@@ -890,7 +890,7 @@ class Engine:
         return self._request, answers
 
     def wait_kept(self, stream: Stream) -> None:
-        """Wait until a detached job is whole on the gateway's disk."""
+        """Wait until all of a detached job is on the gateway's disk."""
 
         def is_kept() -> bool:
             kept = self._kept.get(stream.id)
@@ -903,45 +903,45 @@ class Engine:
 
     @property
     def unfinished(self) -> int:
-        """Calls that have not ended."""
+        """The number of calls that have not ended."""
         return sum(stream.unfinished for stream in self._streams.values())
 
     def has_attached(self, job: str) -> bool:
-        """Whether it is a job that goes wherever this client goes, and is not over."""
+        """Whether the job follows this client to other gateways, and is unfinished."""
         stream = self._streams.get(job)
         return stream is not None and not stream.opening.detached
 
     def attend(self, feeder: "Feeder") -> None:
-        """Keep what feeds a map until all of it was fed, or is not wanted."""
+        """Keep the feeder of a map until all of its inputs were sent, or are not wanted."""
         self._feeders[feeder.stream.id] = feeder
 
     def dismiss(self, feeder: "Feeder") -> None:
-        """Keep it no longer. Safe in a finaliser."""
+        """Release a feeder. Safe in a finaliser."""
         self._feeders.pop(feeder.stream.id, None)
 
     @property
     def feeders(self) -> "list[Feeder]":
-        """What feeds the maps that are not over."""
+        """The feeders of the unfinished maps."""
         return list(self._feeders.values())
 
     def hurry(self) -> None:
-        """From now on wait for a lost gateway no longer than for one before going to another."""
+        """From now on give up a lost gateway after the time allowed before a failover."""
         with self._lock:
             self._line.itinerary.hurry(time.monotonic())
 
     @property
     def streams(self) -> list[Stream]:
-        """The jobs that are not over."""
+        """The unfinished jobs."""
         return list(self._streams.values())
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this process was forked from the one that the connection belongs to."""
+        """Whether this process was forked from the one that owns the connection."""
         return self._pid != _here
 
     @property
     def takes_work(self) -> bool:
-        """Whether new calls are taken; who adds some all the same is told why not."""
+        """Whether new calls are taken; `_check_usable` raises the reason if not."""
         return not self.closed and not self.shut and self.error is None
 
     def _check_process(self) -> None:
@@ -959,7 +959,7 @@ class Engine:
             raise self.error
 
     def close(self) -> None:
-        """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""
+        """Say goodbye and release all resources. Idempotent, and safe in a forked child."""
         if self.is_foreign or self.closed:
             return
         self._leaving = True
@@ -977,13 +977,13 @@ class Engine:
         self._release()
 
     def _end_all(self) -> None:
-        """End every call that is left: no future is pending for ever. The lock is held."""
+        """End every call that is left, so that no future stays pending. The lock is held."""
         for stream in self.streams:
             self._take(stream, stream.end_all(Ended("cancelled", "the client was closed")))
         self._settle()
 
     def let_go(self) -> None:
-        """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""
+        """End at once, without a goodbye: the gateway will detect it. Waits for nothing."""
         self.closed = True
         self._line.wake()
         self._over.set()

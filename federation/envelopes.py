@@ -1,13 +1,13 @@
-"""What travels signed between gateways: adverts, quotes, contracts, usage, settlements.
+"""Signed messages between gateways: adverts, quotes, contracts, usage, settlements.
 
-An envelope is a header and a body, both as the bytes that travel, and a signature over the two.
-The header says what it is, from whom, for whom, in which of the sender's lives and as which
-message of it: whoever changes any of that breaks the signature. A `Sealer` makes them, a
+An envelope is a header, a body, both as the bytes that travel, and a signature over the two. The
+header states the kind, the source, the destination, the boot of the source and the sequence number
+of the message in it: any change to them breaks the signature. A `Sealer` makes envelopes, a
 `Verifier` opens them. Both are pure: the clock is passed in.
 
-Seal when it is sent, not when it is stored: an envelope is worth `age_max_s` and one delivery.
-Who must send again after an outage seals again; the body, with its own identity (contract,
-epoch), is what makes that harmless.
+Seal a message when it is sent, not when it is stored: an envelope is valid for `age_max_s` and one
+delivery. A sender that must send again after an outage seals again; the body's own identity
+(contract, epoch) makes that harmless.
 """
 
 from array import array
@@ -30,7 +30,7 @@ from federation.identity import (
     site_id,
 )
 
-ALL: Final = "*"  # the destination of what is for everybody
+ALL: Final = "*"  # the destination of messages for all sites
 WINDOW: Final = 1024
 HEADER_BYTES_MAX: Final = 512
 _WRAPPING: Final = 128  # of header, body and signature, with room to spare
@@ -39,7 +39,7 @@ _DOMAIN: Final = "envelope"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the sender says of a body.
+    """The sender's statement about a body.
 
     `sequence` counts from 1 for each destination in each boot; ALL is a destination of its own.
     """
@@ -74,9 +74,10 @@ _HEADER = strict.Form(
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An envelope that was opened: believe the header, then decode the body.
+    """An envelope that was opened: the header is trusted, the body is still to be decoded.
 
-    `raw` is the evidence: the bytes as they came, which prove to anybody who said what.
+    `raw` is the evidence: the bytes as they arrived, which prove the sender and its message to any
+    party.
     """
 
     header: Header
@@ -86,11 +87,11 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeLimits:
-    """What a verifier lets through.
+    """The limits of a verifier.
 
-    `age_max_s` must be longer than a message may lie in queues and under way; together with
-    `ahead_max_s` it is also how long a recorded message could be shown again to a gateway that
-    restarted and has forgotten what it saw.
+    `age_max_s` must exceed the time that a message may spend in queues and in flight. Together with
+    `ahead_max_s` it is also how long a recorded message could be replayed to a gateway that
+    restarted and has forgotten the messages it saw.
     """
 
     body_bytes_max: int = 1 << 20
@@ -99,7 +100,7 @@ class EnvelopeLimits:
 
 
 class Sealer:
-    """Makes the envelopes of one life (`boot`) of a site; set `key` anew when its keys rotate."""
+    """Makes the envelopes of one run (`boot`) of a site; set `key` anew when its keys rotate."""
 
     def __init__(self, federation: str, site: str, boot: int, key: SiteKey) -> None:
         self._federation = federation
@@ -109,7 +110,7 @@ class Sealer:
         self.key = key
 
     def go_on_from(self, other: "Sealer") -> None:
-        """Number messages after those that this life of the site has sent already."""
+        """Continue the numbering of the messages that this run of the site has sent already."""
         self._sequences = other._sequences
 
     def seal(self, kind: str, to: str, body: bytes, now_s: float) -> bytes:
@@ -124,7 +125,7 @@ class Sealer:
 
 
 def body_of(raw: bytes) -> bytes:
-    """What an envelope that was opened long ago says; who signed it is not looked at here.
+    """Return the body of an envelope that was opened long ago; the signature is not checked here.
 
     Raises:
         ProtocolError: it is no envelope.
@@ -134,7 +135,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 class _Window:
-    """Which of a source's last WINDOW messages have come, each with a mark of what it said."""
+    """The last WINDOW messages that arrived from a source, each with a mark of its content."""
 
     __slots__ = ("_marks", "highest")
 
@@ -143,7 +144,7 @@ class _Window:
         self._marks = array("Q", bytes(8 * WINDOW))
 
     def check(self, sequence: int, mark: int) -> Refusal | None:
-        """Why this one must not be taken, if so."""
+        """Return why this message must be refused; None if it may be accepted."""
         if sequence > self.highest:
             return None
         if sequence <= self.highest - WINDOW:
@@ -154,7 +155,7 @@ class _Window:
         return Refusal.REPLAYED if seen == mark else Refusal.EQUIVOCATION
 
     def note(self, sequence: int, mark: int) -> None:
-        """It has come."""
+        """Note that a message has arrived."""
         for skipped in range(max(self.highest, sequence - WINDOW) + 1, sequence):
             self._marks[skipped % WINDOW] = 0
         self._marks[sequence % WINDOW] = mark
@@ -164,14 +165,14 @@ class _Window:
 @dataclass(slots=True)
 class _Source:
     boot: int
-    windows: dict[bool, _Window] = field(default_factory=dict)  # to everybody, and to us alone
+    windows: dict[bool, _Window] = field(default_factory=dict)  # to ALL, and to us alone
 
 
 class Verifier:
-    """Opens envelopes for one site: each at most once, from whom it says, for us, and fresh.
+    """Opens envelopes for one site: each at most once, authentic, addressed to it, and fresh.
 
     Args:
-        trust: who we are and whom we believe.
+        trust: this site's identity, and the keys that it trusts.
         limits: see EnvelopeLimits.
 
     It keeps 8 KiB for each lane of a source, and only for sources that have keys.
@@ -183,7 +184,7 @@ class Verifier:
         self._sources: dict[str, _Source] = {}
 
     def open(self, raw: bytes, now_s: float) -> Envelope:
-        """Open an envelope and note that it came; what is cheap to check is checked first.
+        """Open an envelope and note its arrival; cheap checks come first.
 
         Raises:
             ProtocolError: it is no envelope.
@@ -209,10 +210,10 @@ class Verifier:
         return Envelope(header, body, raw)
 
     def meet(self, source: str, boot: int) -> None:
-        """A hello has proved that a site lives, in this boot: its earlier lives are over.
+        """Note that a hello proved a site alive in this boot: its earlier boots are over.
 
         Raises:
-            Untrusted: OLD_BOOT: it has shown us a later one, so its disk was set back.
+            Untrusted: OLD_BOOT: the site has shown us a later one, so its disk was set back.
         """
         known = self._sources.get(source)
         if known is None or boot > known.boot:
@@ -223,7 +224,7 @@ class Verifier:
             )
 
     def forget(self, source: str) -> None:
-        """Drop what is kept for a site that is gone."""
+        """Drop the state of a site that is gone."""
         self._sources.pop(source, None)
 
     def _split(self, raw: bytes) -> tuple[bytes, bytes, bytes]:
@@ -261,7 +262,7 @@ class Verifier:
 
 
 def _mark(header: bytes, body: bytes) -> int:
-    """64 bits of what was said, never zero."""
+    """Return a 64-bit mark of a message, never zero."""
     said = blake2b(header, digest_size=8)
     said.update(body)
     return int.from_bytes(said.digest(), "big") or 1

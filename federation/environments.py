@@ -1,8 +1,9 @@
-"""What a job may ask to run in: a container image, or Python packages. As it travels. Pure.
+"""The environments that a job may ask for: a container image, or Python packages. Pure.
 
-Where it may run is decided by a *wish* ({"image": "localhost/quant:1"}, or which kind of file says
-what packages it needs). What the worker makes of it travels in front of the function, under the
-function's digest: so it goes where functions go, once, and no gateway has to know of it.
+A *wish* decides where the job may run: {"image": "localhost/quant:1"}, or the kind of file that
+lists its packages. The description from which the worker makes the environment travels in front of
+the function, under the function's digest. It therefore travels once, like any function, and
+gateways need not know of it.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from typing import Any, Final
 from federation.errors import ProtocolError
 from federation.wire import pack, unpack
 
-# No pickle begins so: theirs is byte 0x80.
+# No pickle begins like this: pickles begin with byte 0x80.
 MARK: Final = b"gridfed environment\n"
 FILES_BYTES_MAX: Final = 1 << 20
 IMAGE_CHARS_MAX: Final = 150
@@ -24,24 +25,24 @@ LINES_MAX: Final = 5_000
 PYTHON_CHARS_MAX: Final = 16
 REQUIREMENTS: Final = "requirements"
 UV: Final = "uv"
-# The files of each kind, as they are called where the packages are installed.
+# The files of each kind, by their names where the packages are installed.
 FILES: Final = {REQUIREMENTS: ("requirements.txt",), UV: ("pyproject.toml", "uv.lock")}
 _PART: Final = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-# A registry, parts, a tag, a digest: no path, and no other way of podman's to bring an image.
+# A registry, parts, a tag, a digest: no path, and no other of podman's ways to get an image.
 _IMAGE: Final = re.compile(
     rf"(?:[a-z0-9]+(?:[.-]+[a-z0-9]+)*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
-# With a tag behind these words podman reads a file, or what another program has.
+# With a tag behind these words podman reads a file, or an image of another program.
 NO_IMAGES: Final = frozenset(
     {
         *("containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive"),
         *("ostree", "sif", "tarball"),
     }
 )
-# name[extra,…], versions, a marker: PEP 508 without the URL that it may have instead of versions.
-# Nor "$": pip puts variables of its own in their place, and its complaints show what they hold.
-# No repetition gives back what it took, so that a line takes no longer than it is long.
+# name[extra,…], versions, a marker: PEP 508 without a URL in place of the versions. No "$" either:
+# pip expands variables of its own, and its error messages show their values. No repetition
+# backtracks, so that matching takes time linear in the line's length.
 _ARCHIVE: Final = re.compile(
     r"\.(whl|zip|tar|tgz|tbz2?|txz|tlz|tzst|tar\.[a-z0-9]+)\s*(\[[^\]]*\])?\Z",
     re.ASCII | re.IGNORECASE,
@@ -51,7 +52,7 @@ _REQUIREMENT: Final = re.compile(
     r"[()<>=!~,.*+A-Za-z0-9_ -]*+(;[^@#$]*+)?+"
 )
 _HASH: Final = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
-# A key of TOML with so many parts: reading it takes the square of their number, or longer.
+# The most parts of a TOML key: parsing one takes time at least quadratic in their number.
 KEY_PARTS_MAX: Final = 32
 _LONG_KEY: Final = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
@@ -61,12 +62,13 @@ _LONG_KEY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a job's tasks run in, beside what every slot has.
+    """The environment of a job's tasks, besides what every slot has.
 
     Attributes:
         image: a container image; empty without one.
-        packages: how `files` say which Python packages: REQUIREMENTS or UV; empty without any.
-        files: name and content of each, in the order of FILES.
+        packages: the kind of `files`, which list the Python packages: REQUIREMENTS or UV; empty
+            without any.
+        files: name and content of each file, in the order of FILES.
         python: the minor version that the job was made with, "3.11": another can't run it.
     """
 
@@ -77,7 +79,7 @@ class Environment:
 
     @property
     def digest(self) -> str:
-        """What tells one set of packages from another; empty without any."""
+        """A digest that identifies the set of packages; empty without any."""
         if not self.packages:
             return ""
         found = hashlib.sha256(pack([self.packages, self.python]))
@@ -87,7 +89,7 @@ class Environment:
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What of it decides where the job may run."""
+        """The part of it that decides where the job may run."""
         if self.image:
             return {"image": self.image}
         return {"packages": self.packages, "digest": self.digest}
@@ -97,12 +99,12 @@ class Environment:
 
 
 def read_environment(value: object, python: str) -> Environment:
-    """An environment as a user names it: the text of an image's name, or the Path of a file.
+    """Make an environment from a user's value: the name of an image, or the Path of a file.
 
     The file is read now: `uv.lock`, with the pyproject.toml beside it, or a requirements file.
 
     Raises:
-        TypeError, ValueError: it is none, and why.
+        TypeError, ValueError: it is not valid; the text has the reason.
         OSError: the file can't be read.
     """
     if isinstance(value, str):
@@ -130,7 +132,7 @@ def _read(path: Path) -> bytes:
 
 
 def check_image(name: object) -> None:
-    """Refuse what is no image's name: ValueError."""
+    """Raise ValueError unless the value is the name of an image."""
     if (
         type(name) is not str
         or len(name) > IMAGE_CHARS_MAX
@@ -144,10 +146,10 @@ def check_image(name: object) -> None:
 
 
 def check(environment: Environment) -> None:
-    """Refuse an environment that nobody would make: ValueError says what is wrong with it.
+    """Raise ValueError, with the reason, for an environment that no worker would make.
 
-    Packages are named, with versions; where they are taken from is for the worker's owner to say,
-    so options, addresses and paths are refused, whoever asks.
+    Packages are named, with versions. The worker's owner decides where they come from, so options,
+    addresses and paths are always refused.
     """
     if len(environment.python) > PYTHON_CHARS_MAX:
         raise ValueError("its Python version is none")
@@ -173,9 +175,9 @@ def check(environment: Environment) -> None:
 
 
 def requirement_lines(text: str) -> list[str]:
-    """The packages of a requirements file, one a line, without remarks. ValueError.
+    """Return the packages of a requirements file, one a line, without remarks. ValueError.
 
-    Install from these and not from the file: in a remark pip reads how the rest is encoded.
+    Install from these lines, not from the file: pip reads an encoding from the file's remarks.
     """
     found = []
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
@@ -186,11 +188,11 @@ def requirement_lines(text: str) -> list[str]:
         if not content or content.startswith("#"):
             continue
         named, *options = re.split(" (?=--)", content)
-        # For pip the first word that begins with a dash ends the requirement and begins options,
+        # For pip, the first word that begins with a dash ends the requirement and begins options,
         # wherever it stands: in a marker, or in quotes.
         has_option = " -" in named
         is_package = _REQUIREMENT.fullmatch(named) is not None and not has_option
-        # What is called like a file is one to pip and uv, in the folder where they run.
+        # For pip and uv, a name like that of a file is a file in the folder where they run.
         is_package = is_package and _ARCHIVE.search(named.partition(";")[0].rstrip()) is None
         if not is_package or not all(map(_HASH.fullmatch, options)):
             raise ValueError(
@@ -235,14 +237,14 @@ def _lock_packages(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def wrap(function: bytes, environment: Environment) -> bytes:
-    """A function's bytes with the environment that it is to run in."""
+    """Put the environment in front of a function's bytes."""
     head = [environment.image, environment.packages, environment.python]
     files = [list(each) for each in environment.files]
     return MARK + pack([*head, files, function])
 
 
 def unwrap(body: bytes) -> tuple[Environment | None, bytes]:
-    """The environment of a function, if it has one, and the function alone; ProtocolError."""
+    """Return a function's environment, if it has one, and the function alone; ProtocolError."""
     if not body.startswith(MARK):
         return None, body
     plain = unpack(body[len(MARK) :], len(body))

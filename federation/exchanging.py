@@ -1,4 +1,4 @@
-"""Full exchanges: all that a member holds, and what another knows better. Pure functions."""
+"""Full exchanges: a member sends all it holds, and gets the other's newer items. Pure functions."""
 
 from random import Random
 from typing import Final
@@ -11,7 +11,7 @@ _UNKNOWN: Final = (-1, -1)
 
 
 def tell_everything(own: Claim, roster: Roster, board: Board, rng: Random) -> Exchange:
-    """All that is held, our own claim first; of too many notices, some that are drawn."""
+    """Return all claims, our own first, and all notices, or a sample if there are too many."""
     notices = [bulletin.notice for bulletin in board]
     if len(notices) > NOTICES_MAX:
         notices = rng.sample(notices, NOTICES_MAX)
@@ -19,7 +19,7 @@ def tell_everything(own: Claim, roster: Roster, board: Board, rng: Random) -> Ex
 
 
 def answer_exchange(own: Claim, roster: Roster, board: Board, news: News) -> Exchange:
-    """What is held and the other side does not have, or not as new."""
+    """Return the claims and notices that the other side lacks or has in an older version."""
     ranks = {claim.site: (claim.incarnation, claim.state) for claim in news.claims}
     ages = {notice.topic: notice.age for notice in news.notices}
     claims = tuple(

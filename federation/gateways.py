@@ -1,11 +1,11 @@
-"""Which gateway a client dials next, and when. Pure.
+"""Chooses the gateway that a client dials next, and when. Pure.
 
-A client stays where its session is. When that gateway is lost it dials it again, for `failover_s`,
-for most losses are short and a session that is resumed costs nothing; after that, or at once when
-nobody listens there any more, it goes round: the gateways that its user named, in their order,
-then those that gateways have told it of, in an order of its own (a thousand clients of one dead
-gateway must not all go to the same), and last the one that was lost. It waits between two rounds,
-longer each time, and stays with the first gateway that lets it in.
+A client stays where its session is. When that gateway is lost, the client dials it again for
+`failover_s`: most losses are short, and resuming a session costs nothing. After that, or at once
+when nothing listens there any more, it tries the others in rounds: first the gateways that its user
+named, in their order; then those that gateways have told it about, in a random order, so that a
+thousand clients of one dead gateway do not all go to the same; and last the one that was lost. It
+pauses between two rounds, longer each time, and stays with the first gateway that admits it.
 """
 
 from collections import deque
@@ -20,18 +20,18 @@ from federation.address import OTHERS_MAX, AddressError, check_others, is_local,
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-# Even who wants to go on at once gives a gateway so long to answer.
+# Even with a shorter `failover_s`, a gateway gets this long to answer.
 ATTEMPT_MIN_S: Final = 1.0
 FAILOVER_S: Final = 5.0
 _COMPLAINTS_MAX: Final = 64
 
 
 class Loss(Enum):
-    """What became of a gateway, or of the attempt to reach it."""
+    """The way in which a gateway was lost, or an attempt to reach it failed."""
 
     GONE = "gone"  # the pipe was lost or silent, or did not come up in time
-    ABSENT = "absent"  # nobody listens there, or it said that it stops
-    UNWILLING = "unwilling"  # it answers, and will never let us in
+    ABSENT = "absent"  # nothing listens there, or it said that it stops
+    UNWILLING = "unwilling"  # it answers, and will never admit this client
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class GiveUp:
 
 
 class Itinerary:
-    """Where a client is, and where it may go. `now_s` is any monotonic clock.
+    """A client's current gateway, and the gateways it may go to. `now_s` is any monotonic clock.
 
     Args:
         own: the addresses that the user named, best first; at least one.
-        failover_s: how long a lost gateway is waited for while there are others, and how long
-            each of those has to answer.
-        give_up_s: how long no gateway may be reached, in seconds; None is for ever.
+        failover_s: how long a lost gateway is waited for while there are others, and how long each
+            of those has to answer.
+        give_up_s: how long all gateways may be unreachable, in seconds; None: without limit.
         random: spreads clients over the gateways, and their attempts over time.
-        follows: whether to go where a gateway says; else only `own` counts.
+        follows: whether to go to gateways that a gateway named; otherwise only `own` counts.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Itinerary:
         self._give_up_s = give_up_s
         self._random = random
         self._follows = follows
-        self._learnt: dict[str, str] = {}  # address → who told of it
+        self._learnt: dict[str, str] = {}  # address → the gateway that named it
         self._complaints: set[str] = set()
         self._barred: set[str] = set()
         self._round: deque[str] = deque()
@@ -94,11 +94,11 @@ class Itinerary:
 
     @property
     def has_others(self) -> bool:
-        """Whether there is anywhere else to go."""
+        """Whether there is another gateway to go to."""
         return any(address != self.address for address in self.known)
 
     def begin(self, now_s: float, within_s: float) -> Dial:
-        """The first gateway; each has its share of the time in which one must answer."""
+        """Return the first gateway to dial; each gets a share of the time to find one."""
         if self.has_others:
             share_s = within_s / len(self.own)
             self._deadline_s = now_s + min(self._attempt_s, share_s)
@@ -106,7 +106,7 @@ class Itinerary:
         return Dial(self.address, now_s)
 
     def opened(self) -> None:
-        """A session is open: stay."""
+        """Note that a session is open: stay."""
         self._has_session = True
         self._away_s = self._deadline_s = None
         self._attempt_s = max(self._failover_s, ATTEMPT_MIN_S)
@@ -116,9 +116,9 @@ class Itinerary:
         self._barred.clear()
 
     def hurry(self, now_s: float) -> None:
-        """Give up when no gateway could be reached for `failover_s` from now on, or from its loss.
+        """Give up when no gateway could be reached for `failover_s` from now, or from a later loss.
 
-        For a process that ends: it would wait for ever else.
+        For a process that ends: it would otherwise wait for ever.
         """
         patience_s = max(self._failover_s, ATTEMPT_MIN_S)
         if self._give_up_s is None or self._give_up_s > patience_s:
@@ -129,13 +129,13 @@ class Itinerary:
             self._deadline_s = over_s if self._deadline_s is None else min(self._deadline_s, over_s)
 
     def is_overdue(self, now_s: float) -> bool:
-        """Whether the gateway that is dialled had its time: call `lost`."""
+        """Whether the time of the gateway that is dialled is up: call `lost`."""
         return self._deadline_s is not None and now_s >= self._deadline_s
 
     def lost(self, loss: Loss, now_s: float, since_s: float) -> Dial | GiveUp:
-        """The gateway is lost, or was not reached; what to do now.
+        """Note that the gateway is lost, or was not reached; return the next step.
 
-        `since_s` is when it was there for the last time, `now_s` if that was seen at once.
+        `since_s` is the time when it was last there: `now_s` if the loss was seen at once.
         """
         if self._away_s is None:
             self._away_s = since_s
@@ -187,10 +187,10 @@ class Itinerary:
         return pause_s
 
     def learn(self, addresses: Sequence[str]) -> list[str]:
-        """Take what the gateway that we are at tells of others, in place of what it told before.
+        """Take the list of others from the current gateway, in place of its earlier one.
 
-        Returns a line for each address that is not followed, once. What other gateways told is
-        kept as long as there is room, except where that would now be a weaker transport.
+        Returns a line for each address that is not followed, once. Addresses from other gateways
+        are kept while there is room, except where that would now be a weaker transport.
         """
         if not self._follows:
             return []
@@ -213,7 +213,7 @@ class Itinerary:
 
 
 def find_fault(address: str, teacher: str) -> str:
-    """Why an address that the gateway at `teacher` tells of is not followed; empty if it is."""
+    """Return why an address named by the gateway at `teacher` is not followed; empty if it is."""
     try:
         check_others([address])
     except AddressError as error:

@@ -1,14 +1,14 @@
-"""What gateways tell each other of the federation's members, and how that travels.
+"""The messages by which gateways tell each other about the federation's members.
 
-Three kinds of thing are passed on. A `Claim` says in what state a member is: a few bytes, told to
-every neighbour at once. A `Bulletin` is what a site says of itself (the advert of a pool, its
-card), signed by it and opaque here. Because bulletins are large and neighbours many, one is not
-pushed but announced by a `Notice`, and each member fetches it once, from whoever told it first.
+There are three kinds of items. A `Claim` states the state of a member: a few bytes, told to every
+neighbour at once. A `Bulletin` is a site's statement about itself (the advert of a pool, its card),
+signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin is not
+pushed but announced by a `Notice`, and each member fetches it once, from the first to announce it.
 
-Messages travel as short arrays. What arrives is never trusted: `from_plain` checks every field
-and every length; elements behind those that are known are ignored, so that a newer site may say
-more. None of this is signed except the bulletins, which the receiver's caller verifies: claims
-are hints, on which routing may depend, and nothing else.
+Messages travel as short arrays. Input is never trusted: `from_plain` checks every field and every
+length. Elements beyond the known ones are ignored, so that a newer site may add some. Only
+bulletins are signed, and the receiver's caller verifies them. Claims are hints: only routing may
+depend on them.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from federation import strict
 from federation.errors import ProtocolError
 from federation.identity import site_id
 
-CLAIMS_MAX: Final = 5_000  # in one message; also the most members there can be
+CLAIMS_MAX: Final = 5_000  # in one message; also the maximum number of members
 NOTICES_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 256  # of one Want
 BULLETINS_MAX: Final = 256  # in one message
@@ -34,7 +34,7 @@ _body = strict.data(1, BULLETIN_BYTES_MAX)
 
 
 class State(IntEnum):
-    """What is said of a member. Of one incarnation, the higher state wins."""
+    """The claimed state of a member. Within one incarnation, the higher state wins."""
 
     ALIVE = 0
     SUSPECT = 1  # it did not answer; it has some time left to object
@@ -42,7 +42,7 @@ class State(IntEnum):
     LEFT = 3  # it said so itself
 
 
-# States in which a member is reckoned with: a suspect may well be alive.
+# States in which a member counts as present: a suspect may well be alive.
 PRESENT: Final = frozenset({State.ALIVE, State.SUSPECT})
 
 
@@ -52,9 +52,9 @@ def _state(value: object) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A member is in a state, as of an incarnation that the member itself began.
+    """The state of a member, as of an incarnation that the member itself began.
 
-    `by` is who says so of a suspect or a dead member; empty when the member says it of itself.
+    `by` is the accuser of a suspect or dead member; empty when the member makes the claim itself.
     """
 
     site: str
@@ -64,21 +64,21 @@ class Claim:
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire."""
+        """An upper bound of its size on the wire."""
         return len(self.site) + len(self.by) + 15
 
     def to_plain(self) -> list[Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return [self.site, int(self.state), self.incarnation, self.by]
 
     @classmethod
     def from_plain(cls, value: object) -> Self:
-        """Read plain values; ValueError says what is wrong."""
+        """Read plain values; ValueError has the reason."""
         return cls(*_row(value, site_id, _state, _incarnation, _accuser))
 
 
 class Topic(NamedTuple):
-    """What a bulletin is about: a site, and one thing at it, such as the name of a pool."""
+    """The subject of a bulletin: a site, and one thing at it, such as the name of a pool."""
 
     site: str
     name: str
@@ -89,49 +89,49 @@ class Notice:
     """A bulletin exists. Of one topic the highest (boot, version) is the newest."""
 
     topic: Topic
-    boot: int  # the life of the site in which it was written
+    boot: int  # the run of the site in which it was written
     version: int
 
     @property
     def age(self) -> tuple[int, int]:
-        """What decides which of two is newer."""
+        """The key that decides which of two is newer."""
         return (self.boot, self.version)
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire."""
+        """An upper bound of its size on the wire."""
         return len(self.topic.site) + len(self.topic.name) + 24
 
     def to_plain(self) -> list[Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return [*self.topic, self.boot, self.version]
 
     @classmethod
     def from_plain(cls, value: object) -> Self:
-        """Read plain values; ValueError says what is wrong."""
+        """Read plain values; ValueError has the reason."""
         site, name, boot, version = _row(value, site_id, _topic_name, strict.count, strict.count)
         return cls(Topic(site, name), boot, version)
 
 
 @dataclass(frozen=True, slots=True)
 class Bulletin:
-    """What a site says of itself: its notice, and bytes that it has signed."""
+    """A site's statement about itself: its notice, and bytes that it has signed."""
 
     notice: Notice
     body: bytes
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire."""
+        """An upper bound of its size on the wire."""
         return self.notice.size_bytes + len(self.body) + 8
 
     def to_plain(self) -> list[Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return [*self.notice.to_plain(), self.body]
 
     @classmethod
     def from_plain(cls, value: object) -> Self:
-        """Read plain values; ValueError says what is wrong."""
+        """Read plain values; ValueError has the reason."""
         if type(value) is not list or len(value) < 5:
             raise ValueError("must be a list of 5")
         return cls(Notice.from_plain(value[:4]), _body(value[4]))
@@ -139,13 +139,13 @@ class Bulletin:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What rides along with any message, as many bytes as the sender allows itself."""
+    """News that ride along with any message, up to the sender's own limit of bytes."""
 
     claims: tuple[Claim, ...] = ()
     notices: tuple[Notice, ...] = ()
 
     def to_plain(self) -> list[Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return [
             [claim.to_plain() for claim in self.claims],
             [notice.to_plain() for notice in self.notices],
@@ -153,7 +153,7 @@ class News:
 
     @classmethod
     def from_plain(cls, value: object) -> Self:
-        """Read plain values; ValueError says what is wrong."""
+        """Read plain values; ValueError has the reason."""
         return cls(*_row(value, _claims, _notices))
 
 
@@ -165,7 +165,7 @@ NOTHING: Final = News()
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you there? Answered by Ack with its number."""
+    """Probe a member. Answered by Ack with its number."""
 
     kind: ClassVar[str] = "ping"
     number: int
@@ -174,7 +174,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """I am; or, asked by PingRequest: the one that you asked about is."""
+    """Answer a Ping; or report, asked by PingRequest, that the target answered."""
 
     kind: ClassVar[str] = "ack"
     number: int
@@ -183,7 +183,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class PingRequest:
-    """I can't reach this member: can you? Answered by Ack or Nack."""
+    """Ask another member to probe one that does not answer. Answered by Ack or Nack."""
 
     kind: ClassVar[str] = "ask"
     number: int
@@ -193,7 +193,7 @@ class PingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """I can't reach it either: but you and I can talk, so the fault is not with you."""
+    """Report that the target does not answer here either: the asker's link is not at fault."""
 
     kind: ClassVar[str] = "nack"
     number: int
@@ -202,7 +202,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Gossip:
-    """News that does not wait for a probe."""
+    """News that do not wait for a probe."""
 
     kind: ClassVar[str] = "gossip"
     news: News
@@ -210,7 +210,7 @@ class Gossip:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All that I hold, as claims and notices; the answer is what the other side knows better."""
+    """All claims and notices that the sender holds; the answer has those known better there."""
 
     kind: ClassVar[str] = "exchange"
     is_answer: bool
@@ -219,7 +219,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Send me the newest bulletins of these topics."""
+    """Ask for the newest bulletins of these topics."""
 
     kind: ClassVar[str] = "want"
     topics: tuple[Topic, ...]
@@ -237,7 +237,7 @@ Message = Ping | Ack | PingRequest | Nack | Gossip | Exchange | Want | Bulletins
 
 
 def to_plain(message: Message) -> list[Any]:
-    """A message as plain values, ready for MessagePack."""
+    """Convert a message to plain values, ready for MessagePack."""
     match message:
         case Ping() | Ack() | Nack():
             return [message.kind, message.number, message.news.to_plain()]
@@ -254,7 +254,7 @@ def to_plain(message: Message) -> list[Any]:
 
 
 def from_plain(value: object) -> Message:
-    """Read a message that arrived; ProtocolError says what is wrong with it."""
+    """Read a message that arrived; ProtocolError has the reason if it is invalid."""
     if type(value) is not list or not value or type(value[0]) is not str:
         raise ProtocolError("gossip: must be a list that begins with its kind")
     form = _FORMS.get(value[0])
@@ -271,7 +271,7 @@ def from_plain(value: object) -> Message:
 
 
 def _row(value: object, *checks: strict.Check) -> list[Any]:
-    """The first elements of a list, each by its check; what a newer site adds is ignored."""
+    """Check the first elements of a list, each by its check; ignore additions of newer sites."""
     if type(value) is not list or len(value) < len(checks):
         raise ValueError(f"must be a list of {len(checks)}")
     return [check(item) for check, item in zip(checks, value, strict=False)]

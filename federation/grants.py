@@ -1,14 +1,14 @@
-"""Grants: what a user allowed, carried with a job from site to site, and only ever narrowed.
+"""Grants: a user's permission, carried with a job from site to site, and only ever narrowed.
 
-A grant is a chain of signed blocks. The first is the origin's: who, for which job, at most how
-much, until when, where. Each site that passes the job on appends a block, which names the next
-target, takes nothing back that was denied, and is signed by the site that the block before it
-named. So a chain shows whom it came through, and nobody on the way can widen it, cut it short,
-put it into another order, or use it for himself.
+A grant is a chain of signed blocks. The first is the origin's: user, job, maximum cost, expiry,
+places. Each site that passes the job on appends a block. That block names the next target, may not
+restore anything that was denied, and is signed by the site that the block before it named. A chain
+therefore shows the sites it came through, and no site on the way can widen it, cut it short,
+reorder it, or use it for itself.
 
 A grant bounds one contract: a site that splits a job gives each part a grant of its own, whose
-costs add up to no more than its own. It says what the user allowed; what the receiving site
-allows is for that site's own rules.
+costs add up to no more than its own. It states what the user allowed; the receiving site's own
+rules decide what that site allows.
 """
 
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ REGION_CHARS_MAX: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What every block says anew, and may only narrow.
+    """The fields that every block states anew, and may only narrow.
 
     Args:
         target: the site that this block is for.
-        contract: the one that it is for; under any other name it is worth nothing.
+        contract: the contract that it is for; under any other name it is worthless.
         max_cost_nanos: the most that the work may cost, in the grant's currency.
         expires_s: until when work may start, UTC epoch seconds.
         hops_left: how often it may be passed on from here.
@@ -65,7 +65,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What only the origin says: whose job it is, and which."""
+    """The fields that only the origin states: the user and the job."""
 
     federation: str
     origin: str
@@ -78,7 +78,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A chain that was checked: what the site that it is for may do.
+    """A chain that was checked: what its target site may do.
 
     `path` is the origin and every site that passed it on, in order, without its target.
     """
@@ -91,14 +91,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """`about` is the purpose in the first block, and in later ones the hash of the one before."""
+    """A block. `about` is the purpose in the first one, the previous block's hash in others."""
 
     about: bytes
     bounds: bytes
     signature: bytes
 
     def hash(self) -> bytes:
-        """What the next block names as its parent."""
+        """Return the hash by which the next block names this one as its parent."""
         return sha256(statement("block", self.about, self.bounds, self.signature)).digest()
 
     def is_signed(self, keys: Sequence[bytes], domain: str) -> bool:
@@ -139,10 +139,10 @@ _HOP: Final = "grant passed on"
 
 
 def issue(purpose: Purpose, bounds: Bounds, key: SiteKey) -> bytes:
-    """The origin's grant for one contract.
+    """Return the origin's grant for one contract.
 
     Raises:
-        ValueError: a field that no site would take.
+        ValueError: a field that no site would accept.
         Untrusted: WIDENED or LOOP, when its own target is not among its sites, or is the origin.
     """
     about, encoded = _PURPOSE.encode(purpose), _BOUNDS.encode(bounds)
@@ -151,10 +151,10 @@ def issue(purpose: Purpose, bounds: Bounds, key: SiteKey) -> bytes:
 
 
 def pass_on(grant: Grant, bounds: Bounds, key: SiteKey) -> bytes:
-    """The chain for the next site: one that was checked to be for us, and our block.
+    """Return the chain for the next site: one that was checked to be for us, and our block.
 
     Raises:
-        ValueError: a field that no site would take.
+        ValueError: a field that no site would accept.
         Untrusted: WIDENED or LOOP: the next site would refuse it for that.
     """
     _check_narrowing(grant.bounds, bounds)
@@ -169,8 +169,8 @@ def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
 
     Args:
         raw: the chain as it came.
-        sender: the neighbour that showed it: the last block must be its own.
-        trust: who we are and whom we believe.
+        sender: the neighbour that presented it: the last block must be its own.
+        trust: this site's identity, and the keys that it trusts.
         now_s: UTC epoch seconds.
 
     Raises:
@@ -205,7 +205,7 @@ def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
 
 
 def _check_narrowing(wide: Bounds, narrow: Bounds) -> None:
-    """Raise unless nothing in `narrow` goes beyond `wide`."""
+    """Raise Untrusted if anything in `narrow` goes beyond `wide`."""
     wider = ""
     if narrow.max_cost_nanos > wide.max_cost_nanos:
         wider = f"a cost of {narrow.max_cost_nanos}, where {wide.max_cost_nanos} is allowed"

@@ -1,9 +1,9 @@
 """How a pipe becomes a session: HELLO → CHALLENGE → PROOF → WELCOME, or REFUSED.
 
-Pure on both sides. `Greeting` is the gateway's side of one pipe, `Dialogue` the whole life of
+Pure on both sides. `Greeting` is the gateway's side of one pipe. `Dialogue` is the whole life of
 the dialler's side: greet, open, lose the pipe, greet again, resume. Each side proves to the other,
-over both nonces, that it may be here: how, is for its `Credentials` to say. Clients and workers
-have a shared secret, which never travels; gateways have keys (gateway.introduction).
+over both nonces, that it is entitled to the session; its `Credentials` define how. Clients and
+workers have a shared secret, which never travels; gateways have keys (gateway.introduction).
 """
 
 import hmac
@@ -32,39 +32,39 @@ from federation.users import check_user
 from federation.wire import VERSION, UnknownMessage
 
 NONCE_BYTES: Final = 16
-# What a dialler takes in one message, whatever the other side says that it may send: the most
-# that a gateway can be set to.
+# The most that a dialler accepts in one message, whatever the other side announces: the highest
+# value that a gateway can be set to.
 MESSAGE_BYTES_MAX: Final = 1 << 31
 HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
-UNKNOWN_BEAT_S: Final = 2.5  # until the other side has said how often it sends heartbeats
+UNKNOWN_BEAT_S: Final = 2.5  # until the other side has announced its heartbeat interval
 
-# Refusals that may be over a moment later: try again.
+# Refusals that may be over a moment later: retry.
 PASSING_REFUSALS: Final = frozenset({"busy", "late"})
 
 
 class Prover(StrEnum):
-    """Which end of a pipe gives a proof. The value is what the shared secret's proof covers."""
+    """The end of a pipe that gives a proof. The value is covered by the shared secret's proof."""
 
     DIALLER = "dialler"
     LISTENER = "gateway"
 
 
 class Credentials(Protocol):
-    """How one end of a pipe proves who it is, and what it asks of the other end. Pure."""
+    """How one end of a pipe proves its identity, and what it requires of the other end. Pure."""
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles that a listener with these lets in."""
+        """The roles that a listener with these credentials admits."""
 
     def hear(self, hello: Hello) -> Hello:
-        """Look at a hello before it is answered; return what of it is believed, or to be proved.
+        """Check a hello before it is answered; return the parts believed, or to be proved.
 
         Raises SessionRefused.
         """
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """Our proof, as this end of the pipe; SessionRefused when we would not give it."""
+        """Return our proof, as this end of the pipe; SessionRefused if we would not give it."""
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
         """Check the proof of the other end, which is `prover`; SessionRefused."""
@@ -75,13 +75,13 @@ class Carded(Protocol):
     """Credentials of a site that has cards to show."""
 
     def cards(self) -> bytes:
-        """What a dialler may need to know us by, for the Challenge; empty if nothing."""
+        """Return the cards by which a dialler may know us, for the Challenge; empty if none."""
 
 
 class SharedSecret:
-    """Credentials of who knows a secret: HMAC-SHA-256 over who proves and both nonces.
+    """Credentials from a secret: HMAC-SHA-256 over the proving end and both nonces.
 
-    An empty secret lets everybody in.
+    An empty secret admits every peer.
     """
 
     roles: Final = frozenset({"client", "worker"})
@@ -90,7 +90,7 @@ class SharedSecret:
         self._secret = secret.encode()
 
     def hear(self, hello: Hello) -> Hello:
-        """Any name that a user of ours can have will do; workers need none."""
+        """Accept any valid user name; workers need none."""
         if hello.role == "client" or hello.user:
             try:
                 check_user(hello.user)
@@ -99,7 +99,7 @@ class SharedSecret:
         return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """Our proof; empty when there is no secret."""
+        """Return our proof; empty when there is no secret."""
         if not self._secret:
             return b""
         return hmac.digest(self._secret, prover.encode() + hello.nonce + challenge.nonce, "sha256")
@@ -126,22 +126,22 @@ class Greeting:
 
     Args:
         site: our name, shown to the dialler.
-        boot: which of our lives this is; 0 when nobody needs to know.
-        credentials: ours.
+        boot: the number of this run of the site; 0 if it is not needed.
+        credentials: our credentials.
         nonce: fresh random bytes.
     """
 
     def __init__(self, site: str, boot: int, credentials: Credentials, nonce: bytes) -> None:
         self._challenge = Challenge(VERSION, site, boot, nonce)
         self._credentials = credentials
-        self.claim: Hello | None = None  # what the dialler says of itself, true or not
+        self.claim: Hello | None = None  # the dialler's own statement, proved or not
         self.hello: Hello | None = None
 
     def receive(self, frame: bytes) -> bytes | Hello:
-        """Take a frame of the handshake: answer with bytes, or give the guest who has proved it.
+        """Take a frame of the handshake; return the bytes to answer with, or the proved hello.
 
         Raises:
-            SessionRefused: the dialler can't come in; tell it, and drop the pipe.
+            SessionRefused: the dialler is not admitted; tell it, and drop the pipe.
             ProtocolError: it does not speak our handshake at all; drop the pipe.
         """
         message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
@@ -179,14 +179,14 @@ class Greeting:
         return HANDSHAKE.encode(self._challenge)
 
     def proof(self) -> bytes:
-        """Our own proof, for the Welcome."""
+        """Return our own proof, for the Welcome."""
         assert self.hello is not None
         return self._credentials.prove(Prover.LISTENER, self.hello, self._challenge)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The session is open. Unless it was resumed, nothing said before is known to the gateway."""
+    """The session is open. Unless it was resumed, the gateway knows no earlier messages."""
 
     resumed: bool
     site: str
@@ -195,9 +195,9 @@ class Opened:
 class Dialogue:
     """The dialler's side of a session, over as many pipes as it takes. Pure.
 
-    The shell dials, tells `connected`, passes frames to `receive`, and calls `flush` with a
-    function that sends. `now_s` is any monotonic clock. No message over `message_bytes_max` is
-    taken, whatever the gateway says that it sends.
+    The shell dials, calls `connected`, passes frames to `receive`, and calls `flush` with a
+    function that sends. `now_s` is any monotonic clock. A message over `message_bytes_max` is
+    refused, whatever limit the gateway announces.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Dialogue:
         message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
         self._message_bytes_max = message_bytes_max
-        self._hello = hello  # the one that is on the way, or its pattern
+        self._hello = hello  # the one in flight, or its template
         self._credentials = credentials
         self._random_bytes = random_bytes
         self._challenge: Challenge | None = None
@@ -220,16 +220,16 @@ class Dialogue:
         self._sent_s = 0.0
         self._session_id = ""
         self._greeted_s = 0.0
-        self._made: deque[tuple[int, float]] = deque()  # frames not acknowledged, and since when
-        # The gateway has heard us since then: what is leased for so long counts from here. What
-        # *arrives* proves less, for it may have been under way while nothing of ours gets there.
+        self._made: deque[tuple[int, float]] = deque()  # unacknowledged frames, with their times
+        # The gateway has heard from us since then: leases count from here. A frame that *arrives*
+        # proves less, for it may have been in flight while nothing of ours gets there.
         self.granted_s = 0.0
         self.session: Session | None = None
         self.welcome: Welcome | None = None
         self.is_open = False
 
     def connected(self, now_s: float) -> None:
-        """A new pipe is up: greet."""
+        """Greet on a new pipe that is up."""
         self._challenge = None
         self._stuck = None
         self._greeted_s = now_s
@@ -244,23 +244,23 @@ class Dialogue:
         self._bare = [HANDSHAKE.encode(self._hello)]
 
     def lost(self) -> None:
-        """The pipe is gone; what is unacknowledged waits for the next."""
+        """Note that the pipe is gone; unacknowledged messages wait for the next one."""
         self.is_open = False
         self._bare = []
         self._stuck = None
 
     def start_over(self) -> None:
-        """Forget the session: the next pipe begins a new one, of which nothing is known."""
+        """Forget the session: the next pipe begins a new one."""
         self.lost()
         self.session = None
         self._session_id = ""
 
     def post(self, message: Any) -> None:
-        """Queue a message. Before the first Opened there is nobody to queue it for."""
+        """Queue a message. Before the first Opened it is dropped: there is no session yet."""
         self.post_encoded(MESSAGES.encode(message))
 
     def post_encoded(self, message: bytes, *, urgent: bool = False) -> None:
-        """Queue a message that is encoded already; an urgent one goes ahead of what waits."""
+        """Queue an encoded message; an urgent one goes ahead of the queue."""
         if self.session is not None:
             self.session.post(message, urgent=urgent)
 
@@ -268,13 +268,13 @@ class Dialogue:
         """Take a frame; return the messages in it, with Opened where the session opens.
 
         Raises:
-            SessionRefused: the gateway said no, or could not prove what it must.
+            SessionRefused: the gateway refused, or could not give the required proof.
             ProtocolError: the gateway broke the protocol.
         """
         self._hearing.heard(now_s)
         if not self.owes:
             self._patience.owed(now_s)
-        # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
+        # A frame is an array, a bare message a map: a gateway that expels us sends it bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
             messages = self.session.accept(frame)
@@ -330,16 +330,16 @@ class Dialogue:
 
     @property
     def owes(self) -> bool:
-        """Whether an acknowledgement waits: call `flush` again in `acknowledge_s`."""
+        """Whether an acknowledgement is owed: call `flush` again in `acknowledge_s`."""
         return self.is_open and self.session is not None and self.session.owes > 0
 
     @property
     def acknowledge_s(self) -> float:
-        """In how long an acknowledgement goes alone that nothing carries; inf with none owed."""
+        """The seconds until an acknowledgement goes without a message; inf with none owed."""
         return self._patience.wait_s if self.owes else math.inf
 
     def flush(self, send: Callable[[bytes], bool], now_s: float) -> bool:
-        """Send what may go now; False when the pipe would not take it all."""
+        """Send the frames that may go now; return False when the pipe would not take them all."""
         while True:
             frame = self._stuck or self._next(now_s)
             if frame is None:
@@ -368,11 +368,11 @@ class Dialogue:
 
     @property
     def heard_s(self) -> float:
-        """When anything came last."""
+        """The time of the last frame."""
         return self._hearing.heard_s
 
     def is_silent(self, now_s: float) -> bool:
-        """Whether nothing has come for so long that the pipe must be given up."""
+        """Whether the other end has been silent for so long that the pipe must be given up."""
         if self.welcome is None:
             return self._hearing.is_silent(now_s, UNKNOWN_BEAT_S, 0.0)
         return self._hearing.is_silent(now_s, self.welcome.heartbeat_s, self.welcome.grace_s)

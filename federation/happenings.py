@@ -1,4 +1,4 @@
-"""What happens to a member of the federation, and what it then does: federation.membership's words.
+"""The events and effects of a member of the federation, for federation.membership.
 
 The caller feeds events and performs effects in their order; it does not interpret the messages.
 """
@@ -12,7 +12,7 @@ from federation.gossip import Bulletin, Claim, Message, State
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Begin. What was known before a restart may be given; admit its sites first."""
+    """Begin. Claims from before a restart may be given; admit their sites first."""
 
     claims: tuple[Claim, ...] = ()
 
@@ -24,7 +24,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A peer, which is who it says, has sent this; its bulletins are verified."""
+    """A peer, with a proved identity, has sent this message; its bulletins are verified."""
 
     peer: str
     message: Message
@@ -32,7 +32,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """No connection with a peer could be had, or the one there was is lost."""
+    """No connection with a peer could be had, or the existing one is lost."""
 
     peer: str
 
@@ -46,26 +46,26 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A session with a peer was closed because nobody needed it: nothing was lost."""
+    """An idle session with a peer was closed because it was not needed: nothing was lost."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Get to know the others through these, which are admitted."""
+    """Get to know the other members through these, which are admitted."""
 
     seeds: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """We go, on purpose; nothing more is done after the effects of this."""
+    """Leave on purpose; nothing more is done after the effects of this event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell everybody a bulletin of our own; of its topic it must be the newest."""
+    """Announce a bulletin of our own to all members; it must be the newest of its topic."""
 
     bulletin: Bulletin
 
@@ -94,7 +94,7 @@ Event = Started | Tick | OfPeer | Join | Leave | Announce | Admitted | Expelled
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this to a peer, over the connection there is or a new one."""
+    """Send this to a peer, over the existing connection or a new one."""
 
     peer: str
     message: Message
@@ -102,7 +102,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A member is in another state; None stands for one that is not known (any more)."""
+    """A member has changed state; None stands for one that is not known (any more)."""
 
     site: str
     old: State | None
@@ -125,9 +125,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """A peer knows a later life of ours: our disk was set back, somebody has our keys, or it lies.
+    """A peer knows a later run of ours: our disk was set back, our keys leaked, or it lies.
 
-    Our incarnation is above it now; what else was lost with the disk is for others to say.
+    Our incarnation is now above the one it knows. Other losses with the disk are for others to
+    report.
     """
 
     incarnation: int
@@ -136,7 +137,7 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Tick at this time, and not at the one named before."""
+    """Send a Tick at this time, and not at the one named before."""
 
     at_s: float
 

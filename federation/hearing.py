@@ -1,31 +1,31 @@
-"""Whether the other end of a session has been silent for too long. Pure.
+"""Detects whether the other end of a session has been silent for too long. Pure.
 
 A host that is short of CPU makes healthy sessions look dead, in two ways, and giving them up costs
 it more CPU. So, as in Lifeguard (Dadgar, Phillips, Currey, 2018), both are measured:
 
-- This end was not run for a while. What the other end sent meanwhile may still wait to be read:
+- This end was not run for a while. Frames sent in the meantime may still wait to be read, so
   silence counts only from when this end looks again.
-- The other end is run late. The longest of its recent pauses is remembered, and fades; a silence
-  of twice that length is not unusual for it.
+- The other end is run late. The longest of its recent pauses is remembered, and fades; a silence of
+  twice that length is not unusual for it.
 
 `now_s` is any monotonic clock.
 """
 
 from typing import Final
 
-SILENT_BEATS: Final = 4  # heartbeats without a word, of an end that is on time
-USUAL_PAUSES: Final = 2.0  # and pauses, of an end that is late
+SILENT_BEATS: Final = 4  # heartbeats without a frame, from an end that is on time
+USUAL_PAUSES: Final = 2.0  # and pauses, from an end that is late
 FADE: Final = 0.9  # of the longest pause, with each frame
-ABSENT_BEATS: Final = 2  # this end was not run if it did not look for so long, …
-ABSENT_MIN_S: Final = 2.0  # … nor for so long: a client may look every half second only
+ABSENT_BEATS: Final = 2  # this end was not run if it did not look for this many beats, …
+ABSENT_MIN_S: Final = 2.0  # … nor for this long: a client may look every half second only
 
 
 class Hearing:
     """When the other end was heard, and how long its silence may last.
 
     Attributes:
-        heard_s: silence counts from then; also a lost pipe moves it, so it proves nothing.
-        word_s: the other end has been there until then: its last frame came no sooner.
+        heard_s: the time from which silence counts. A lost pipe moves it too, so it proves nothing.
+        word_s: the other end was there until then: its last frame came no sooner.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -35,13 +35,13 @@ class Hearing:
         self._listening_s = now_s  # without a pause of our own since then
 
     def heard(self, now_s: float, came_s: float | None = None) -> None:
-        """A frame came; what is read later than it came counts from when it came.
+        """Note a frame; one that is read late counts from the time of its arrival.
 
         It may be called again for a frame that was noted before: the first call decides `word_s`.
 
         Args:
             now_s: when it was read.
-            came_s: the earliest time at which it can have come; as it was read, if None.
+            came_s: the earliest time at which it can have arrived; if None, the time of reading.
         """
         if now_s > self.heard_s:
             self.spoke(now_s if came_s is None else min(now_s, came_s))
@@ -50,26 +50,27 @@ class Hearing:
         self.heard_s = now_s
 
     def spoke(self, came_s: float) -> None:
-        """The other end was there at this time."""
+        """Note that the other end was there at this time."""
         self.word_s = max(self.word_s, came_s)
 
     def restarted(self, now_s: float) -> None:
-        """Silence counts from now on; what was before is no pause."""
+        """Count silence from now on; the time before is no pause."""
         self.heard_s = now_s
 
     def silent_s(self, now_s: float, beat_s: float) -> float:
-        """For how long nothing came though this end was listening; call it every second or more."""
+        """Return how long nothing came while this end listened; call it every second or more."""
         if now_s - self._looked_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
             self._listening_s = now_s
         self._looked_s = now_s
         return now_s - max(self.heard_s, self._listening_s)
 
     def is_silent(self, now_s: float, beat_s: float, most_s: float) -> bool:
-        """Whether nothing has come for so long that the pipe must be given up.
+        """Whether the other end has been silent for so long that the pipe must be given up.
 
         Args:
-            beat_s: the other end says something so often, if it is on time.
-            most_s: no pause of its makes that longer, beyond the usual number of beats.
+            beat_s: the interval at which the other end sends something, if it is on time.
+            most_s: the longest silence that its own pauses can excuse, beyond the usual number of
+                beats.
         """
         usual_s = SILENT_BEATS * beat_s
         limit_s = max(usual_s, min(USUAL_PAUSES * self._pause_s, most_s))

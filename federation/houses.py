@@ -1,4 +1,4 @@
-"""Our import names are generic; who else owns one of them must be found out before it hurts."""
+"""Detects other distributions that own one of our generic import names, before it does harm."""
 
 import functools
 import importlib.metadata
@@ -15,7 +15,7 @@ class NameCollision(GridError):
 
 
 def find_collisions() -> list[str]:
-    """A sentence for each of our packages that another distribution owns as well."""
+    """Return a sentence for each of our packages that another distribution owns as well."""
     owners: dict[str, set[str]] = {name: set() for name in PACKAGES}
     for package in PACKAGES:
         for _ in importlib.metadata.distributions(name=package):
@@ -23,7 +23,7 @@ def find_collisions() -> list[str]:
     for found in importlib.metadata.distributions():
         top_level = (found.read_text("top_level.txt") or "").split()
         for package in owners.keys() & top_level:
-            # Only now: to parse what each says of itself took most of a client's first moment.
+            # Only now: parsing the metadata of each took most of a client's start-up time.
             name = (found.metadata["Name"] or "").lower()
             if name != DISTRIBUTION:
                 owners[package].add(name)
