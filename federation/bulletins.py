@@ -116,7 +116,7 @@ class Board:
     # --- fetching ------------------------------------------------------------------------------
 
     def note(self, notice: Notice, teller: str, now: float) -> None:
-        """Note that a peer has a bulletin; if it is news, fetch it from the first to announce it."""
+        """Note that a peer has a bulletin; fetch news from the first peer to announce it."""
         if not self.is_news(notice):
             self._spreading.notices.heard(teller, notice.topic)
             return

@@ -1,8 +1,8 @@
-"""A site is its keys: how one signs, how another checks, and what people compare.
+"""A site's keys: how it signs, how others check, and the fingerprints that operators compare.
 
-Every signature of the federation is Ed25519 over a statement: a domain, which says what kind of
-thing is signed, and its parts, each with its length, so that a signature given for one thing can
-never be shown for another. What is signed is always the bytes that travel.
+Every signature of the federation is Ed25519 over a statement: a domain, which names the kind of
+thing signed, and its parts, each with its length. A signature given for one thing can therefore
+never be presented for another. Signatures always cover the bytes that travel.
 
 This module needs `cryptography` and belongs to gateways; a client never imports it.
 """
@@ -41,15 +41,15 @@ federation_id = strict.matching(FEDERATION_PATTERN)
 _GROUP: Final = 4
 _CHECKSUM_BYTES: Final = 4
 _SIGNING: Final = b"gridfed 1\0"
-# The y coordinates of the points of small order: as a public key each of them accepts forged
-# signatures, and whoever had named one as its own could deny everything it ever signed.
+# The y coordinates of the points of small order. As a public key each of them accepts forged
+# signatures, and a site with such a key could deny everything it ever signed.
 _PRIME: Final = 2**255 - 19
 _Y8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDER_Y: Final = frozenset({0, 1, _PRIME - 1, _Y8, _PRIME - _Y8})
 
 
 class Refusal(StrEnum):
-    """Why something that a site showed us is not believed. The value is what logs carry."""
+    """Why a site's message or statement is not believed. The value appears in logs."""
 
     WRONG_FEDERATION = "wrong-federation"
     WRONG_DESTINATION = "wrong-destination"
@@ -88,8 +88,10 @@ class Untrusted(ProtocolError):
 
 
 class Trust(Protocol):
-    """Whom one site believes. The gateway's trust book is one; federation.envelopes, tokens and
-    grants ask nothing else.
+    """The keys that one site trusts.
+
+    The gateway's trust book implements it; federation.envelopes, tokens and grants ask nothing
+    else.
     """
 
     @property
@@ -98,32 +100,32 @@ class Trust(Protocol):
 
     @property
     def site(self) -> str:
-        """This site."""
+        """The id of this site."""
 
     def keys_of(self, site: str) -> Sequence[bytes]:
-        """The keys that a site signs with now; none when it is not known, has left or was expelled.
+        """Return the site's current signing keys; none if it is unknown, has left or was expelled.
 
-        For what is live: hellos and envelopes.
+        For live messages: hellos and envelopes.
         """
 
     def lasting_keys_of(self, site: str) -> Sequence[bytes]:
-        """Those, and the retired ones that what it signed for longer still counts by.
+        """Return the current keys and the retired ones by which older signatures still count.
 
         For tokens and grants, which outlive a rotation of keys.
         """
 
     def welcomes(self, site: str) -> bool:
-        """Whether users may come here with a token of that site."""
+        """Whether this site admits users with a token of that site."""
 
     def revoked_by(self, site: str) -> Collection[str]:
-        """The ids of the tokens that a site has revoked."""
+        """Return the ids of the tokens that a site has revoked."""
 
 
 # --- keys and signatures ---------------------------------------------------------------------
 
 
 class SiteKey:
-    """A site's signing key. The seed is 32 random bytes, kept on the site's disk and nowhere else.
+    """A site's signing key. The seed is 32 random bytes, kept only on the site's disk.
 
     Signing takes some 25 µs, checking some 70 µs.
     """
@@ -143,7 +145,7 @@ class SiteKey:
 
 
 def statement(domain: str, *parts: bytes) -> bytes:
-    """The bytes that a signature covers: nothing else encodes to the same ones."""
+    """Return the bytes that a signature covers: nothing else encodes to the same bytes."""
     pieces = [_SIGNING, domain.encode(), b"\0"]
     for part in parts:
         pieces += [len(part).to_bytes(8, "big"), part]
@@ -165,7 +167,7 @@ def verify(key: bytes, signature: bytes, domain: str, *parts: bytes) -> bool:
 def find_signer(
     keys: Iterable[bytes], signature: bytes, domain: str, *parts: bytes
 ) -> bytes | None:
-    """Which of a site's keys signed this, or None."""
+    """Return the site's key that signed this, or None."""
     for key in keys:
         if verify(key, signature, domain, *parts):
             return key
@@ -191,11 +193,11 @@ def _public_key(key: bytes) -> Ed25519PublicKey | None:
     return Ed25519PublicKey.from_public_bytes(key)
 
 
-# --- what people see ---------------------------------------------------------------------------
+# --- text for people ---------------------------------------------------------------------------
 
 
 def fingerprint(site: str, key: bytes) -> str:
-    """What operators compare before they approve a site: 52 characters in groups of four.
+    """Return a site's fingerprint, which operators compare before approval: 13 groups of four.
 
     It covers the site's name and the key that signs now. That key has signed the site's card, and
     with it the TLS leaf and the next key, so nothing else needs comparing.
@@ -206,25 +208,25 @@ def fingerprint(site: str, key: bytes) -> str:
 
 
 def same_fingerprint(one: str, other: str) -> bool:
-    """Whether two fingerprints are the same, however they are spaced, grouped or capitalised."""
+    """Whether two fingerprints are the same, regardless of spacing, grouping and case."""
     plain = [re.sub(r"[\s-]", "", text).upper().encode() for text in (one, other)]
     return hmac.compare_digest(*plain)
 
 
 def to_text(prefix: str, payload: bytes) -> str:
-    """Write bytes as text that survives copying: `prefix_`, then lower-case base32 and a checksum.
+    """Encode bytes as text that survives copying: `prefix_`, lower-case base32 and a checksum.
 
-    One word to a double click, no letter that its case could spoil.
+    A double click selects it as one word, and a change of case does no harm.
     """
     checked = payload + _checksum(prefix, payload)
     return f"{prefix}_{base64.b32encode(checked).decode().rstrip('=').lower()}"
 
 
 def from_text(prefix: str, text: str, chars_max: int) -> bytes:
-    """Read what `to_text` wrote, line breaks and blanks inside it forgiven.
+    """Decode the text of `to_text`; line breaks and blanks inside it are ignored.
 
     Raises:
-        Untrusted: ALTERED, when it is of another kind, cut short, or a character is wrong.
+        Untrusted: ALTERED, when it is of another kind, cut short, or has a wrong character.
     """
     if len(text) > chars_max:
         raise Untrusted(Refusal.ALTERED, f"over {chars_max:,} characters")
@@ -249,7 +251,7 @@ def _checksum(prefix: str, payload: bytes) -> bytes:
 
 
 class Side(StrEnum):
-    """Which end of a pipe."""
+    """One end of a pipe."""
 
     DIALLER = "dialler"
     LISTENER = "listener"
@@ -257,10 +259,10 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What both ends of a pipe between gateways have said of themselves: what each then signs.
+    """The statements of both ends of a pipe between gateways, which each of them signs.
 
-    TLS has shown that the other end holds the pinned leaf of some site; only this shows which
-    site it is, that it is running now (both nonces), and in which of its lives (both boots).
+    TLS has shown that the other end holds the pinned leaf of some site. Only the signature shows
+    which site it is, that it is running now (both nonces), and in which run (both boots).
     """
 
     federation: str
@@ -272,11 +274,11 @@ class Meeting:
     listener_nonce: bytes
 
     def sign(self, key: SiteKey, side: Side) -> bytes:
-        """Our signature over the meeting, as one side of it."""
+        """Sign the meeting, as one side of it."""
         return key.sign("hello", *self._parts(side))
 
     def check(self, keys: Iterable[bytes], side: Side, signature: bytes) -> None:
-        """Check the other side's signature; `keys` are those of the site that it says it is.
+        """Check the other side's signature; `keys` are those of the site that it claims to be.
 
         Raises:
             Untrusted: BAD_SIGNATURE.

@@ -1,6 +1,6 @@
 """The results of a map: an iterator that feeds the grid as it is consumed.
 
-A map starts at once. While its client is open it runs ahead of its reader by a buffer; when the
+A map starts at once. While its client is open it runs ahead of its reader by a buffer. When the
 client closes, the rest runs and its results are dropped (Feeder.run_out).
 """
 
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 _log = logging.getLogger("gridfed")
 
-# Calls that a map may have unfinished: enough for a large grid, and a bound on our memory.
+# The unfinished calls that a map may have: enough for a large grid, and a bound on our memory.
 AHEAD_CALLS: Final = 64_000
 AHEAD_BYTES: Final = 64 << 20
-# A batch is made larger as long as making it takes less than this, and ends when its inputs took
-# longer: a slow input's items leave one by one, a fast one's by the thousand.
+# A batch grows while making it takes less than this, and ends when its inputs took longer: the
+# items of a slow input leave one by one, those of a fast input by the thousand.
 BATCH_S: Final = 0.002
-LOOK_S: Final = 0.01  # a slow input is waited for so long before a look at what has arrived
-GLANCE_S: Final = 0.001  # how long that look may take
-# Inputs that are there already: no clock is read between their items, and any thread may take them.
+LOOK_S: Final = 0.01  # the longest wait for a slow input before a check for arrivals
+GLANCE_S: Final = 0.001  # the longest time for that check
+# Inputs held in memory: no clock is read between their items, and any thread may take them.
 _AT_HAND: Final = frozenset({list, tuple, range, dict, set, frozenset, str, bytes, deque})
 
 
 class Inputs:
-    """The calls of a map: an iterable of arguments, and what is known of the iterables behind it.
+    """The calls of a map: an iterable of arguments, and facts about the iterables behind it.
 
     Args:
         calls: one argument each if `singles`, else a tuple of them.
@@ -47,7 +47,7 @@ class Inputs:
     Attributes:
         at_hand: all sources are of built-in types that hold their items.
         is_finite: some source has a length, so the calls end.
-        total: how many calls there are at most; None where that is not known.
+        total: the maximum number of calls; None if unknown.
     """
 
     def __init__(self, calls: Iterable[Any], *sources: Iterable[Any], singles: bool) -> None:
@@ -66,8 +66,8 @@ class Inputs:
 class MapResults(Generic[T]):
     """An iterator over the results of a map, in the order of its inputs.
 
-    `job` is the id of the job. Closing it, or dropping it half way, cancels what has not begun. One
-    that is dropped unread runs on, and its results are dropped.
+    `job` is the id of the job. Closing the iterator, or dropping it half way, cancels the calls
+    that have not begun. A map that is dropped unread runs on, and its results are dropped.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MapResults(Generic[T]):
         self._lead = 0  # the most calls that were ahead
         self._given = 0  # the number after the last call of the chunks that were read
         self._fed_s = time.monotonic()
-        self._ready: list[T] = []  # opened, the next one last
+        self._ready: list[T] = []  # unpickled results, the next one last
         self._bar = bar(inputs.total, stream.opening.name) if progress else None
         self._is_read = False
         self._is_interrupted = False
@@ -103,18 +103,18 @@ class MapResults(Generic[T]):
             traceback.clear_frames(error.__traceback__)
             raise
         finally:
-            del self  # a traceback that leads through here must not keep the map
+            del self  # a traceback through this frame must not keep the map alive
 
     @property
     def job(self) -> str:
-        """The id of the job that this map is."""
+        """The id of this map's job."""
         return self._stream.id
 
     def __iter__(self) -> "MapResults[T]":
         return self
 
     def __next__(self) -> T:
-        # The common case first: a whole chunk was opened at once.
+        # The common case first: a whole chunk was unpickled at once.
         if self._ready:
             if self._bar is not None:
                 self._bar.update()
@@ -126,7 +126,7 @@ class MapResults(Generic[T]):
             traceback.clear_frames(interrupt.__traceback__)
             raise
         finally:
-            del self  # a traceback that leads through here must not keep the map
+            del self  # a traceback through this frame must not keep the map alive
 
     def _next(self) -> T:
         self._is_read, self._is_interrupted = True, False
@@ -154,7 +154,7 @@ class MapResults(Generic[T]):
         raise StopIteration
 
     def _check_closing(self) -> None:
-        """Say so when the rest of the results was dropped, or will not come."""
+        """Raise RuntimeError if the rest of the results was dropped, or will not come."""
         feeder = self._feeder
         if feeder.is_closing and (feeder.has_more or self._given < self._stream.total):
             self._over = True
@@ -164,7 +164,7 @@ class MapResults(Generic[T]):
             )
 
     def _take_one(self, chunk: Chunk) -> T:
-        """One outcome of a chunk that is not whole yet, or that holds something bad."""
+        """Return one outcome of a chunk that is incomplete, or that has a failed call."""
         at = chunk.taken
         if chunk.outcomes[at] is PENDING:
             self._wait(chunk, at)
@@ -182,7 +182,7 @@ class MapResults(Generic[T]):
                 value = open_result(outcome)
             except SerializationError as unreadable:
                 error = unreadable
-        chunk.taken = at + 1  # only now: a Ctrl-C while it was opened must not lose it
+        chunk.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
         if self._bar is not None:
             self._bar.update()
         if error is not None:
@@ -209,8 +209,8 @@ class MapResults(Generic[T]):
     def _feed(self) -> None:
         """Take inputs as far ahead as allowed, waiting for a slow input for LOOK_S at most.
 
-        While a result is there, a slow input gets no more time than the consumer has taken, and
-        only to keep up the lead: no result is held back, and a slow consumer starves no worker.
+        While a result is ready, a slow input gets no more time than the consumer has taken, and
+        only to keep up the lead. So no result is held back, and a slow consumer starves no worker.
         """
         feeder = self._feeder
         before_s = feeder.waited_s
@@ -240,7 +240,7 @@ class MapResults(Generic[T]):
         return False
 
     def _feed_more(self) -> bool:
-        """Take one batch of inputs; whether there was one."""
+        """Take one batch of inputs; return whether there was one."""
         chunk = self._feeder.next_chunk()
         if chunk is None:
             return False
@@ -262,7 +262,7 @@ class MapResults(Generic[T]):
             self._bar.close()
 
     def close(self) -> None:
-        """Cancel what has not begun, and drop all results that were not read."""
+        """Cancel the calls that have not begun, and drop all unread results."""
         if self._over:
             return
         self._over = True
@@ -282,14 +282,14 @@ class MapResults(Generic[T]):
             self._feeder.is_unattended = True
             return
         self._engine.dismiss(self._feeder)
-        # Whoever interrupts a wait for results wants an end of what runs, too.
+        # An interrupted wait for results also stops the running calls.
         self._engine.abandon(self._stream, stop=self._is_interrupted)
 
 
 def feed_all(engine: Engine, stream: Stream, inputs: Inputs) -> None:
     """Send every call of a detached job, waiting where the gateway must catch up.
 
-    What it has not acknowledged as kept is bounded in calls and in bytes of arguments.
+    The unacknowledged part is bounded in calls and in bytes of arguments.
     """
     feeder = Feeder(engine, stream, inputs)
     while not stream.rejected and feeder.next_chunk() is not None:
@@ -303,7 +303,7 @@ class Feeder:
     """Turns the inputs of a map into chunks of sealed calls, as fast as they come.
 
     Attributes:
-        stream: the job that they go to.
+        stream: the job of the calls.
         is_unattended: its map was dropped unread: the engine feeds it.
         is_closing: the client closes: the reader feeds no more.
     """
@@ -319,13 +319,13 @@ class Feeder:
         self._seal = seal_singles if inputs.singles else _seal_tuples
         self._batch = 1
         self._gathers = inputs.at_hand and (inputs.total or CHUNK_TASKS_MAX) < CHUNK_TASKS_MAX
-        self._sealed: deque[list[bytes]] = deque()  # made, but not sent: large arguments
+        self._sealed: deque[list[bytes]] = deque()  # sealed, but not sent: large arguments
         self._ended = False
         self._lock = threading.RLock()  # the thread that closes the client feeds as well
         self.is_unattended = False
         self.is_closing = False
         self.pull_s = 0.0  # how long the last batch of inputs took to come
-        self.waited_s = 0.0  # and all of them
+        self.waited_s = 0.0  # the same, for all batches
 
     @property
     def has_more(self) -> bool:
@@ -334,26 +334,26 @@ class Feeder:
 
     @property
     def runs_out(self) -> bool:
-        """Whether all calls run though nobody reads their results: they end, or have all come."""
+        """Whether all calls run even if unread: the inputs are finite, or have all come."""
         return self._is_finite or self._ended
 
     @property
     def not_taken(self) -> int:
-        """Calls that were not given to the job; of inputs without a length only those at hand."""
+        """Calls that were not given to the job; of inputs without a length, only sealed ones."""
         sealed = sum(map(len, self._sealed))
         if self._ended or self._total is None:
             return sealed
         return self._total - self._taken + sealed
 
     def has_room(self) -> bool:
-        """Whether the job may be given more calls: what it has is bounded in calls and bytes."""
+        """Whether the job may be given more calls: its backlog is bounded in calls and bytes."""
         stream = self.stream
         return stream.unfinished < AHEAD_CALLS and stream.held_bytes < AHEAD_BYTES
 
     def run_out(self, until_s: float = math.inf) -> None:
-        """Feed all calls that are left, and drop their results; wait where there is no room.
+        """Feed all remaining calls, and drop their results; wait where there is no room.
 
-        Returns early when the job or the connection ends, or at a moment of the monotonic clock.
+        Returns early when the job or the connection ends, or at `until_s` of the monotonic clock.
         """
         engine, stream = self._engine, self.stream
         while stream.is_open and engine.error is None and not engine.closed:
@@ -367,9 +367,9 @@ class Feeder:
                 break
 
     def feed_on(self) -> bool:
-        """Feed one chunk of an unattended map; False when there is nothing to do for now.
+        """Feed one chunk of an unattended map; return False when there is nothing to do for now.
 
-        Only of inputs that any thread may take; others wait until the client closes.
+        Only for inputs that any thread may take; others wait until the client closes.
         """
         engine, stream = self._engine, self.stream
         if not (stream.is_open and self.has_more):
@@ -381,19 +381,19 @@ class Feeder:
         return self._feed_late()
 
     def _feed_late(self) -> bool:
-        """Feed a chunk that nobody asks for; False when there is none, or it can't be sent."""
+        """Feed a chunk for an unread map; return False if there is none, or it can't be sent."""
         try:
             return self.next_chunk() is not None
         except Exception as error:  # noqa: BLE001 - inputs raise what they like
             if self._engine.shut and not self.is_closing:
-                return False  # just now: whoever closes the client goes on
+                return False  # just now: the thread that closes the client continues
             self._ended = True
             text = f"{type(error).__name__}: {error}"
             _log.warning("the rest of an unread map is dropped, its inputs failed: %.300s", text)
             return False
 
     def next_chunk(self) -> Chunk | None:
-        """Seal and send the next batch of inputs; None when there are no more."""
+        """Seal and send the next batch of inputs; return None when there are no more."""
         with self._lock:
             if not self._sealed and not self._ended:
                 self._gather()
@@ -404,7 +404,7 @@ class Feeder:
             return chunk
 
     def _gather(self) -> None:
-        """Take and seal the next inputs: a batch, or several if all of them are few."""
+        """Take and seal the next inputs: a batch, or several if there are few in total."""
         payloads: list[bytes] = []
         size, started_s = 0, time.perf_counter()
         while True:
@@ -432,7 +432,7 @@ class Feeder:
             self._sealed.extend(_in_messages(payloads, size))
 
     def _pull(self) -> list[Any]:
-        """The next inputs: a batch, or what came before one of them kept us waiting."""
+        """Return the next inputs: a batch, or those that came before a slow one delayed it."""
         batch = islice(self._calls, self._batch)
         if self._at_hand:
             return list(batch)
@@ -446,7 +446,7 @@ class Feeder:
 
 
 def _open_all(chunk: Chunk) -> list[Any] | None:
-    """The results of a whole chunk; None when one can't be unpickled and they must go singly."""
+    """Return the results of a whole chunk; None if one can't be unpickled: take them singly."""
     try:
         return list(map(open_result, chunk.outcomes))
     except SerializationError:
@@ -454,7 +454,7 @@ def _open_all(chunk: Chunk) -> list[Any] | None:
 
 
 def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
-    """Payloads in lists that each fit into a message."""
+    """Split payloads into lists that each fit into a message."""
     if size <= CHUNK_BYTES_MAX:
         return [payloads]
     lists: list[list[bytes]] = [[]]

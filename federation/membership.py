@@ -1,22 +1,22 @@
-"""Who is in the federation and alive, and what each says of itself: one member's part. Pure.
+"""One member's view of the federation: its live members, and their own statements. Pure.
 
 SWIM with Lifeguard's corrections, over links instead of datagrams:
 
     Tick ──► probe one neighbour: Ping ──► Ack
                no answer ──► PingRequest to its other neighbours ──► Ack, or Nack
                  none ──► suspect it, tell all ──► it objects (a higher incarnation), or is dead
-               others say that it is dead, or has left ──► suspect it
-    Gossip: claims go to every neighbour at once; notices too, and who lacks the bulletin fetches it
-    Exchange: now and then all is compared with one member, which repairs what was lost
+               others claim that it is dead, or has left ──► suspect it
+    Gossip: claims go to every neighbour at once, notices too; members fetch bulletins they lack
+    Exchange: now and then all is compared with one member, which repairs losses
 
-Each member is probed by its neighbours only (federation.rings): each site's cost does not grow
-with their number, nor does the time to detect. Probes of members drawn from all, as SWIM has
-them, would take a new TLS session each.
+Each member is probed by its neighbours only (federation.rings): neither a site's cost nor the time
+to detect a failure grows with the number of members. Probes of members drawn from all, as in SWIM,
+would need a new TLS session each.
 
-`handle` takes an event and says what to do. The caller authenticates peers, keeps connections,
-verifies each bulletin before it enters (`is_news` says which are worth that), and says who may be
-a member. What is concluded here steers routing and nothing else: no lease and no charge may hang
-on it.
+`handle` takes an event and returns the effects to perform. The caller authenticates peers, keeps
+connections, verifies each bulletin before it enters (`is_news` tells which are worth that), and
+decides which sites may be members. The conclusions here steer routing and nothing else: no lease
+and no charge may depend on them.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ from federation.roster import Roster
 from federation.spreading import Spreading
 from federation.timetable import Timer, Timetable
 
-# An incarnation is a boot and, below it, how often the member had to object in that life.
+# An incarnation is a boot and, in its low bits, how often the member had to object in that run.
 BOOT_SHIFT: Final = 20
 BOOT_MAX: Final = (INCARNATION_MAX >> BOOT_SHIFT) - 1
 SEEDS_ASKED: Final = 3
@@ -82,11 +82,11 @@ class Membership:
 
     Args:
         me: our site.
-        incarnation: to begin with; above any of an earlier life: `boot << BOOT_SHIFT`.
+        incarnation: the first one; above any of an earlier run: `boot << BOOT_SHIFT`.
         knobs: see federation.probing.
         rng: for order and drawing; equal seeds give equal runs.
-        boot_max: the latest life that a site can be in now; what others say of a later one is not
-            believed, unless the site itself says so.
+        boot_max: returns the highest boot that a site can have now; claims by others about a later
+            one are not believed.
     """
 
     def __init__(
@@ -124,41 +124,41 @@ class Membership:
             Timer.REAP: self._on_reap,
         }
 
-    # --- what it says --------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------
 
     @property
     def members(self) -> int:
-        """How many are alive or suspect, ourselves included."""
+        """The number of members that are alive or suspect, including this one."""
         return self._roster.present
 
     @property
     def neighbours(self) -> tuple[str, ...]:
-        """Whom we keep a connection with, probe, and tell what is new."""
+        """The members that we keep a connection with, probe, and send news to."""
         return self._spreading.neighbours
 
     @property
     def health(self) -> int:
-        """0 is well; each step up stretches our probes, for we may be what is wrong."""
+        """The local health: 0 is well; each step up stretches our probes (a fault of ours)."""
         return self._prober.health
 
     def state(self, site: str) -> State | None:
-        """The state of another member; None when it is not known."""
+        """Return the state of another member; None if it is not known."""
         member = self._roster.members.get(site)
         return member.state if member else None
 
     def claims(self) -> tuple[Claim, ...]:
-        """All that is held of the others: for lists, and to keep for the next start."""
+        """Return all claims about the other members: for lists, and to keep for the next start."""
         return tuple(self._roster.claims())
 
     def bulletin(self, topic: Topic) -> Bulletin | None:
-        """The newest bulletin of a topic that is held."""
+        """Return the newest bulletin held of a topic."""
         return self._board.get(topic)
 
     def is_news(self, notice: Notice) -> bool:
-        """Whether a bulletin that arrived would be taken: verify only those."""
+        """Whether a bulletin that arrived would be accepted: verify only those."""
         return self._board.is_news(notice)
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event; `now` is seconds by a clock that never goes back."""
@@ -241,13 +241,13 @@ class Membership:
             self._due[timer](now, key)
 
     def _excuse(self, now: float) -> None:
-        """We were stopped, or starved: nobody is to blame for what we did not hear meanwhile."""
+        """Reset timers after we were stopped or starved: silence in that time accuses no member."""
         self._prober.excuse()
         for site, suspicion in self._roster.suspicions.items():
             suspicion.since_s = now
             self._watch(site)
 
-    # --- what a peer says ----------------------------------------------------------------------
+    # --- messages of a peer --------------------------------------------------------------------
 
     def _hear(self, peer: str, message: Message, now: float) -> None:
         match message:
@@ -287,10 +287,10 @@ class Membership:
         """Take a claim into account, and pass it on if it is news.
 
         Args:
-            claim: what is said.
-            source: who has told us; None when we conclude it ourselves.
+            claim: the claim.
+            source: the peer that sent it; None when it is our own conclusion.
             now: the time.
-            quiet: do not pass it on if it is of a member that we did not know.
+            quiet: do not pass it on if it is about a member that we did not know.
         """
         site = claim.site
         if site == self.me:
@@ -309,19 +309,19 @@ class Membership:
             suspicion.verdict = State.LEFT
 
     def _buries(self, claim: Claim, source: str) -> bool:
-        """Whether somebody else says that a member is gone which is here for all that we know.
+        """Whether hearsay reports as gone a member that is present as far as we know.
 
-        That is a suspicion, and no more: after a partition both sides would bury each other, and a
-        liar whomever it likes. Who is wrongly suspected objects.
+        It counts only as a suspicion. Otherwise both sides of a partition would bury each other,
+        and a liar any member it likes. A member that is wrongly suspected objects.
         """
         is_hearsay = source != claim.site
         return is_hearsay and claim.state not in PRESENT and self.state(claim.site) in PRESENT
 
     def _is_believable(self, claim: Claim, source: str | None) -> bool:
-        """Whether a member can be in the life that a claim is about.
+        """Whether a member can be in the run that a claim is about.
 
-        Otherwise one lie would put an incarnation into the world which nobody can surpass. A site's
-        own word counts, and so does a life in which it has signed something.
+        Otherwise one lie could spread an incarnation that nobody can surpass. A site's own claim
+        counts, and so does a run in which it has signed something.
         """
         if source is None or source == claim.site:
             return True
@@ -330,7 +330,7 @@ class Membership:
         return boot <= self._boot_max() or (member is not None and boot <= member.boot)
 
     def _weigh(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
-        """Compare a believable claim about another with what we hold."""
+        """Compare a believable claim about another member with the one that we hold."""
         site = claim.site
         member = self._roster.members.get(site)
         rank = (claim.incarnation, claim.state)
@@ -366,10 +366,9 @@ class Membership:
             self._spreading.claims.put((site, ""), claim, source)
 
     def _object(self, claim: Claim, source: str | None) -> None:
-        """Somebody speaks of ourselves: object to what is wrong, with a higher incarnation.
+        """Answer a claim about ourselves: object to a false one, with a higher incarnation.
 
-        A life that we can't be in is no more believed by others than by us: there is no need to
-        object to that.
+        A claim about a run that we can't be in needs no objection: others do not believe it either.
         """
         if (claim.incarnation, claim.state) <= (self.incarnation, State.ALIVE):
             if claim.incarnation < self.incarnation and source is not None:
@@ -396,8 +395,9 @@ class Membership:
         return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
 
     def _on_exchanged(self, peer: str, news: News, now: float, *, is_answer: bool) -> None:
-        """Compare all. What an answer says of members that we did not know is not passed on:
-        others know it.
+        """Compare all. Claims in an answer about members new to us are not passed on.
+
+        Other members know them.
         """
         if is_answer:
             self._seeds = ()
@@ -410,7 +410,7 @@ class Membership:
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
-    # --- in time -------------------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     def _on_probe(self, now: float, _: object) -> None:
         silent = self._prober.conclude()
@@ -423,7 +423,7 @@ class Membership:
         self._prober.begin(now)
 
     def _watch(self, site: str) -> None:
-        """Come back to a suspect when its time is over."""
+        """Set the timer for the end of a suspicion."""
         until_s = self._roster.suspicions[site].until_s(self._knobs, self.members)
         self._timetable.at(until_s, Timer.SUSPICION, site)
 
@@ -437,7 +437,7 @@ class Membership:
             return
         claim = self._roster.claim_of(site)
         if site in self._connected and not suspicion.is_ours:
-            # An open session outweighs hearsay: should it be gone, the session ends, too.
+            # An open session outweighs hearsay: if the member is gone, the session ends, too.
             suspicion.since_s = now
             self._watch(site)
             self._spreading.send(site, Gossip(News((claim,))))
@@ -445,7 +445,7 @@ class Membership:
         self._merge(replace(claim, state=suspicion.verdict, by=self.me), None, now)
 
     def _miss(self, peer: str, now: float) -> None:
-        """There is no connection with a peer: what was on its way there counts as lost."""
+        """Handle a missing connection with a peer: messages in flight to it count as lost."""
         self._spreading.lost(peer)
         self._prober.miss(peer)
         self._board.miss(peer, now)
@@ -459,7 +459,7 @@ class Membership:
             self._spreading.send(site, self._everything())
 
     def _on_reconnect(self, now: float, _: object) -> None:
-        """Try one that is thought dead: nobody else would find out that a partition is over."""
+        """Contact a member that is thought dead: no other check detects the end of a partition."""
         self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), Timer.RECONNECT)
         if dead := self._roster.dead():
             self._spreading.send(self._rng.choice(dead), self._everything())
@@ -481,5 +481,5 @@ class Membership:
 
 
 def _key(claim: Claim, first_accuser: str) -> tuple[str, str]:
-    """Under which a claim is told: accusations that confirm another apart from each other."""
+    """Return the key for spreading a claim: each confirming accusation has its own."""
     return (claim.site, "" if claim.by == first_accuser else claim.by)

@@ -1,7 +1,7 @@
 """The transport inside one process: no sockets, the same rules, the same contract suite.
 
-It drops what nng would drop: a pipe holds two frames on the way down, and a third is lost
-without a word. Descriptors are real, so that the same shells can wait on it.
+It drops frames like nng: a pipe holds two frames on the way down, and a third is lost silently.
+Descriptors are real, so that the same shells can wait on it.
 """
 
 import itertools
@@ -22,19 +22,19 @@ class Signal:
         self._raised = False
 
     def raise_(self) -> None:
-        """Something waits."""
+        """Make the descriptor readable."""
         if not self._raised:
             self._raised = True
             os.eventfd_write(self.descriptor, 1)
 
     def lower(self) -> None:
-        """Nothing waits any more."""
+        """Make the descriptor unreadable again."""
         if self._raised:
             self._raised = False
             os.eventfd_read(self.descriptor)
 
     def close(self) -> None:
-        """Let go of the descriptor. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -54,7 +54,7 @@ class MemoryPort:
         self._signal = Signal()
 
     def dial(self, origin: Origin = Origin()) -> "MemoryLink":  # noqa: B008 - it is frozen
-        """A new pipe to this port, as if from there."""
+        """Open a new pipe to this port, as if from that origin."""
         link = MemoryLink(self, next(self._numbers))
         self._origins[link.number] = origin
         self._links[link.number] = link
@@ -62,14 +62,14 @@ class MemoryPort:
         return link
 
     def receive(self) -> list[tuple[int, bytes]]:
-        """The frames that have arrived, each with its pipe."""
+        """Return the frames that have arrived, each with its pipe."""
         frames = list(self._arrived)
         self._arrived.clear()
         self._signal.lower()
         return frames
 
     def send(self, pipe: int, frame: bytes) -> bool:
-        """Hand a frame to a pipe; the third that waits there is lost, as in nng."""
+        """Send a frame on a pipe; the third that waits there is lost, as in nng."""
         link = self._links.get(pipe)
         if link is None:
             return False
@@ -77,29 +77,29 @@ class MemoryPort:
         return True
 
     def came(self) -> list[int]:
-        """The pipes that were connected since the last call."""
+        """Return the pipes that were connected since the last call."""
         pipes = list(self._came)
         self._came.clear()
         return pipes
 
     def is_local(self, pipe: int) -> bool:
-        """Whether it was dialled as from this host, as is usual."""
+        """Whether the pipe was dialled as if from this host, the default."""
         return pipe in self._links and not self._origins[pipe].host
 
     def origin(self, pipe: int) -> Origin:
-        """What it was dialled with."""
+        """Return the origin with which the pipe was dialled."""
         return self._origins.get(pipe, GONE)
 
     def remotes(self) -> list[tuple[str, int]]:
-        """None comes by tcp."""
+        """Return an empty list: no pipe is a tcp pipe."""
         return []
 
     def is_near(self, pipe: int) -> bool:
-        """Likewise."""
+        """Whether the pipe was dialled as if from this host."""
         return self.is_local(pipe)
 
     def gone(self) -> list[int]:
-        """The pipes that were closed since the last call."""
+        """Return the pipes that were closed since the last call."""
         pipes = list(self._gone)
         self._gone.clear()
         return pipes
@@ -113,12 +113,12 @@ class MemoryPort:
             self._gone.append(pipe)
 
     def accept(self, pipe: int, frame: bytes) -> None:
-        """A frame from a pipe's other end."""
+        """Take a frame from a pipe's other end."""
         self._arrived.append((pipe, frame))
         self._signal.raise_()
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._signal.descriptor
 
     def close(self) -> None:
@@ -140,33 +140,33 @@ class MemoryLink:
         self._signal = Signal()
 
     def take(self, frame: bytes) -> None:
-        """A frame from the port."""
+        """Take a frame from the port."""
         if len(self._arrived) < _QUEUE_DOWN:
             self._arrived.append(frame)
             self._signal.raise_()
 
     def lose(self) -> None:
-        """The pipe is gone."""
+        """Mark the pipe as lost."""
         self.is_up, self.is_lost = False, True
         if self._signal.descriptor >= 0:
             self._signal.raise_()
 
     def receive(self) -> list[bytes]:
-        """The frames that have arrived."""
+        """Return the frames that have arrived."""
         frames = list(self._arrived)
         self._arrived.clear()
         self._signal.lower()
         return frames
 
     def send(self, frame: bytes) -> bool:
-        """Hand a frame to the pipe."""
+        """Send a frame."""
         if not self.is_up:
             return False
         self._port.accept(self.number, frame)
         return True
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._signal.descriptor
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
-"""Every message to and from a gateway: who sends it, when, what follows.
+"""Every message to and from a gateway, with its direction, its occasion and its consequences.
 
-The wire form of each is described in docs/protocol.md, whose tables a test compares with this
-module. Frames (federation.session) carry messages; the handshake goes bare, before any frame.
-
-A *payload* is bytes that only a client or a slot ever opens. A *range* is [first, stop).
+docs/protocol.md describes the wire form of each; a test compares its tables with this module.
+Frames (federation.session) carry messages; the handshake goes bare, before any frame. A *payload*
+is bytes that only a client or a slot ever opens. A *range* is [first, stop).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from federation.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Dialler → gateway, first on every pipe: who I am, and which session I resume."""
+    """Dialler → gateway, first on every pipe: the dialler's identity, and the session to resume."""
 
     kind: ClassVar[str] = "hello"
     versions: list[int]
@@ -42,27 +41,29 @@ class Hello:
     name: Text
     user: Text
     nonce: bytes
-    resume: Text  # the session to go on with; empty for a new one
+    resume: Text  # the session to resume; empty for a new one
     received: Count  # the last frame of it that arrived here
     about: Plain  # a worker's slots, tags, pool and Python version; a gateway's federation and boot
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Gateway → dialler: the version chosen, who I am, and a nonce for the proofs."""
+    """Gateway → dialler: the chosen version, the site, and a nonce for the proofs."""
 
     kind: ClassVar[str] = "challenge"
     version: Count
     site: Text
-    boot: Count  # which of the site's lives this is; 0 when it is in no federation
+    boot: Count  # the number of this run of the site; 0 when it is in no federation
     nonce: bytes
-    cards: bytes = b""  # of a site that has rotated its keys: those that lead to the newest, packed
+    cards: bytes = b""  # of a site that has rotated its keys: the cards up to the newest, packed
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces), empty without a secret;
-    of a gateway its signature over the meeting (federation.identity).
+    """Dialler → gateway: the dialler's proof.
+
+    HMAC-SHA-256(secret, "dialler" + both nonces), empty without a secret; for a gateway, its
+    signature over the meeting (federation.identity).
     """
 
     kind: ClassVar[str] = "proof"
@@ -84,12 +85,12 @@ class Welcome:
     tasks_max: Count  # tasks that a client may have unfinished
     bytes_max: Count  # and the bytes of their arguments
     message_bytes_max: Count
-    others: Texts  # addresses of gateways that a client could go to, should this one be lost
+    others: Texts  # addresses of gateways that a client could go to if this one is lost
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Gateway → dialler: no session, and why. The gateway closes the pipe."""
+    """Gateway → dialler: no session, with the reason. The gateway closes the pipe."""
 
     kind: ClassVar[str] = "refused"
     code: Text
@@ -109,7 +110,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Either side: I do not know a message of this kind; I ignored it."""
+    """Either side: a message of an unknown kind arrived, and was ignored."""
 
     kind: ClassVar[str] = "unknown"
     what: Text
@@ -126,7 +127,7 @@ class PutFunction:
 
 @dataclass(frozen=True, slots=True)
 class NeedFunction:
-    """Worker → gateway → client: I lack this function; answered by PutFunction."""
+    """Worker → gateway → client: request a missing function; answered by PutFunction."""
 
     kind: ClassVar[str] = "need"
     digest: bytes
@@ -137,10 +138,10 @@ class NeedFunction:
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """A job begins: one function, many calls, one set of requirements. The id is the client's.
+    """Begin a job: one function, many calls, one set of requirements. The id is the client's.
 
-    Opening the same job again changes nothing. `again` says that it was opened before, at a
-    gateway that may have been lost: this one then looks up what it was charged.
+    Opening the same job again changes nothing. `again` marks a job that was opened before, at a
+    gateway that may have been lost: this one then looks up the earlier charges.
     """
 
     kind: ClassVar[str] = "open"
@@ -150,19 +151,19 @@ class OpenJob:
     detached: bool
     project: Text
     priority: Number
-    tags: Plain  # {"linux": True, "gpu": 2}: what a worker must carry; numbers are counted
+    tags: Plain  # {"linux": True, "gpu": 2}: the tags that a worker must carry; numbers are counted
     timeout_s: Number | None
     retries: Count
     max_cost_nanos: Count | None
     currency: Text
     python: Text  # "3.11": the minor version that pickled
-    prints: bool  # whether what the tasks print travels back
+    prints: bool  # whether the output of tasks is sent back
     again: bool
-    # {"objective": "cheapest", "deadline_s": …, "deferrable": True, "sites": […],
-    # "not_sites": […], "jurisdictions": […]}: where and when it should run; all may be left out
+    # {"objective": "cheapest", "deadline_s": …, "deferrable": True, "sites": […], "not_sites": […],
+    # "jurisdictions": […]}: where and when it should run; all may be left out
     wishes: Plain
-    preemptible: bool = False  # cheaper, and makes way for what is guaranteed
-    tasks: Count | None = None  # how many calls will come, where its client knows
+    preemptible: bool = False  # cheaper, and makes way for guaranteed work
+    tasks: Count | None = None  # the number of calls to come, if its client knows
     task_s: Number | None = None  # and about how long one takes
 
 
@@ -178,10 +179,10 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class CloseJob:
-    """No more tasks will come: the job has `total`. It ends when they have.
+    """Announce that no more tasks will come: the job has `total`. It ends when they have.
 
-    `elsewhere` are those that ended at another gateway, or before this one was lost: they are
-    not sent here. It is in order, and empty in a job that was never opened again.
+    `elsewhere` are the tasks that ended at another gateway, or before this one was lost: they are
+    not sent here. It is in order, and empty for a job that was never opened again.
     """
 
     kind: ClassVar[str] = "close"
@@ -194,8 +195,8 @@ class CloseJob:
 class Cancel:
     """Take back the tasks of these ranges that have not started; `stop` ends running ones too.
 
-    Answered by Answer with `{"taken": [[first, stop], …]}` when `request` is not zero. No
-    result of a task that was taken will follow.
+    Answered by Answer with `{"taken": [[first, stop], …]}` when `request` is not zero. No result of
+    a task that was taken back will follow.
     """
 
     kind: ClassVar[str] = "cancel"
@@ -207,7 +208,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question about the site (`verb`, with details); answered by Answer."""
+    """A request to the site (`verb`, with details); answered by Answer."""
 
     kind: ClassVar[str] = "ask"
     request: Count
@@ -220,11 +221,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class RejectJob:
-    """The job will not run: `code` is a Reason, `reason` says it in words. It has ended.
+    """Reject a job: `code` is a Reason, `reason` its text. The job has ended.
 
-    Where its own limits are the reason, `details` has `offers`: limits by which it would be taken.
-    Where calls arrived after its end, `details` has `tasks`: [first, stop] of those calls. They
-    were not taken; calls of an attached job that run all the same still give their results.
+    If the job's own limits are the reason, `details` has `offers`: limits by which it would be
+    accepted. If calls arrived after its end, `details` has `tasks`: [first, stop] of those calls.
+    They were not accepted; calls of an attached job that still run give their results.
     """
 
     kind: ClassVar[str] = "reject"
@@ -239,9 +240,9 @@ class Results:
     """Results of calls `first`, `first + 1`, …: a payload each, empty where the call failed.
 
     A failure is [offset, kind, text, payload]: kind as in federation.errors.FAILURES, text for
-    people (with the remote traceback), payload the pickled exception, or empty. Prints are
-    [offset, text]. `sites` are those that it came through, the one where it ran last; empty for
-    the gateway's own.
+    people (with the remote traceback), payload the pickled exception, or empty. Prints are [offset,
+    text]. `sites` lists the sites that it came through, the one where it ran last; empty for the
+    gateway's own.
     """
 
     kind: ClassVar[str] = "results"
@@ -255,10 +256,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """These tasks ended without running, for one reason (kind as in Results).
+    """Tasks that ended without running, for one reason (kind as in Results).
 
-    A range that goes on beyond the calls that the client has made says that the job takes no more:
-    what the client has not sent ends so, too.
+    A range that extends beyond the calls that the client has made means that the job accepts no
+    more: the calls that the client has not sent end in the same way.
     """
 
     kind: ClassVar[str] = "dropped"
@@ -280,7 +281,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """The gateways that this client could go to are others now than the Welcome named."""
+    """The new list of other gateways for this client, in place of the one in the Welcome."""
 
     kind: ClassVar[str] = "gateways"
     others: Texts
@@ -288,7 +289,7 @@ class Gateways:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an Ask or a Cancel; `code` is empty when all went well."""
+    """The answer to an Ask or a Cancel; `code` is empty on success."""
 
     kind: ClassVar[str] = "answer"
     request: Count
@@ -302,8 +303,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Run these calls. The assignment's number fences what comes back: a late report of a
-    closed assignment is nobody's.
+    """Run these calls.
+
+    The assignment's number fences the reports: a late report of a closed assignment is ignored.
     """
 
     kind: ClassVar[str] = "assign"
@@ -314,17 +316,17 @@ class Assign:
     arguments: Payloads
     timeout_s: Number | None
     prints: bool
-    origin: Text = ""  # the site whose code it is; empty for our own users'
+    origin: Text = ""  # the site of the code's user; empty for our own users
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
-    pass_key: bytes = b""  # by which tasks of the job may come in as its user; sealed, or empty
-    wary: bool = False  # a worker was lost with these: start them singly, and say so (Begun) before
+    pass_key: bytes = b""  # with which tasks of the job may connect as its user; sealed, or empty
+    wary: bool = False  # a worker was lost with these: start them singly, each after a Begun
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Give back what has not started of this assignment, in [first, stop); answered by Returned.
+    """Return the unstarted tasks of this assignment in [first, stop); answered by Returned.
 
-    With `kill`, what runs is killed as well, and reported as failed with kind "cancelled".
+    With `kill`, running tasks are killed as well, and reported as failed with kind "cancelled".
     """
 
     kind: ClassVar[str] = "recall"
@@ -336,10 +338,10 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What runs of this assignment, in [first, stop), in `in_s` seconds is stopped then.
+    """Tasks of this assignment in [first, stop) that still run in `in_s` seconds are stopped then.
 
-    It is reported as failed with kind "preempted". A later notice of the same tasks takes the
-    place of this one; None: they may run for as long as they like, after all.
+    They are reported as failed with kind "preempted". A later notice for the same tasks replaces
+    this one; None: they may run for as long as they like, after all.
     """
 
     kind: ClassVar[str] = "notice"
@@ -351,9 +353,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Gateway → worker: finish what runs, take nothing new (`on`), or go back to work.
+    """Gateway → worker: finish the running tasks, take no new ones (`on`), or resume work.
 
-    Worker → gateway: give me nothing new, I stop when what runs has ended.
+    Worker → gateway: send no new tasks; the worker stops when its running ones have ended.
     """
 
     kind: ClassVar[str] = "drain"
@@ -365,7 +367,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Results of a contiguous part of an assignment, with what it used.
+    """Results of a contiguous part of an assignment, with the resources used.
 
     `wall_ns` is slot time: from taking the first argument to having pickled the last result.
     """
@@ -383,11 +385,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """These tasks have begun and are not reported: rows of [assignment, task, milliseconds].
+    """Tasks that have begun and are not reported: rows of [assignment, task, milliseconds].
 
     Sent once for each task that runs for longer than a moment (gateway.worker.oversight.BEGUN_S),
-    and before the start of each task of a wary assignment. What a lost worker has not named had
-    not begun. A worker that sends these says `begun: true` of itself in its hello.
+    and before the start of each task of a wary assignment. A task that a lost worker has not named
+    had not begun. A worker that sends these declares `begun: true` in its hello.
     """
 
     kind: ClassVar[str] = "begun"
@@ -408,9 +410,9 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """Tasks of these functions wait for what they are to run in; until told so again, by less.
+    """Tasks of these functions wait for their environment, until a later message omits them.
 
-    It may take minutes. The worker hands back what it has of them, and goes on with other work.
+    It may take minutes. The worker returns the tasks that it has of them, and continues other work.
     """
 
     kind: ClassVar[str] = "preparing"
@@ -419,10 +421,10 @@ class Preparing:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What the worker is doing, every few seconds: one map a slot."""
+    """The worker's current activity, every few seconds: one map a slot."""
 
     kind: ClassVar[str] = "pulse"
-    slots: Maps  # of plain values, for they are shown in an Answer, and it can't be deeper
+    slots: Maps  # of plain values: they are shown in an Answer, which can't be deeper
 
 
 # --- gateway ↔ gateway ---------------------------------------------------------------------------
@@ -430,7 +432,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class GossipMessage:
-    """Gateway → gateway: who is alive, and what sites say of themselves; see federation.gossip."""
+    """Gateway → gateway: live members, and sites' own statements; see federation.gossip."""
 
     kind: ClassVar[str] = "gossip"
     body: bytes
@@ -438,9 +440,9 @@ class GossipMessage:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """Gateway → gateway: what a site shows to the other alone, sealed; see federation.adverts.
+    """Gateway → gateway: an advert for the other site alone, sealed; see federation.adverts.
 
-    It stands above what the site tells all under the same version.
+    It takes precedence over the site's public advert of the same version.
     """
 
     kind: ClassVar[str] = "advert"
@@ -449,10 +451,10 @@ class Advert:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What sites have signed for good (federation.statements), each as its bytes.
+    """The permanent signed statements of sites (federation.statements), each as its bytes.
 
-    Sent whole when a session opens, and what is new of it from then on, as soon as it is known.
-    The cards of one site stand in the order in which each leads to the next.
+    Sent whole when a session opens; after that, new statements are sent as soon as they are known.
+    The cards of one site are in the order in which each leads to the next.
     """
 
     kind: ClassVar[str] = "statements"

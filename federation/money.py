@@ -1,7 +1,7 @@
-"""Money as all sites write it: integer nano-units of an ISO currency, never floats.
+"""The representation of money at all sites: integer nano-units of an ISO currency, never floats.
 
-One unit of a currency is 10**9 nano-units, so that the cost of a millisecond at a few cents an
-hour is still an exact integer, and sums stay exact.
+One unit of a currency is 10**9 nano-units, so that the cost of a millisecond at a few cents an hour
+is still an exact integer, and sums stay exact.
 """
 
 import re
@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 NANOS_PER_UNIT: Final = 10**9
-NANOS_LIMIT: Final = 2**63 - 1  # what a database's integer column holds
+NANOS_LIMIT: Final = 2**63 - 1  # the range of a database's integer column
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _DECIMALS: Final = 9
@@ -19,8 +19,8 @@ _EXAMPLE: Final = 'write an amount and a currency, as in "0.04 USD"'
 def parse_money(text: str) -> tuple[int, str]:
     """Read an amount of money, "0.04 USD", as nano-units and currency, exactly.
 
-    Raises ValueError, saying what is wrong, for anything that is not a finite amount of zero or
-    more with at most nine decimals, followed by a currency of three capital letters.
+    Raises ValueError, with the reason, for anything that is not a finite amount of zero or more
+    with at most nine decimals, followed by a currency of three capital letters.
     """
     words = text.split()
     if len(words) != 2:

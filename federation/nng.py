@@ -4,7 +4,7 @@ pynng's own `asend` and `arecv` cost a thread hop a message and leak on failure;
 cost neither (docs/protocol.md has the figures). Only `tcp://`, `tls+tcp://` and `ipc://` are
 allowed: nng 1.11 aborts the whole process when a websocket client connects and closes at once.
 
-A link uses a socket for one pipe only and then throws it away, so nothing queued for a lost pipe
+A link uses a socket for one pipe only and then discards it, so that no frame queued for a lost pipe
 can ever be sent on its successor ahead of the handshake.
 """
 
@@ -25,17 +25,17 @@ from federation.errors import GridError
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import GONE, Origin, TlsSettings
 
-_NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng counts its own header in
+_NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng includes its own header
 _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
-_BATCH_MAX: Final = 256  # frames taken in one `receive`, so that nobody starves
+_BATCH_MAX: Final = 256  # frames taken in one `receive`, so that no pipe starves
 PROBE_S: Final = 1.0
 ANSWERS_NOT: Final = "something listens there, but does not answer as a gateway"
-# nng hands each step of a frame's way to a pool of threads, by default two a core and four at
-# least, that wake each other up over one lock: a lone frame by TLS costs 313 µs of CPU at one end
-# with four of them and 201 with two, the fewest that nng can do with.
+# nng passes each step of a frame's way to a pool of threads, by default two a core and at least
+# four, which wake each other over one lock. A lone frame by TLS costs 313 µs of CPU at one end with
+# four of them and 201 with two, the minimum for nng.
 _TASK_THREADS: Final = 2
-# Who is at the other end of an ipc pipe: options of nng's that pynng does not name.
+# The process at the other end of an ipc pipe: options of nng that pynng does not name.
 _CALLER: Final = (b"ipc:peer-uid", b"ipc:peer-pid")
 _NNG_END: Final[Any] = getattr(pynng.nng, "_pynng_atexit", None)
 _process_with_nng: int | None = None
@@ -46,9 +46,9 @@ class ForkedProcessError(GridError):
 
 
 def explain_silence(address: str) -> str:
-    """What may be wrong where no gateway answers, in words: what listens at the address, if any.
+    """Explain why no gateway answers at an address: is there a listener, and of which kind?
 
-    nng tells nobody why a connection does not come about. Waits PROBE_S at most.
+    nng reports no reason for a failed connection. Waits PROBE_S at most.
     """
     if address.startswith("ipc://"):
         return _explain_socket(address.removeprefix("ipc://"))
@@ -79,7 +79,7 @@ def _explain_socket(path: str) -> str:
 
 
 class _Socket(pynng.Pair1):  # type: ignore[misc]
-    """A socket that a forked child leaves alone, also when it only collects it as garbage."""
+    """A socket that a forked child leaves alone, even when it is garbage-collected there."""
 
     def __init__(self, **options: Any) -> None:
         self._owner = os.getpid()
@@ -98,7 +98,7 @@ def _claim_process() -> None:
     if _process_with_nng is None:
         _process_with_nng = pid
         limit_threads()
-        # pynng has nng tidy up at exit. In a forked child that waits for ever for nng's threads,
+        # pynng makes nng clean up at exit. In a forked child that waits for ever for nng's threads,
         # which are in the parent.
         os.register_at_fork(after_in_child=lambda: atexit.unregister(_NNG_END))
     elif _process_with_nng != pid:
@@ -109,12 +109,12 @@ def _claim_process() -> None:
 
 
 def limit_threads() -> None:
-    """Have nng use few threads in this process; of no effect once it is in use."""
+    """Make nng use few threads in this process; no effect once nng is in use."""
     pynng.lib.nng_init_set_parameter(pynng.lib.NNG_INIT_NUM_TASK_THREADS, _TASK_THREADS)
 
 
 def _poll_of(descriptor: int) -> select.poll:
-    """Whether there is more to receive, at a sixth of what asking nng in vain costs."""
+    """Return a poll for more input, at a sixth of the cost of a receive in vain by nng."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return poll
@@ -141,14 +141,14 @@ def _listener_tls(settings: TlsSettings) -> Any:
 
 
 def _tls(settings: TlsSettings, **terms: Any) -> Any:
-    """nng's own settings; AddressError names the file that is no good."""
+    """Return nng's own settings; AddressError names the file that is unusable."""
     ca_file, certificate_file = _readable(settings.ca_file), _readable(settings.certificate_file)
     try:
         made = pynng.TLSConfig(
             ca_files=[ca_file] if ca_file else None, cert_key_file=certificate_file, **terms
         )
-        # nng lets nobody choose ciphers. Those of TLS 1.3 are few, and all authenticate; of 1.2 it
-        # would take Camellia and CBC as well. pynng has this call, and no name for it.
+        # nng does not let its users choose ciphers. Those of TLS 1.3 are few, and all authenticate;
+        # with 1.2 it would accept Camellia and CBC as well. pynng exposes this call without a name.
         only = pynng.lib.NNG_TLS_1_3
         pynng.check_err(pynng.lib.nng_tls_config_version(made._tls_config, only, only))
         return made
@@ -191,14 +191,14 @@ class NngLink:
     """The dialling end over nng; see federation.transport.Link.
 
     Args:
-        address: the gateway's.
+        address: the address of the gateway.
         on_change: called, from a thread of nng's, when the pipe comes up or is lost.
         tls: needed for tls+tcp.
-        once: try once, and be lost when that fails, instead of dialling until it succeeds.
-            nng tells only a caller that waits how it went: this takes a thread for as long.
+        once: try once, and be lost when that fails, instead of dialling until it succeeds. nng
+            reports the result only to a caller that waits: a thread is used for that time.
 
     Attributes:
-        is_absent: nobody listens at the address; known of a link that dials `once`.
+        is_absent: nothing listens at the address; known only of a link that dials `once`.
     """
 
     def __init__(
@@ -220,8 +220,8 @@ class NngLink:
         self._socket = _Socket(
             recv_max_size=_NNG_MAX,
             recv_buffer_size=16,
-            # A window of frames, heartbeats and acknowledgements: with room for them all a send
-            # never has to wait. The socket is thrown away with its pipe, and what it held.
+            # A window of frames, heartbeats and acknowledgements: with room for them all, a send
+            # never has to wait. The socket is discarded with its pipe and its queue.
             send_buffer_size=_LINK_QUEUE,
             reconnect_time_min=50,
             reconnect_time_max=1000,
@@ -258,17 +258,17 @@ class NngLink:
 
     def _came_up(self, _pipe: Any) -> None:
         if self.is_lost:
-            return  # nng has dialled again by itself: nobody is to speak on that pipe
+            return  # nng has dialled again by itself: that pipe must not be used
         self.is_up = True
         self._on_change()
 
     def _went(self, _pipe: Any) -> None:
-        self.is_up = False  # first: who sees that it is lost must not be able to send
+        self.is_up = False  # first: a thread that sees `is_lost` must not be able to send
         self.is_lost = True
         self._on_change()
 
     def receive(self) -> list[bytes]:
-        """The frames that have arrived."""
+        """Return the frames that have arrived."""
         frames: list[bytes] = []
         try:
             while len(frames) < _BATCH_MAX and self._poll.poll(0):
@@ -280,7 +280,7 @@ class NngLink:
         return frames
 
     def send(self, frame: bytes) -> bool:
-        """Hand a frame to the pipe, if it is up and can take one."""
+        """Send a frame, if the pipe is up and can take one."""
         if not self.is_up:
             return False
         try:
@@ -293,7 +293,7 @@ class NngLink:
         return True
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._fileno
 
     def close(self) -> None:
@@ -303,7 +303,7 @@ class NngLink:
             self.is_up = False
             self._socket.close()
             if self._dialling is not None:
-                self._dialling.join()  # at once: the dial fails, for its socket is closed
+                self._dialling.join()  # at once: the dial fails, as its socket is closed
 
 
 class NngPort:
@@ -313,8 +313,8 @@ class NngPort:
         addresses: where to listen; port 0 takes a free one.
         on_change: called, from a thread of nng's, when a pipe has come or is gone.
         tls: needed for tls+tcp.
-        is_owner: whether a process of this host, its user and number, may order what our own user
-            may; asked once a pipe. Any of our user's, by default.
+        is_owner: whether a process of this host, given its user and process id, has the rights of
+            our own user; called once a pipe. By default any process of our user.
     """
 
     def __init__(
@@ -333,8 +333,8 @@ class NngPort:
         self._gone: deque[int] = deque()
         self._closing = threading.Event()
         self._on_change = on_change
-        # Frames pass through one queue of the socket on their way to the pipes' own, which hold
-        # two each. This one must never be full: under the transport rule two frames a pipe.
+        # Frames pass through one queue of the socket on their way to the pipes' own, which hold two
+        # each. This one must never be full: under the transport rule two frames a pipe.
         self._socket = _Socket(
             polyamorous=True,
             recv_max_size=_NNG_MAX,
@@ -362,11 +362,11 @@ class NngPort:
     def reopen(self, tls: TlsSettings) -> None:
         """Listen at the same addresses with other certificates; every pipe is closed.
 
-        nng reads certificates when a listener is made, and closes the pipes of one that ends.
-        Sessions go on over new pipes.
+        nng reads certificates when a listener is made, and closes the pipes of a listener that
+        ends. Sessions continue over new pipes.
 
         Raises:
-            AddressError: somebody has taken an address meanwhile, or a file can't be read.
+            AddressError: another process has taken an address by now, or a file can't be read.
         """
         addresses, self.addresses = self.addresses, []
         for listener in self._socket.listeners:
@@ -398,7 +398,7 @@ class NngPort:
             self._on_change()
 
     def receive(self) -> list[tuple[int, bytes]]:
-        """The frames that have arrived, each with its pipe."""
+        """Return the frames that have arrived, each with its pipe."""
         frames: list[tuple[int, bytes]] = []
         try:
             while len(frames) < _BATCH_MAX and self._poll.poll(0):
@@ -413,7 +413,7 @@ class NngPort:
         return frames
 
     def send(self, pipe: int, frame: bytes) -> bool:
-        """Hand a frame to a pipe."""
+        """Send a frame on a pipe."""
         known = self._pipes.get(pipe)
         if known is None:
             return False
@@ -424,7 +424,7 @@ class NngPort:
         return True
 
     def came(self) -> list[int]:
-        """The pipes that were made since the last call."""
+        """Return the pipes that were made since the last call."""
         pipes = []
         while self._came:
             pipe = self._came.popleft()
@@ -435,8 +435,8 @@ class NngPort:
     def is_local(self, pipe: int) -> bool:
         """Whether a pipe came by an ipc address, from our own user, and not from a slot.
 
-        The kernel notes who connects; that is looked at when this is first asked, for a process may
-        end and its number be another's later.
+        The kernel records the connecting process. Its record is read at the first call: a process
+        may end, and its id later be another's.
         """
         known = self._owned.get(pipe)
         if known is None:
@@ -453,7 +453,7 @@ class NngPort:
             return False  # it is gone already
 
     def _caller(self, pipe: int) -> tuple[int, int] | None:
-        """User and number of the process that connected; None when nng can't tell."""
+        """Return user and id of the process that connected; None if nng does not know them."""
         found = []
         for option in _CALLER:
             value = pynng.ffi.new("uint64_t *")
@@ -463,7 +463,7 @@ class NngPort:
         return found[0], found[1]
 
     def origin(self, pipe: int) -> Origin:
-        """Where a pipe comes from."""
+        """Return the other end of a pipe."""
         found = self._origins.get(pipe)
         if found is None:
             try:
@@ -474,12 +474,12 @@ class NngPort:
         return found
 
     def remotes(self) -> list[tuple[str, int]]:
-        """Host and port of the other end of each tcp pipe."""
+        """Return host and port of the other end of each tcp pipe."""
         origins = (self.origin(pipe) for pipe in self._pipes)
         return [(each.host, each.port) for each in origins if each.port]
 
     def gone(self) -> list[int]:
-        """The pipes that were closed since the last call."""
+        """Return the pipes that were closed since the last call."""
         pipes = []
         while self._gone:
             pipe = self._gone.popleft()
@@ -496,12 +496,12 @@ class NngPort:
             try:
                 known.close()
             except pynng.exceptions.NNGException:
-                # It went by itself, and a frame of it that was still queued brought us here.
+                # It closed by itself; one of its frames was still queued.
                 self._pipes.pop(pipe, None)
                 self._origins.pop(pipe, None)
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._fileno
 
     def close(self) -> None:

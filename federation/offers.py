@@ -1,4 +1,4 @@
-"""Limits by which a job would be taken that can't keep its own: how they are said, and read."""
+"""Limits by which a job that can't keep its own would be accepted: their wire form and reader."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import Any, Final, Literal
 from federation.money import NANOS_LIMIT, check_currency, format_money
 
 OFFERS_MAX: Final = 8
-PLACES_MAX: Final = 20  # that an offer names
+PLACES_MAX: Final = 20  # named in an offer
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Limits by which all of a job would be taken, as far as was known then.
+    """Limits by which all of a job would be accepted, as far as was known then.
 
     Attributes:
         kind: "later", for the same money; or "dearer", in the same time.
         deadline_s: UTC, seconds since 1970; None: the job named none.
         max_cost_nanos: in units of 10⁻⁹ of its currency; None: the job named no limit.
         currency: of both amounts; empty when it would be charged in several.
-        finish_s, cost_nanos: what is expected: the end (UTC) and the cost, None in several
+        finish_s, cost_nanos: the expected end (UTC) and cost; the cost is None in several
             currencies.
         places: site, pool, and tasks there; the largest twenty.
     """
@@ -36,7 +36,7 @@ class Offer:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What takes it: `client.options(**offer.options)`, beside all that was asked before."""
+        """The options that accept it, beside earlier ones: `client.options(**offer.options)`."""
         found: dict[str, Any] = {}
         if self.deadline_s is not None:
             found["deadline_s"] = self.deadline_s
@@ -53,7 +53,7 @@ class Offer:
         return f"for {self.options.get('max_cost', 'any money')}, at {where}"
 
     def to_plain(self) -> dict[str, Any]:
-        """As it travels: values that any program can read."""
+        """Convert to its wire form: values that any program can read."""
         return {
             "kind": self.kind,
             "deadline_s": self.deadline_s,
@@ -68,9 +68,9 @@ class Offer:
 
 
 def read_offers(details: Mapping[str, Any]) -> tuple[Offer, ...]:
-    """The offers that came with a refusal, which says in words what it is about.
+    """Return the offers that came with a refusal.
 
-    What is no offer, or of a kind that a newer gateway may have, is left out.
+    Items that are no offer, or of a kind that only a newer gateway knows, are left out.
     """
     found = details.get("offers")
     if not isinstance(found, list):
@@ -85,12 +85,12 @@ def read_offers(details: Mapping[str, Any]) -> tuple[Offer, ...]:
 
 
 def show_time(utc_s: float) -> str:
-    """A moment, for people."""
+    """Format a time for people."""
     return f"{datetime.fromtimestamp(utc_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _read(plain: Any) -> Offer:
-    """An offer; TypeError, KeyError or ValueError when it is none."""
+    """Read an offer; TypeError, KeyError or ValueError if it is none."""
     max_cost_nanos, currency = plain["max_cost_nanos"], plain["currency"]
     deadline_s, cost_nanos = plain["deadline_s"], plain["cost_nanos"]
     if plain["kind"] not in ("later", "dearer") or (max_cost_nanos is not None and not currency):

@@ -1,4 +1,4 @@
-"""What becomes of a call's outcome in the client: a result, an exception, a print."""
+"""Handles a call's outcome in the client: a result, an exception, a print."""
 
 import logging
 import weakref
@@ -25,7 +25,7 @@ _log = logging.getLogger("gridfed")
 
 
 def show(text: str) -> None:
-    """Print what a task has printed, if this process can."""
+    """Print the output of a task, if this process can."""
     try:
         progress.show(text)
     except (OSError, ValueError) as error:
@@ -33,9 +33,9 @@ def show(text: str) -> None:
 
 
 def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
-    """Resolve the futures that wait in a queue, which other threads may do at the same time.
+    """Resolve the futures that wait in a queue; other threads may do so at the same time.
 
-    A future may be held by a weak reference; one that is gone is left out.
+    A future may be held by a weak reference; one that is gone is skipped.
     """
     while resolved:
         try:
@@ -48,7 +48,7 @@ def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
         try:
             resolve(future, outcome)
         except BaseException:
-            # A callback, or Ctrl-C: the next thread goes on, with this one first.
+            # A callback, or Ctrl-C: the next thread continues, with this future first.
             if not future.done():
                 resolved.appendleft((future, outcome))
             raise
@@ -60,10 +60,10 @@ def screen(
     sites: Collection[str],
     trusted: Collection[str] | None,
 ) -> list[Outcome]:
-    """What came, as outcomes; `values` is changed in place.
+    """Convert the values and failures of a message to outcomes; `values` is changed in place.
 
-    Of sites that are not `trusted` (None: all are) nothing is left that would be unpickled: their
-    results are failures, their exceptions text.
+    If a site is not `trusted` (None: all are), nothing is left to unpickle: its results become
+    failures, its exceptions text.
     """
     outcomes: list[Any] = values
     strangers = [] if trusted is None else [site for site in sites if site not in trusted]
@@ -78,7 +78,7 @@ def screen(
 
 
 def resolve(future: Any, outcome: Outcome) -> None:
-    """Give a future its outcome; one that was cancelled meanwhile stays so."""
+    """Give a future its outcome; one that has been cancelled stays cancelled."""
     try:
         if type(outcome) is bytes:
             try:
@@ -97,7 +97,7 @@ def resolve(future: Any, outcome: Outcome) -> None:
 
 
 def exception_of(ended: Ended) -> BaseException:
-    """The exception that a failed call raises in the client."""
+    """Return the exception that a failed call raises in the client."""
     if ended.kind.startswith("refused"):
         _, _, code = ended.kind.partition(":")
         if not code:

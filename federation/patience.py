@@ -1,11 +1,11 @@
-"""How long an acknowledgement waits for a message that it can ride on. Pure.
+"""How long an acknowledgement waits for a message that can carry it. Pure.
 
 A bare acknowledgement costs both sides as much as a message does: between gateways three TLS
-records and a wake-up. Where each answer is followed by the next question, waiting a little longer
-saves it; where nothing follows, waiting only keeps the other side, whose window is one frame, from
-going on. So the wait follows what was seen last: half as long again as it took for something to
-ride on, and the shortest where nothing came in time. TCP does the same with its delayed
-acknowledgements ("pingpong mode").
+records and a wake-up. Where each answer is followed by the next request, waiting a little longer
+saves it; where nothing follows, waiting only delays the other side, whose window is one frame. So
+the wait follows the last observation: half as long again as it took for a message to come, and the
+shortest where none came in time. TCP does the same with its delayed acknowledgements ("pingpong
+mode").
 """
 
 import math
@@ -14,11 +14,11 @@ from typing import Final
 WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.006
 MARGIN: Final = 1.5
-CLOCK_S: Final = 1e-6  # who wakes after a wait may find that a little less has passed
+CLOCK_S: Final = 1e-6  # a thread that wakes after a wait may find that a little less has passed
 
 
 class Patience:
-    """When the acknowledgement that is owed goes alone. `now_s` is any monotonic clock."""
+    """When the owed acknowledgement goes alone. `now_s` is any monotonic clock."""
 
     def __init__(self) -> None:
         self._owed_s = -math.inf  # since when the last one was owed
@@ -26,24 +26,24 @@ class Patience:
 
     @property
     def wait_s(self) -> float:
-        """How long one that is owed waits."""
+        """How long an owed acknowledgement waits."""
         return self._wait_s
 
     def owed(self, now_s: float) -> None:
-        """A frame arrived, and what came before it is acknowledged."""
+        """Note that a frame arrived, with all frames before it acknowledged."""
         self._owed_s = now_s
 
     def is_over(self, now_s: float) -> bool:
-        """Whether what is owed must go now, alone."""
+        """Whether the owed acknowledgement must go now, alone."""
         return now_s - self._owed_s >= self._wait_s - CLOCK_S
 
     def went(self, now_s: float, *, alone: bool) -> None:
-        """A frame went: a bare acknowledgement, or one with something to say."""
+        """Note that a frame went: a bare acknowledgement, or one with a message."""
         took_s = now_s - self._owed_s
         if alone:
             self._wait_s = WAIT_MIN_S
         elif took_s < math.inf:
-            # Also when the acknowledgement had gone alone by then: the next one had better wait.
+            # Even if the acknowledgement had gone alone by then: the next one should wait.
             is_soon = MARGIN * took_s <= WAIT_MAX_S
             self._wait_s = max(WAIT_MIN_S, MARGIN * took_s) if is_soon else WAIT_MIN_S
-            self._owed_s = -math.inf  # only the first that follows shows how long it takes
+            self._owed_s = -math.inf  # only the first frame that follows shows how long it takes

@@ -1,8 +1,8 @@
 """Sealing and opening payloads: the only place in a user's process that pickles.
 
-Functions go by cloudpickle: what is installed on the workers by reference; what lives in
-`__main__`, a notebook or a module of the user's own folder by value, together with what it uses
-from there. Arguments that are plain numbers and text take pickle's fast path.
+Functions are pickled by cloudpickle. Code that is installed on the workers goes by reference. Code
+in `__main__`, a notebook or a module of the user's own folder goes by value, together with
+everything it uses from there. Arguments that are plain numbers and text take pickle's fast path.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ PROTOCOL: Final = 5
 SCALARS: Final = frozenset({int, float, str, bytes, bool, type(None)})
 NONE: Final = pickle.dumps(None, PROTOCOL)
 _OURS: Final = frozenset({"federation", "gateway", "policies"})
-_DEPTH_MAX: Final = 6  # how deep the search for what can't be pickled goes
+_DEPTH_MAX: Final = 6  # the depth of the search for a part that can't be pickled
 
-# Types whose values never change, so that a function that captured one stays what it was.
+# Types whose values never change, so that a function that captured one stays the same.
 _IMMUTABLE: Final = frozenset({*SCALARS, complex, range, type(Ellipsis)})
 
 
@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class SealedFunction:
-    """A function as it travels: its bytes, their SHA-256, and a name for people."""
+    """A function in its wire form: its bytes, their SHA-256, and a name for people."""
 
     digest: bytes
     body: bytes
@@ -84,8 +84,8 @@ def _is_local(module: types.ModuleType) -> bool:
 
 def _find_local_modules() -> list[types.ModuleType]:
     global _seen_modules, _local_modules
-    # Compared whole, by identity (some 10 us for a thousand): a module that was imported anew
-    # takes the place of its forerunner, and their number stays what it was.
+    # Compared whole, by identity (some 10 us for a thousand): a module that is imported anew
+    # replaces its predecessor, and their number stays the same.
     modules = list(sys.modules.values())
     if modules != _seen_modules:
         _seen_modules = modules
@@ -101,7 +101,7 @@ def _find_local_modules() -> list[types.ModuleType]:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Have cloudpickle take the user's own modules by value, for as long as this lasts."""
+    """Make cloudpickle take the user's own modules by value, within this context."""
     global _is_by_value
     with _dump_lock:
         if _is_by_value:  # one of many calls
@@ -139,8 +139,8 @@ _ABSENT: Final = object()
 class _Captured:
     """Everything that a function's pickle depends on, by identity; `root` itself by its parts.
 
-    `is_fixed` says that none of it can change inside. Then the pickle is good for as long as
-    `is_unchanged` holds, which is asked at every submit.
+    `is_fixed` means that none of it can change inside. The pickle is then valid for as long as
+    `is_unchanged` holds, which is checked at every submit.
     """
 
     __slots__ = ("_cells", "_globals", "_inner", "_root", "is_fixed")
@@ -153,7 +153,7 @@ class _Captured:
         self.is_fixed = self._collect(root)
 
     def is_unchanged(self, root: types.FunctionType) -> bool:
-        """Whether every name, variable and function is still what it was."""
+        """Whether every name, variable and function is still the same object."""
         if _parts_of(root) != self._root:
             return False
         for space, name, value in self._globals:
@@ -168,7 +168,7 @@ class _Captured:
         return all(_parts_of(inner) == parts for inner, parts in self._inner.items())
 
     def _collect(self, function: types.FunctionType) -> bool:
-        """Add what a function captured; False when it captured something that can change."""
+        """Add the objects that a function captured; return False if one of them can change."""
         if function.__dict__ or function.__kwdefaults__:
             return False
         values: list[object] = list(function.__defaults__ or ())
@@ -204,7 +204,7 @@ class _Captured:
 
 
 def _parts_of(function: types.FunctionType) -> tuple[Any, ...]:
-    """What of a function can be replaced. Tuples compare by identity first, so this is quick."""
+    """Return a function's replaceable parts. Tuples compare by identity first: this is quick."""
     return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
 
 
@@ -233,13 +233,13 @@ _sealed: "weakref.WeakKeyDictionary[Any, tuple[_Captured, SealedFunction]]" = (
 
 
 def seal_function(function: Callable[..., Any]) -> SealedFunction:
-    """Pickle a function; again only if what it captured may have changed.
+    """Pickle a function, or reuse its pickle if nothing that it captured can have changed.
 
     A function that captured something mutable (a list, an object of a class of one's own) is
     pickled anew each time: a stale copy would be wrong, and slow is only slow.
 
     Raises:
-        SerializationError: it can't be pickled; the text says what in it can't.
+        SerializationError: it can't be pickled; the text names the part that can't.
     """
     if not callable(function):
         raise TypeError(f"{function!r} is not callable")
@@ -247,7 +247,7 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     known = _sealed.get(function) if is_plain else None
     if known is not None and known[0].is_unchanged(function):  # type: ignore[arg-type]
         return known[1]
-    # Looked at before pickling: what another thread changes meanwhile shows at the next call.
+    # Before pickling: a change by another thread in the meantime shows at the next call.
     captured = _Captured(function) if is_plain else None  # type: ignore[arg-type]
     try:
         body = _dump(function)
@@ -325,7 +325,7 @@ def _is_picklable(value: Any) -> bool:
 
 
 def _culprit(value: Any, where: str, depth: int) -> str:
-    """The innermost part that can't be pickled, by its path and type."""
+    """Return the innermost part that can't be pickled, by its path and type."""
     if depth < _DEPTH_MAX:
         for path, part in _parts(value, where):
             if not _is_picklable(part):
@@ -359,7 +359,7 @@ def open_result(body: bytes) -> Any:
         return pickle.loads(body)  # noqa: S301 - results of our own functions, from our own site
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # an exit in somebody's __setstate__ is not ours
+    except BaseException as error:  # an exit in a foreign __setstate__ must not be ours
         raise SerializationError(
             f"the result can't be unpickled here: {type(error).__name__}: {error}. Is what it is "
             "made of installed in this environment, in the same version?"

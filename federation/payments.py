@@ -1,13 +1,14 @@
-"""Whether two sites have booked the same payments between them, and what if not. Pure.
+"""Compares the payments between two sites in their books, and reports differences. Pure.
 
     either site                                    the other
       Payments ─────────────────────────────────────►     this I have booked with you
       ◄───────────────────────────────────── Payments     this I have
 
-Money moves outside, and each site books it by the word of its own people. So neither books what the
-other says: it is kept beside the books, and compared by reference. Everything that a site has
-booked is one message, which stands for all those before it. Each says which of the other's it
-heard last; who has not heard the newest is told, and who is told something new answers.
+Money moves outside the federation, and each site books it as its own operators report. So neither
+site books the other's lines: they are kept beside the books, and compared by reference. All lines
+that a site has booked are one message, which replaces all those before it. Each message names the
+other's last message that was heard. A site that has not heard the newest is sent it, and a site
+that is told something new answers.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ LINES_MAX: Final = 1_000  # in one message: the newest
 DIGEST_BYTES: Final = hashlib.sha256().digest_size
 REFERENCE_CHARS_MAX: Final = 100
 TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
-# How far apart two sites may book the same payment: nobody can tell of what is older than a list.
+# How far apart in time two sites may book the same payment: a list tells nothing of older ones.
 APART_MS: Final = 31 * DAY_MS
 _OTHER: Final = {"paid": "received", "received": "paid"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one site has booked: that it "paid" or "received" an amount, under a reference."""
+    """A payment that one site has booked: "paid" or "received", an amount, under a reference."""
 
     reference: str
     currency: str
@@ -44,12 +45,12 @@ class Line:
 
     @property
     def row(self) -> list[Any]:
-        """As it travels."""
+        """Its wire form."""
         return [self.reference, self.currency, self.direction, self.amount_nanos, self.at_ms]
 
     @property
     def effect_nanos(self) -> int:
-        """What it adds to what is owed to the site that has booked it."""
+        """The amount that it adds to the debt to the site that has booked it."""
         return self.amount_nanos if self.direction == "paid" else -self.amount_nanos
 
     def is_same(self, other: Line) -> bool:
@@ -63,9 +64,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Payments:
-    """What I have booked with you since `since_ms` (0: ever), each as Line.row, the newest first.
+    """The payments booked with the receiver since `since_ms` (0: ever), as Line.row, newest first.
 
-    `heard` is the digest of the last such list that I have of you; empty: tell me.
+    `heard` is the digest of the last such list that came from the receiver; empty: send yours.
     """
 
     kind: ClassVar[str] = "payments"
@@ -75,33 +76,33 @@ class Payments:
 
     @property
     def digest(self) -> bytes:
-        """By which the other says that it has heard this."""
+        """The digest by which the other site acknowledges this list."""
         return digest_of(pack(self.lines), self.since_ms)
 
 
 def digest_of(packed: bytes, since_ms: int) -> bytes:
-    """The digest of lines as they travel, and from when on they are all."""
+    """Return the digest of lines in wire form and of the time since which they are complete."""
     return hashlib.sha256(pack(since_ms) + packed).digest()
 
 
 def check(message: Payments) -> None:
-    """Raise ProtocolError for a list that nobody may tell."""
+    """Raise ProtocolError for an invalid list."""
     lines_of(message.lines)
     if len(message.heard) not in (0, DIGEST_BYTES):
         raise ProtocolError("what was heard of payments is a digest, or empty")
 
 
 def told(lines: Iterable[Line], heard: bytes) -> Payments:
-    """Say what is booked: all, or the newest of it."""
+    """Make the message with the booked lines: all, or the newest ones."""
     newest = sorted(lines, key=lambda each: (-each.at_ms, each.reference, each.currency))
     rows, rest = newest[:LINES_MAX], newest[LINES_MAX:]
-    # Of the time of the first that is left out there may be others: only what is later is whole.
+    # There may be others at the time of the first that is left out: only later lines are complete.
     since_ms = rest[0].at_ms + 1 if rest else 0
     return Payments([each.row for each in rows], since_ms, heard)
 
 
 def lines_of(rows: Any) -> list[Line]:
-    """Read lines that came from another site. Raises ProtocolError, whatever it is given."""
+    """Read lines that came from another site. Raises ProtocolError for any invalid input."""
     if type(rows) is not list:
         raise ProtocolError("payments that are none")
     if len(rows) > LINES_MAX:
@@ -130,23 +131,23 @@ def _check(line: Line) -> None:
         raise ProtocolError(f"a payment of no money: {error}") from None
 
 
-# --- what both have ------------------------------------------------------------------------------
+# --- comparison ----------------------------------------------------------------------------------
 
 
 class Standing(StrEnum):
-    """What two sites have of one payment."""
+    """The standing of one payment at two sites."""
 
     CONFIRMED = "confirmed"  # both have it
-    DIFFERS = "differs"  # both have the reference, of something else
+    DIFFERS = "differs"  # both have the reference, for different payments
     HERE_ALONE = "here alone"
     THERE_ALONE = "to be confirmed"
-    UNTOLD = "not told"  # the other has never said what it has
-    TOO_OLD = "not compared"  # it tells of the newest alone
+    UNTOLD = "not told"  # the other site has never sent its list
+    TOO_OLD = "not compared"  # the other site sends only the newest
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What two sites have under one reference, in one currency: one of them at least."""
+    """The lines of two sites under one reference, in one currency: at least one of them exists."""
 
     ours: Line | None
     theirs: Line | None
@@ -159,19 +160,19 @@ class Match:
 
     @property
     def line(self) -> Line:
-        """Ours, if there is one."""
+        """Our line, if there is one, else theirs."""
         found = self.ours or self.theirs
         assert found is not None
         return found
 
 
 def match(ours: Iterable[Line], theirs: Iterable[Line] | None, since_ms: int = 0) -> list[Match]:
-    """Compare what we have booked with what the other site told last, the oldest first.
+    """Compare the lines that we have booked with the other site's last list, oldest first.
 
     Args:
-        ours: all of it; no reference and currency twice.
-        theirs: None: it never told.
-        since_ms: from when on that is all of it.
+        ours: all our lines; no reference and currency twice.
+        theirs: their lines; None: the site never sent a list.
+        since_ms: the time since which their list is complete.
     """
     left = {(each.reference, each.currency): each for each in theirs or ()}
     found = []

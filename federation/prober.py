@@ -1,8 +1,8 @@
-"""The probes of one member: whose turn it is, who helps, what is probed for others. Pure.
+"""The probes of one member: its own, in turn and with helpers, and those for others. Pure.
 
-`health` is Lifeguard's local health multiplier: 0 is well, and every failure that may be our own
-adds to it, which stretches our probes, so that a member that is slow or badly connected accuses
-nobody in haste.
+`health` is Lifeguard's local health multiplier: 0 is well. Every failure that may be our own fault
+adds to it, which stretches our probes, so that a slow or badly connected member accuses no other in
+haste.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from federation.roster import Roster
 from federation.spreading import Spreading
 from federation.timetable import Timer, Timetable
 
-# A helper says that it got no answer while the asker still listens.
+# A helper reports a missing answer while the asker still listens.
 NACK_SHARE: Final = 0.8
 
 
@@ -29,7 +29,7 @@ class _Probe:
 
 @dataclass(frozen=True, slots=True)
 class _Relay:
-    """A probe that is made for somebody else, who knows it under a number of its own."""
+    """A probe made for another member, which knows it under a number of its own."""
 
     asker: str
     number: int
@@ -37,7 +37,7 @@ class _Relay:
 
 
 class Prober:
-    """One probe at a time for ourselves, several for others."""
+    """Runs one probe at a time for this member, and several for others."""
 
     def __init__(
         self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs, rng: Random
@@ -55,7 +55,7 @@ class Prober:
         self._relays: dict[int, _Relay] = {}
 
     def feel(self, change: int) -> None:
-        """Something went badly (or, below zero, well) that may be our own doing."""
+        """Note a failure (or, below zero, a success) that may be our own doing."""
         self.health = min(max(self.health + change, 0), self._knobs.health_max)
 
     def hurry(self, site: str) -> None:
@@ -75,7 +75,7 @@ class Prober:
         self._timetable.at(answer_s, Timer.ANSWER, self._number)
 
     def _next(self) -> str | None:
-        """In turn, each round shuffled anew; those that may be gone come first."""
+        """Return the next neighbour: suspects first, then in rounds, each shuffled anew."""
         neighbours = self._spreading.neighbours
         while self._first:
             site = next(iter(self._first))
@@ -92,12 +92,12 @@ class Prober:
         return None
 
     def seek_help(self, number: object) -> None:
-        """The probe of this number has no answer yet: ask others, once."""
+        """Ask other members to probe, once, if the probe of this number has no answer yet."""
         probe = self._probe
         if probe is None or probe.number != number or probe.helpers:
             return
         send, news = self._spreading.send, self._spreading.news
-        # The connection may have been lost with the question or the answer: a new one is made.
+        # The connection may have been lost with the ping or its answer: a new one is made.
         send(probe.target, Ping(probe.number, news(probe.target)))
         members = self._roster.members
         able = [  # they have connections with it
@@ -111,9 +111,9 @@ class Prober:
             send(helper, PingRequest(probe.number, probe.target, news(helper)))
 
     def conclude(self) -> str | None:
-        """The time of the probe is over: who has not answered, if so.
+        """End the current probe; return its target if it has not answered.
 
-        Who does not even hear from its helpers may itself be what is wrong.
+        A member that does not even hear from its helpers may itself be at fault.
         """
         probe, self._probe = self._probe, None
         if probe is None:
@@ -123,12 +123,12 @@ class Prober:
         return probe.target
 
     def excuse(self) -> None:
-        """We were not there ourselves: the probe under way says nothing."""
+        """Drop the current probe after our own absence: it proves nothing."""
         self._probe = None
         self.feel(self._knobs.health_max)
 
     def hear_ack(self, peer: str, number: int) -> None:
-        """A member answers, or one that was asked to probe it."""
+        """Handle the answer of a probed member, or of a helper."""
         probe = self._probe
         if probe is not None and probe.number == number:
             if peer == probe.target:
@@ -144,13 +144,13 @@ class Prober:
             self._spreading.send(relay.asker, Ack(relay.number, news))
 
     def hear_nack(self, peer: str, number: int) -> None:
-        """A helper has got no answer."""
+        """Note that a helper got no answer."""
         probe = self._probe
         if probe is not None and probe.number == number and peer in probe.helpers:
             probe.nacks += 1
 
     def relay(self, asker: str, number: int, target: str, now: float) -> None:
-        """Probe for somebody else."""
+        """Probe a member on behalf of another."""
         if len(self._relays) >= self._knobs.relays_max or not self._roster.can_ask(target):
             self._spreading.send(asker, Nack(number, self._spreading.news(asker)))
             return
@@ -160,14 +160,14 @@ class Prober:
         self._timetable.at(now + NACK_SHARE * self._knobs.answer_s, Timer.RELAY, self._number)
 
     def give_up(self, number: object) -> None:
-        """Tell who asked for a probe that it was not answered, unless it was."""
+        """Tell the asker that a probe was not answered, unless it was."""
         relay = self._relays.pop(number, None)  # type: ignore[call-overload]
         if relay is not None:
             news = self._spreading.news(relay.asker)
             self._spreading.send(relay.asker, Nack(relay.number, news))
 
     def miss(self, peer: str) -> None:
-        """There is no connection with a peer: no answer will come over it."""
+        """Handle a missing connection with a peer: no answer will come over it."""
         self.hurry(peer)
         if self._probe is not None and self._probe.target == peer:
             self.seek_help(self._probe.number)

@@ -1,4 +1,4 @@
-"""A progress bar that works in a terminal and in a notebook, and never is an error."""
+"""A progress bar that works in a terminal and in a notebook, and never raises an error."""
 
 import importlib.util
 import sys
@@ -10,12 +10,12 @@ LOG_INTERVAL_S: Final = 10.0  # between two states of a bar that goes to a file
 
 
 def bar(total: int | None, name: str) -> Any:
-    """A bar of `total` steps (None when that is not known), with update() and close()."""
+    """Return a bar of `total` steps (None if unknown), with update() and close()."""
     from tqdm import tqdm
 
     name = clean(name)
 
-    # tqdm makes half a bar before it finds out, which complains when it is collected.
+    # tqdm makes half a bar before it checks this, and that half complains when it is collected.
     if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as notebook_tqdm
 
@@ -31,10 +31,10 @@ def bar(total: int | None, name: str) -> Any:
 
 
 def show(text: str) -> None:
-    """Write what a task has printed to stdout, on lines of its own where there is a bar.
+    """Write the output of a task to stdout, on lines of its own if there is a bar.
 
-    Escape sequences and the like are written out: it is text of another host. Raises what stdout
-    raises.
+    Escape sequences and the like are written out: the text comes from another host. Raises the
+    errors of stdout.
     """
     text = clean_lines(text)
     module = sys.modules.get("tqdm")

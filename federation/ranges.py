@@ -49,7 +49,7 @@ class RangeSet:
         self._stops[low:high] = [pair[1] for pair in kept]
 
     def within(self, first: int, stop: int) -> list[Range]:
-        """The parts of [first, stop) that are in the set."""
+        """Return the parts of [first, stop) that are in the set."""
         low = bisect_right(self._stops, first)
         high = bisect_left(self._firsts, stop)
         return [
@@ -57,7 +57,7 @@ class RangeSet:
         ]
 
     def missing(self, first: int, stop: int) -> list[Range]:
-        """The parts of [first, stop) that are not in the set."""
+        """Return the parts of [first, stop) that are not in the set."""
         gaps = []
         for start, end in self.within(first, stop):
             if first < start:
@@ -75,7 +75,7 @@ class RangeSet:
         return at >= 0 and number < self._stops[at]
 
     def __len__(self) -> int:
-        """How many numbers the set holds."""
+        """The number of integers in the set."""
         return sum(self._stops) - sum(self._firsts)
 
     def __bool__(self) -> bool:

@@ -1,13 +1,13 @@
-"""Why a job or a task does not run somewhere: one name a reason, with a sentence for people.
+"""Why a job or a task does not run somewhere: named reasons, each with a sentence for people.
 
-`NEVER` reasons hold until the site changes what it offers; the others pass by themselves.
+`NEVER` reasons hold until the site changes its offer; the others pass by themselves.
 """
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """A named refusal. The value is what travels and what scripts compare with."""
+    """A named refusal. The value is the one on the wire and for scripts to compare."""
 
     TAG_MISSING = "tag-missing"
     TAG_TOO_SMALL = "tag-too-small"

@@ -1,4 +1,4 @@
-"""Whether two sites have the same books of what one bought from the other, and what if not. Pure.
+"""Compares the books of two sites on purchases between them, and finds differences. Pure.
 
     buyer                                          seller
       Reconcile ────────────────────────────────────►     so much, and this digest, in this time
@@ -9,12 +9,11 @@
       ◄───────────────────────────────── DisputeAnswer     so be it, or no
       ◄────────────────────────────────── AskReconcile     compare this time with me now
 
-Counts and sums travel first, records only where those differ. What is compared is what both book
-with the same time (Deliver.at_ms): deliveries that are wanted or have no verdict yet, and what was
-reversed after a dispute. Void ones are left out, for a buyer need not know of what came too late.
-
-An answer that agrees is the buyer's acknowledgement and the seller's at once: both keep both
-envelopes, whose digests stand for every record in that time.
+Counts and sums are sent first, and records only where those differ. The comparison covers the
+entries that both sites book with the same time (Deliver.at_ms): deliveries that are wanted or have
+no verdict yet, and reversals after a dispute. Void deliveries are left out: a buyer need not know
+of deliveries that came too late. An answer that agrees is the buyer's acknowledgement and the
+seller's at once: both keep both envelopes, whose digests stand for every record in that time.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from federation.money import check_currency
 from federation.wire import Count, Pairs, Plain, Rows, Text, pack
 
 DAY_MS: Final = 86_400_000
-CONTRACTS_MAX: Final = 2_000  # that are told of as different at a time
+CONTRACTS_MAX: Final = 2_000  # reported as different at a time
 ENTRIES_MAX: Final = 5_000  # in one message
 REASON_CHARS_MAX: Final = 300
 CURRENCIES_MAX: Final = 200
 
 
 class EntryState(IntEnum):
-    """What an entry is."""
+    """The state of an entry."""
 
     PENDING = 0  # delivered, and without a verdict
     POSTED = 1  # delivered, and paid
     REVERSAL = 2  # of a delivery that was paid
-    VOID = 3  # delivered, and not wanted: in no comparison, so that it never travels
+    VOID = 3  # delivered, and not wanted: in no comparison, so it never travels
 
     @property
     def word(self) -> str:
-        """As people read and write it."""
+        """The name for people."""
         return self.name.lower()
 
 
@@ -65,13 +64,13 @@ class Entry:
 
     @property
     def row(self) -> list[int]:
-        """As it travels."""
+        """Its wire form."""
         return [*self.delivery.row, int(self.state)]
 
 
 @dataclass(slots=True)
 class Sums:
-    """What entries of one currency come to."""
+    """The totals of entries in one currency."""
 
     deliveries: int = 0
     tasks: int = 0
@@ -83,7 +82,7 @@ class Sums:
     reversed_nanos: int = 0
 
     def add(self, entry: Entry) -> None:
-        """Count one more."""
+        """Count one more entry."""
         delivery = entry.delivery
         if entry.state is EntryState.REVERSAL:
             self.reversals += 1
@@ -100,20 +99,20 @@ class Sums:
 
     @property
     def due_nanos(self) -> int:
-        """What the buyer owes the seller for it."""
+        """The buyer's debt to the seller for these entries."""
         return self.cost_nanos - self.reversed_nanos
 
 
 @dataclass(slots=True)
 class Tally:
-    """What entries come to, by currency, and the digest of them all."""
+    """The totals of entries, by currency, and the digest of all entries."""
 
     sums: dict[str, Sums] = field(default_factory=dict)
     digest: bytes = b""
 
     @property
     def plain(self) -> dict[str, list[str]]:
-        """As it travels: amounts may be more than an integer of the wire holds."""
+        """The wire form: amounts may exceed the wire's integers."""
         return {
             currency: [str(getattr(sums, name)) for name in Sums.__dataclass_fields__]
             for currency, sums in sorted(self.sums.items())
@@ -126,7 +125,7 @@ class Tally:
 
 
 def tally_of(entries: Iterable[Entry]) -> Tally:
-    """Sum entries up, and digest them; they come ordered by contract, epoch, first and state."""
+    """Sum up and digest entries, ordered by contract, epoch, first and state."""
     tally, digest = Tally(), hashlib.sha256()
     for entry in entries:
         tally.sums.setdefault(entry.currency, Sums()).add(entry)
@@ -136,7 +135,7 @@ def tally_of(entries: Iterable[Entry]) -> Tally:
 
 
 def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
-    """The digest of each contract's entries."""
+    """Return the digest of each contract's entries."""
     found: dict[str, Any] = {}
     for entry in entries:
         digest = found.setdefault(entry.contract, hashlib.sha256())
@@ -145,7 +144,7 @@ def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
 
 
 def sums_of(plain: Any) -> dict[str, Sums]:
-    """Read what Tally.plain wrote. Raises ProtocolError, whatever it is given."""
+    """Read the output of Tally.plain. Raises ProtocolError for any invalid input."""
     if type(plain) is not dict:
         raise ProtocolError("sums that are none")
     if len(plain) > CURRENCIES_MAX:
@@ -169,15 +168,15 @@ def sums_of(plain: Any) -> dict[str, Sums]:
 
 @dataclass(slots=True)
 class Findings:
-    """What a buyer finds when it compares the entries of a contract with its seller's.
+    """A buyer's findings from comparing a contract's entries with its seller's.
 
-    Every verdict is the buyer's: what differs in that alone is mended.
+    Every verdict is the buyer's: entries that differ only in the verdict are corrected.
 
     Attributes:
-        say: [epoch, first, 1 or 0]: the verdicts that the seller has not.
-        post: deliveries that are to be paid: the seller says so, or bills them no more.
-        void: deliveries that the seller knows nothing of, and will never bill.
-        unclear: what only people can settle.
+        say: [epoch, first, 1 or 0]: the verdicts that the seller lacks.
+        post: deliveries to be paid: the seller has them as posted, or no longer bills them.
+        void: deliveries that the seller does not know, and will never bill.
+        unclear: differences that only people can settle.
     """
 
     say: list[list[int]] = field(default_factory=list)
@@ -237,9 +236,9 @@ def _name(row: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """What was delivered to us in [first_ms, stop_ms) comes to this; is it the same with you?
+    """The buyer's totals of deliveries to it in [first_ms, stop_ms), for comparison.
 
-    `is_final`: and the period is closed with it: no verdict in it changes any more.
+    With `is_final` the period is closed: no verdict in it changes any more.
     """
 
     kind: ClassVar[str] = "reconcile"
@@ -252,9 +251,9 @@ class Reconcile:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The answer: `state` is "agreed", "pending" (not before all has its verdict) or "differs".
+    """The answer: `state` is "agreed", "pending" (some delivery has no verdict yet) or "differs".
 
-    Where it differs `contracts` has the digest of each contract's entries, the first CONTRACTS_MAX.
+    If it differs, `contracts` has the digest of each contract's entries, the first CONTRACTS_MAX.
     """
 
     kind: ClassVar[str] = "reconciled"
@@ -269,7 +268,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class AskEntries:
-    """What do you have of this contract, of what was delivered in [first_ms, stop_ms)?"""
+    """Request the entries of this contract for deliveries in [first_ms, stop_ms)."""
 
     kind: ClassVar[str] = "ask-entries"
     contract: Text
@@ -279,7 +278,7 @@ class AskEntries:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """This: [epoch, first, tasks, cost, wall, at, state]; all, unless there are too many."""
+    """The entries: [epoch, first, tasks, cost, wall, at, state]; all, unless there are too many."""
 
     kind: ClassVar[str] = "entries"
     contract: Text
@@ -291,7 +290,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """These deliveries, [epoch, first], should not have been charged, and why."""
+    """Deliveries, [epoch, first], that should not have been charged, with the reason."""
 
     kind: ClassVar[str] = "dispute"
     contract: Text
@@ -301,9 +300,9 @@ class Dispute:
 
 @dataclass(frozen=True, slots=True)
 class DisputeAnswer:
-    """The seller's word on disputed deliveries: [epoch, first, at_ms, 1 or 0].
+    """The seller's decision on disputed deliveries: [epoch, first, at_ms, 1 or 0].
 
-    What is accepted (1) is reversed in both books, as of `at_ms`.
+    Accepted ones (1) are reversed in both books, as of `at_ms`.
     """
 
     kind: ClassVar[str] = "dispute-answer"
@@ -314,7 +313,7 @@ class DisputeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AskReconcile:
-    """Send a Reconcile of [first_ms, stop_ms): the seller wants to compare, too.
+    """Request a Reconcile of [first_ms, stop_ms): the seller wants to compare, too.
 
     A buyer that does not know this message answers Unknown, and the seller compares nothing.
     """

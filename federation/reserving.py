@@ -1,4 +1,4 @@
-"""What two gateways say to each other about slots that one reserves at the other.
+"""The messages between two gateways about slots that one reserves at the other.
 
     buyer                                          seller
       Reserve(hold) ────────────────────────────────►     slots are held for a moment
@@ -12,9 +12,9 @@
       Reserve(release) ─────────────────────────────►     not wanted any more
       ◄──────────────────────────────────── Reserved      cancelled, or expired
 
-Both travel sealed. Each is said again until it is answered, and saying one again changes nothing;
-why that books all or nothing is in policies.coallocation. `reservation` is the buyer's name for it,
-of the form of a contract's, never used twice.
+Both travel sealed. Each is repeated until it is answered, and a repetition changes nothing;
+policies.coallocation explains why this books all or nothing. `reservation` is the buyer's name for
+it, of the form of a contract's, never used twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from federation.wire import Count, Text
 
 
 class Step(StrEnum):
-    """What a buyer wants of a reservation."""
+    """The step that a buyer requests for a reservation."""
 
     HOLD = "hold"
     BOOK = "book"
@@ -38,9 +38,10 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Do this with a reservation: `slots` of `pool` (empty: of any) in [from_ms, until_ms).
+    """Apply a step to a reservation: `slots` of `pool` (empty: of any) in [from_ms, until_ms).
 
-    `user` is for whom, at the buyer's; empty: for all that it sends. All of it is said each time.
+    `user` is the user at the buyer's site that it is for; empty: for all its work. Each message
+    repeats every field.
     """
 
     kind: ClassVar[str] = "reserve"
@@ -56,11 +57,11 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """How a reservation stands at the seller: its state, or "refused" and why.
+    """The state of a reservation at the seller, or "refused" with the reason.
 
-    `price_nanos` is of a slot-hour; the factors are millionths of that for what is not used and
-    for what is left when it is cancelled. `lease_ms`: so long it is held. Once it is over,
-    `used_ns` of slot time were used, and `billed_nanos` are charged besides, as of `at_ms`.
+    `price_nanos` is the price of a slot-hour; the factors are millionths of that for unused time
+    and for the time left at a cancellation. `lease_ms` is how long it is held. Once it is over,
+    `used_ns` of slot time were used, and `billed_nanos` are charged in addition, as of `at_ms`.
     """
 
     kind: ClassVar[str] = "reserved"

@@ -1,11 +1,11 @@
-"""Who keeps a connection with whom: a few neighbours each, worked out and not agreed on.
+"""The connections between members: a few neighbours each, computed and not negotiated.
 
-Members are placed on several rings, in each by another hash of their name; the next and the one
-before on each ring are a member's neighbours. All who know the same members find the same
-neighbours, both ends of a link alike. Together the rings are a random regular graph: it stays
+Members are placed on several rings, on each by another hash of their name. The next and the
+previous member on each ring are a member's neighbours. All that know the same members find the same
+neighbours, both ends of a link alike. Together the rings are a random regular graph. It stays
 connected when many members fail at once, a rumour crosses it in about log(members) / log(degree -
-1) hops, and a member that comes or goes moves only two links a ring. (One ring with longer steps
-would be simpler; its links all move when a member comes.)
+1) hops, and a member that joins or leaves moves only two links a ring. (One ring with longer steps
+would be simpler; its links all move when a member joins.)
 """
 
 from bisect import bisect_left, insort
@@ -28,7 +28,7 @@ class Rings:
         self.reset(sites)
 
     def reset(self, sites: Iterable[str]) -> None:
-        """Place these and no others."""
+        """Place these members and no others."""
         known = list(sites)
         self.changes += 1
         self._rings = [
@@ -39,18 +39,18 @@ class Rings:
         return len(self._rings[0])
 
     def site_at(self, rank: int) -> str:
-        """The member at a place of the first ring: for drawing one."""
+        """Return the member at a place of the first ring: for drawing one."""
         return self._rings[0][rank][1]
 
     def add(self, site: str) -> None:
-        """Place a member; one that is there stays."""
+        """Place a member, unless it is there already."""
         if site not in self:
             self.changes += 1
             for number, ring in enumerate(self._rings):
                 insort(ring, _place(number, site))
 
     def remove(self, site: str) -> None:
-        """Take a member away, if it is there."""
+        """Remove a member, if it is there."""
         if site in self:
             self.changes += 1
             for number, ring in enumerate(self._rings):
@@ -62,7 +62,7 @@ class Rings:
         return at < len(ring) and ring[at] == place
 
     def neighbours(self, site: str) -> set[str]:
-        """The two on each ring that stand beside a member; of a few members, all the others."""
+        """Return the two members beside a member on each ring; of a few members, all the others."""
         if len(self) <= 2 * len(self._rings) + 1:
             return {other for _, other in self._rings[0] if other != site}
         found = set()

@@ -1,10 +1,10 @@
-"""What a member holds of the others: states, suspicions, and who may be a neighbour. Pure.
+"""A member's view of the others: states, suspicions, and possible neighbours. Pure.
 
-States merge by the highest (incarnation, state): in any order and however often claims arrive,
-the outcome is the same. Only the member itself begins a new incarnation; so a suspect objects
-with one, the dead are not revived by old gossip, and a restart is told from an echo. That a present
-member is gone is a conclusion of our own, or its own word: what others say is a suspicion. The dead
-and those who left are remembered for as long as old claims may still be about.
+States merge by the highest (incarnation, state): the outcome is the same in whatever order and
+however often claims arrive. Only the member itself begins a new incarnation. So a suspect objects
+with one, old gossip does not revive the dead, and a restart can be told from an echo. Only our own
+conclusion or the member's own claim establishes that a present member is gone: claims by others are
+suspicions. Dead and departed members are remembered for as long as old claims may still circulate.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,43 +17,43 @@ from federation.rings import Rings
 
 @dataclass(slots=True)
 class Member:
-    """One of the others."""
+    """One of the other members."""
 
     state: State
     incarnation: int
-    accuser: str  # of a suspect, or of the dead
+    accuser: str  # of a suspect or a dead member
     since_s: float  # when the state began, here
-    boot: int = 0  # the latest life of which a bulletin is held
-    topics: int = 0  # bulletins of that life that are held
+    boot: int = 0  # the latest run of which a bulletin is held
+    topics: int = 0  # bulletins of that run that are held
 
     @property
     def rank(self) -> tuple[int, State]:
-        """What a claim must exceed to change it."""
+        """The rank that a claim must exceed to change the member's state."""
         return (self.incarnation, self.state)
 
 
 @dataclass(slots=True)
 class Suspicion:
-    """Since when a member is suspected, who has said so, and what follows if it does not object.
+    """A suspicion: its start, its accusers, and the state that follows without an objection.
 
-    `is_ours` is whether we have probed it ourselves in vain; all else is hearsay.
+    `is_ours` is whether we have probed the member ourselves in vain; all else is hearsay.
     """
 
     since_s: float
     accusers: list[str] = field(default_factory=list)
-    verdict: State = State.DEAD  # or LEFT, when somebody says that it has left
+    verdict: State = State.DEAD  # or LEFT, when another member claims that it has left
     is_ours: bool = False
 
     def until_s(self, knobs: Knobs, members: int) -> float:
-        """How long it has to object."""
+        """Return the time until which the suspect may object."""
         return self.since_s + suspicion_s(knobs, members, len(self.accusers) - 1)
 
 
 class Roster:
     """All members that are known, except oneself.
 
-    `admitted` has who may be a member at all; true for those that may be connected with, and so
-    probed, linked and asked. Others are only spoken of.
+    `admitted` lists the sites that may be members at all. The value is true for those that may be
+    connected with, and so probed, linked and asked. Others appear only in claims.
     """
 
     def __init__(self, me: str, knobs: Knobs) -> None:
@@ -66,7 +66,7 @@ class Roster:
         self.present = 1
 
     def admit(self, sites: Iterable[str], *, direct: bool) -> None:
-        """These may be members."""
+        """Admit these sites as members."""
         for site in sites:
             is_full = site not in self.admitted and len(self.admitted) >= self._knobs.members_max
             if site == self.me or is_full:
@@ -76,12 +76,12 @@ class Roster:
                 self._place(site)
 
     def expel(self, site: str) -> bool:
-        """This may not be a member any more; whether it was one."""
+        """Revoke a site's admission as a member; return whether it was a member."""
         self.admitted.pop(site, None)
         return self.forget(site)
 
     def forget(self, site: str) -> bool:
-        """Drop a member with all that is held of it; whether it was one."""
+        """Drop a member with all its state; return whether it was one."""
         member = self.members.pop(site, None)
         self.suspicions.pop(site, None)
         self.rings.remove(site)
@@ -89,7 +89,7 @@ class Roster:
         return member is not None
 
     def load(self, claims: Iterable[Claim], now: float) -> None:
-        """Begin with what was known before; for many at once, and only while nobody is known."""
+        """Load earlier claims, many at once; only while no member is known."""
         for claim in claims:
             if claim.site in self.admitted and claim.site not in self.members:
                 state = State.ALIVE if claim.state is State.SUSPECT else claim.state
@@ -101,7 +101,7 @@ class Roster:
         self.rings.reset([self.me, *direct])
 
     def apply(self, claim: Claim, now: float) -> State | None:
-        """Take a claim that is news; the state before, None of one that was not known."""
+        """Apply a claim that is news; return the state before, None for an unknown member."""
         member = self.members.get(claim.site)
         old = member.state if member else None
         self.present += (claim.state in PRESENT) - (old in PRESENT)
@@ -119,7 +119,7 @@ class Roster:
         return old
 
     def confirm(self, site: str, accuser: str) -> bool:
-        """Count another accuser of a suspect; whether it shortens its time to object."""
+        """Count another accuser of a suspect; return whether it shortens the time to object."""
         suspicion = self.suspicions.get(site)
         if suspicion is None or accuser in suspicion.accusers:
             return False
@@ -129,20 +129,20 @@ class Roster:
         return True
 
     def claim_of(self, site: str) -> Claim:
-        """What we hold of a member, as it is told."""
+        """Return the state of a member as a claim."""
         member = self.members[site]
         return Claim(site, member.state, member.incarnation, member.accuser)
 
     def claims(self) -> Iterator[Claim]:
-        """What we hold of all."""
+        """Iterate over the states of all members, as claims."""
         return (self.claim_of(site) for site in self.members)
 
     def can_ask(self, site: str) -> bool:
-        """Whether it is there and may be connected with."""
+        """Whether a member is present and may be connected with."""
         return site in self.rings and site != self.me
 
     def dead(self) -> list[str]:
-        """Those that are thought dead and could be tried."""
+        """Return the members that are thought dead and could be contacted."""
         return [
             site
             for site, member in self.members.items()
@@ -150,7 +150,7 @@ class Roster:
         ]
 
     def past(self, now: float) -> list[str]:
-        """Those that died or left so long ago that they need not be remembered."""
+        """Return the members that died or left so long ago that they need not be remembered."""
         return [
             site
             for site, member in self.members.items()

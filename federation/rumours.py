@@ -1,10 +1,9 @@
-"""What is still to be told to whom: a queue for each neighbour, bounded in bytes and repeats.
+"""Pending rumours: a queue for each neighbour, bounded in bytes and repeats.
 
-A rumour goes to each neighbour once, except to those who are known to have it. It rides on
-whatever is sent there next, as much as fits, oldest first. If the connection is lost before a
-later message was answered, it may be lost too, and queues again; but no rumour is sent more often
-than a limit that grows with the logarithm of the members, which is what keeps a rumour from
-circling for ever.
+A rumour goes to each neighbour once, except to those that are known to have it. It rides on the
+next message there, as much as fits, oldest first. If the connection is lost before a later message
+was answered, the rumour may be lost too, and is queued again. No rumour is sent more often than a
+limit that grows with the logarithm of the members; this keeps a rumour from circling for ever.
 """
 
 from collections.abc import Hashable, Iterable
@@ -12,11 +11,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
-    """What can be told."""
+    """An item that can be spread."""
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire."""
+        """An upper bound of its size on the wire."""
         ...
 
 
@@ -35,7 +34,7 @@ class _Rumour(Generic[V]):
 class Rumours(Generic[K, V]):
     """Rumours of one kind; of one key, the latest replaces those before it.
 
-    At most one a key and neighbour is held: what bounds the keys bounds this.
+    At most one rumour a key and neighbour is held: the bound of the keys bounds this.
     """
 
     def __init__(self) -> None:
@@ -43,13 +42,13 @@ class Rumours(Generic[K, V]):
         self._unsure: dict[str, dict[K, _Rumour[V]]] = {}  # sent, not known to have arrived
 
     def steer(self, neighbours: Iterable[str]) -> None:
-        """From now on these are told."""
+        """Send to these neighbours from now on."""
         chosen = list(neighbours)
         self._waiting = {peer: self._waiting.get(peer, {}) for peer in chosen}
         self._unsure = {peer: self._unsure.get(peer, {}) for peer in chosen}
 
     def put(self, key: K, item: V, source: str | None) -> None:
-        """Tell everybody, except `source`, who has told us."""
+        """Send to all neighbours, except `source`, from which the item came."""
         rumour = _Rumour(item)
         for peer, queue in self._waiting.items():
             self._unsure[peer].pop(key, None)
@@ -59,23 +58,23 @@ class Rumours(Generic[K, V]):
                 queue[key] = rumour
 
     def tell(self, peer: str, key: K, item: V) -> None:
-        """Tell one neighbour, who has shown that it does not know; unless that is under way."""
+        """Send to one neighbour that has shown that it lacks the item, unless in flight already."""
         if peer in self._waiting and key not in self._unsure[peer]:
             self._waiting[peer].setdefault(key, _Rumour(item))
 
     def heard(self, peer: str, key: K) -> None:
-        """A neighbour has told us the same."""
+        """Note that a neighbour has sent the same item."""
         if peer in self._waiting:
             self._waiting[peer].pop(key, None)
 
     def drop(self, key: K) -> None:
-        """It is not worth telling any more."""
+        """Drop an item that is no longer worth sending."""
         for queues in (self._waiting, self._unsure):
             for queue in queues.values():
                 queue.pop(key, None)
 
     def take(self, peer: str, bytes_max: int, sends_max: int) -> tuple[list[V], int]:
-        """What to tell a neighbour now, and how many bytes that is at most."""
+        """Return the items to send a neighbour now, and an upper bound of their bytes."""
         queue = self._waiting.get(peer)
         if not queue:
             return [], 0
@@ -97,19 +96,19 @@ class Rumours(Generic[K, V]):
         return taken, size
 
     def has_for(self, peer: str) -> bool:
-        """Whether something waits for a neighbour."""
+        """Whether items wait for a neighbour."""
         return bool(self._waiting.get(peer))
 
     def __bool__(self) -> bool:
         return any(self._waiting.values())
 
     def arrived(self, peer: str) -> None:
-        """A neighbour has answered something sent after all that it was told."""
+        """Note that a neighbour has answered a message sent after all its items."""
         if peer in self._unsure:
             self._unsure[peer].clear()
 
     def lost(self, peer: str) -> None:
-        """The connection to a neighbour is lost, and perhaps what it was told last."""
+        """Queue a neighbour's unconfirmed items again: its connection is lost."""
         if unsure := self._unsure.get(peer):
             queue = self._waiting[peer]
             for key, rumour in unsure.items():

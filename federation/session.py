@@ -1,20 +1,20 @@
-"""A conversation that outlives the pipe under it: numbered frames, acknowledged both ways.
+"""A session that outlives the pipe under it: numbered frames, acknowledged both ways.
 
-One `Session` is one side. It is pure: messages go in by `post`, frames come out by `next_frame`,
-a frame from the other side goes into `accept` and messages come out. A frame is
+One `Session` is one side. It is pure: messages go in by `post`, frames come out by `next_frame`; a
+frame from the other side goes into `accept` and messages come out. A frame is
 
     [number, acknowledged, [message, …]]
 
-where `acknowledged` is the last frame that arrived here. Each side keeps what is not yet
-acknowledged; when a pipe breaks, a new pipe and `rewind` make it go on, nothing lost and nothing
-twice. A message that is larger than a frame travels in pieces, each [bytes, is_last] in place
-of the bytes.
+where `acknowledged` is the last frame that arrived here. Each side keeps its unacknowledged frames;
+when a pipe breaks, a new pipe and `rewind` continue the session, with nothing lost and nothing
+twice. A message that is larger than a frame travels in pieces, each [bytes, is_last] in place of
+the bytes.
 
-The transport rule of docs/protocol.md lives here. nng's polyamorous socket keeps two messages a
-pipe and silently drops the third, so the *listening* side never has more than one unacknowledged
-frame under way, acknowledgements included (its window is 1, and its bare acknowledgements are
-numbered too). The *dialling* side may have `window` frames under way, and its bare
-acknowledgements are not numbered: they bear number 0.
+The transport rule of docs/protocol.md is implemented here. nng's polyamorous socket keeps two
+messages a pipe and silently drops the third. So the *listening* side never has more than one
+unacknowledged frame in flight, including acknowledgements: its window is 1, and its bare
+acknowledgements are numbered too. The *dialling* side may have `window` frames in flight, and its
+bare acknowledgements are not numbered: they bear number 0.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from federation.errors import ProtocolError
 from federation.wire import ITEMS_MAX, pack, unpack
 
 FRAME_BYTES_MAX = 1 << 20  # a frame is filled up to here
-# What a receiver takes: a full frame, its envelope, and one message that just fitted.
+# The most that a receiver accepts: a full frame, its envelope, and one message that just fitted.
 RECEIVE_BYTES_MAX = 2 * FRAME_BYTES_MAX + 4096
 PIECE_BYTES = FRAME_BYTES_MAX
 DIALLER_WINDOW = 8
@@ -34,10 +34,10 @@ class Session:
     """One side of a session.
 
     Args:
-        window: frames of ours that may be unacknowledged at a time.
-        peer_window: the same of the other side; who exceeds it breaks the protocol.
+        window: our frames that may be unacknowledged at a time.
+        peer_window: the same for the other side; exceeding it breaks the protocol.
         numbers_acks: whether bare acknowledgements are numbered (the listening side).
-        message_bytes_max: the largest message that is taken, in bytes.
+        message_bytes_max: the largest message that is accepted, in bytes.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Session:
         self._message_bytes_max = message_bytes_max
         self._urgent: deque[bytes] = deque()
         self._waiting: deque[bytes] = deque()
-        self._pieces = memoryview(b"")  # what is left of the message that is sent in pieces
+        self._pieces = memoryview(b"")  # the rest of the message that is sent in pieces
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._resend: deque[bytes] = deque()
         self._sent = 0
@@ -57,16 +57,16 @@ class Session:
         self._assembly_bytes = 0
         self.received = 0
         self._told = 0  # the last acknowledgement that we sent
-        # While set, nothing more that arrives is acknowledged: the other side goes on until its
-        # window is full, then only listens and keeps up its heartbeats. That is back-pressure.
+        # While set, no further frame is acknowledged: the other side continues until its window is
+        # full, then only listens and keeps up its heartbeats. That is back-pressure.
         self.is_held = False
         self.backlog_bytes = 0
 
     def post(self, message: bytes, *, urgent: bool = False) -> None:
         """Queue an encoded message.
 
-        There are two lanes, each in order: an urgent message overtakes what has not been put into
-        a frame, but not the rest of a large message that is being sent in pieces.
+        There are two lanes, each in order: an urgent message overtakes those that are not yet in a
+        frame, but not the rest of a large message that is being sent in pieces.
         """
         (self._urgent if urgent else self._waiting).append(message)
         self.backlog_bytes += len(message)
@@ -83,12 +83,12 @@ class Session:
 
     @property
     def acknowledged(self) -> int:
-        """The number of the last frame of ours that the other side has had."""
+        """The number of our last frame that the other side has received."""
         return self._sent - len(self._unacknowledged)
 
     @property
     def has_room(self) -> bool:
-        """Whether something posted now would go out at once."""
+        """Whether a message posted now would be sent at once."""
         return not self._resend and len(self._unacknowledged) < self._window
 
     @property
@@ -102,11 +102,11 @@ class Session:
         return self._told if self.is_held else self.received
 
     def next_frame(self, *, acknowledge: bool = False, beat: bool = False) -> bytes | None:
-        """The next frame to send now, or None when nothing waits or the window is full.
+        """Return the next frame to send now; None when no message waits or the window is full.
 
-        With `acknowledge`, a frame without messages is made when there are none. With `beat` it
-        is one that the other side acknowledges in turn, unless something is under way to be
-        acknowledged anyway: so a side that has nothing to say learns that it is heard.
+        With `acknowledge`, a frame without messages is made when there are none. With `beat` it is
+        one that the other side acknowledges in turn, unless a frame in flight will be acknowledged
+        anyway: so a side without messages learns that it is heard.
         """
         if self._resend:
             return self._resend.popleft()
@@ -128,7 +128,7 @@ class Session:
         return frame
 
     def _fill(self) -> list[Any]:
-        """What fits into one frame, in order."""
+        """Return the messages that fit into one frame, in order."""
         items: list[Any] = []
         room = FRAME_BYTES_MAX
         while room > 0 and len(items) < ITEMS_MAX:
@@ -156,7 +156,7 @@ class Session:
         """Take a frame from the other side; return the messages it completes, in order.
 
         Raises:
-            ProtocolError: not a frame, a gap in the numbers, an acknowledgement of what was
+            ProtocolError: not a frame, a gap in the numbers, an acknowledgement of a frame that was
                 never sent, a window overrun, or a message that is too large.
         """
         frame = unpack(data, RECEIVE_BYTES_MAX)
@@ -171,7 +171,7 @@ class Session:
                 raise ProtocolError("an unnumbered frame that is no acknowledgement")
             return []
         if number <= self.received:
-            return []  # sent again after a new pipe; we have had it
+            return []  # sent again after a new pipe; it has arrived before
         if number != self.received + 1:
             raise ProtocolError(f"frame {number} where {self.received + 1} was due")
         if number - self._told > self._peer_window:
@@ -206,9 +206,9 @@ class Session:
         return messages
 
     def rewind(self, acknowledged: int) -> None:
-        """Go on over a new pipe: the other side has had our frames up to `acknowledged`.
+        """Continue over a new pipe: the other side has received our frames up to `acknowledged`.
 
-        Everything after that is sent again, byte for byte, before anything new.
+        All later frames are sent again, byte for byte, before any new one.
         """
         self._acknowledge(acknowledged)
         self._resend = deque(frame for _, frame in self._unacknowledged)

@@ -1,6 +1,6 @@
-"""What a client keeps because it may be needed again: jobs to fill, functions to send. Pure.
+"""A client's caches: jobs that take more calls, functions that may be sent again. Pure.
 
-Both are bounded, so that a loop over `submit(partial(f, i))`, a function of its own each time,
+Both are bounded, so that a loop over `submit(partial(f, i))`, a different function each time,
 leaves neither open jobs at the gateway nor bodies in memory.
 """
 
@@ -19,8 +19,8 @@ FUNCTION_BYTES_MAX: Final = 64 << 20  # and the bytes of their bodies
 class StreamShelf:
     """The jobs that submit fills: one for each function and set of options.
 
-    Who takes a job off the shelf closes it; its calls still end, and the next call of its
-    function opens another. Jobs with a cost limit stay: another would begin a new count.
+    The caller closes a job that leaves the shelf; its calls still end, and the next call of its
+    function opens another. Jobs with a cost limit stay: another job would begin a new count.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StreamShelf:
         self._totals: dict[str, int] = {}  # calls at the last sweep
 
     def find(self, key: Hashable) -> Stream | None:
-        """The job for calls of this kind, if it is open; now the most recently used."""
+        """Return the job for calls of this kind, if it is open; mark it as most recently used."""
         stream = self._streams.get(key)
         if stream is not None:
             self._streams.move_to_end(key)
@@ -38,7 +38,7 @@ class StreamShelf:
         return stream if stream is not None and stream.is_open else None
 
     def add(self, key: Hashable, stream: Stream) -> list[Stream]:
-        """Put a job on the shelf; return those that were longest not used and must go."""
+        """Put a job on the shelf; return the least recently used ones that must go."""
         if stream.opening.max_cost_nanos is not None:
             self._limited[key] = stream
             return []
@@ -50,7 +50,7 @@ class StreamShelf:
         return gone
 
     def sweep(self) -> list[Stream]:
-        """Take off the jobs that have nothing unfinished and got no call since the last sweep."""
+        """Remove and return the jobs without unfinished calls or new ones since the last sweep."""
         gone = []
         totals: dict[str, int] = {}
         for key, stream in list(self._streams.items()):
@@ -64,7 +64,7 @@ class StreamShelf:
 
 
 class FunctionShelf:
-    """The bodies of functions: all that jobs need, and of the others the latest."""
+    """The bodies of functions: all that jobs need, and the latest of the others."""
 
     def __init__(self) -> None:
         self._bodies: dict[bytes, bytes] = {}
@@ -73,7 +73,7 @@ class FunctionShelf:
         self._unused_bytes = 0
 
     def use(self, function: SealedFunction) -> None:
-        """A job needs it, until `release`."""
+        """Keep a function for a job, until `release`."""
         digest = function.digest
         self._bodies[digest] = function.body
         self._uses[digest] = self._uses.get(digest, 0) + 1
@@ -82,7 +82,7 @@ class FunctionShelf:
             self._unused_bytes -= len(function.body)
 
     def release(self, digest: bytes) -> list[bytes]:
-        """A job that needed it is over; return the functions that are forgotten now."""
+        """Release a function from a job; return the functions that are now forgotten."""
         self._uses[digest] -= 1
         if self._uses[digest]:
             return []
@@ -97,5 +97,5 @@ class FunctionShelf:
         return gone
 
     def body(self, digest: bytes) -> bytes | None:
-        """A function's body, if it is kept."""
+        """Return a function's body, if it is kept."""
         return self._bodies.get(digest)

@@ -1,16 +1,15 @@
-"""What gateways say to each other about a budget that several of them spend from.
+"""The messages between gateways about a budget that several of them spend from.
 
     holder                                         owner
-      AskSlice ─────────────────────────────────────►     so much I spent; I'd like so much more
-      ◄──────────────────────────────────────── Slice     so much you have been given, in all
+      AskSlice ─────────────────────────────────────►     spent so far, and the amount wanted
+      ◄──────────────────────────────────────── Slice     granted so far, in all
 
-One site owns a budget, and is the only one that knows what is left of it. Others *hold* slices:
-parts that count as spent until their holder has said otherwise. Every number counts from when the
-holder's account was opened and only grows: what it was given, what of that it gave back, what it
-spent. So a message that is lost, comes twice or late changes nothing that the next does not put
-right, and nothing is given out twice.
+One site owns a budget, and only it knows the rest of it. Other sites *hold* slices: parts that
+count as spent until their holder reports otherwise. Every number counts from when the holder's
+account was opened and only grows: the amounts granted, returned of those, and spent. So the next
+message corrects the effect of any that is lost, late or repeated, and no amount is given out twice.
 
-Amounts are decimal texts: they may be more than an integer of the wire holds.
+Amounts are decimal texts: they may exceed the wire's integers.
 """
 
 from __future__ import annotations
@@ -26,18 +25,21 @@ DIGITS_MAX: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class AskSlice:
-    """Where my part of your budget stands, and what I want of it.
+    """Report a holder's part of a budget, and request more.
 
     Attributes:
-        account: when I opened it, in milliseconds since 1970; another one is counted by itself.
-        life: which life of mine this is; `number` counts its questions. An older one is of no use.
-        unit, span, zone: of the budget, as I have it: a currency or "slot-s"; "day", "week",
-            "month", "quarter", "year" or "ever"; an IANA name.
-        returned: of what I was given, what I gave back, in all.
-        spent: in all; `before` of it before the period began that I am in, at `since_ms` (0: ever).
-        held: what of it is held for what runs, and is spent or comes back.
-        want: what I want to have besides; 0: nothing. `least`: less is of no use to me, as one task
-            may take so much.
+        account: when the holder opened it, in milliseconds since 1970; another one is counted by
+            itself.
+        life: the number of this run of the holder; `number` counts its requests. An older one is
+            ignored.
+        unit, span, zone: of the budget, as the holder has it: a currency or "slot-s"; "day",
+            "week", "month", "quarter", "year" or "ever"; an IANA name.
+        returned: the total returned of the granted amounts.
+        spent: the total; `before` of it before the holder's current period began, at `since_ms` (0:
+            ever).
+        held: the part of it that is held for running work, and will be spent or returned.
+        want: the additional amount wanted; 0: none. `least`: a smaller amount is of no use, as one
+            task may take this much.
     """
 
     kind: ClassVar[str] = "ask-slice"
@@ -59,14 +61,14 @@ class AskSlice:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What you have: `granted` in all, less `returned`, for `lasts_s` from when you asked.
+    """A holder's part: `granted` in all, less `returned`, for `lasts_s` from the request.
 
     Attributes:
-        account, life, number: of the question.
-        since_ms: when the period began that I am in. Whose clock is behind, and is in the one
-            before, must not spend yet what is new: it is of this period's amount.
-        left: what of the budget nobody has spent in it; what takes more can't be paid.
-        code: why it is not as much as you want; empty: it is.
+        account, life, number: of the request.
+        since_ms: when the current period began. A holder whose clock is behind, and is in the
+            period before, must not spend newly granted amounts yet: they belong to this period.
+        left: the unspent rest of the budget in this period; work that needs more can't be paid.
+        code: why it is less than was wanted; empty: it is not.
         reason: in words.
     """
 
@@ -90,7 +92,7 @@ SliceMessage = AskSlice | Slice
 
 
 def amount(text: str) -> int:
-    """Read an amount; ProtocolError when it is none."""
+    """Read an amount; ProtocolError if it is none."""
     if not (0 < len(text) <= DIGITS_MAX and text.isascii() and text.isdecimal()):
         raise ProtocolError("an amount that is no number")
     return int(text)

@@ -1,6 +1,6 @@
-"""What a member sends, and how news spreads: to neighbours, on whatever goes there. Pure.
+"""A member's outgoing messages, and how news spreads: on messages to neighbours. Pure.
 
-A change leaves at once; while changes keep coming, a round to all neighbours goes out every
+A change is sent at once. While changes keep coming, a round to all neighbours goes out every
 `gossip_s`, and each message carries at most `news_bytes` of them.
 """
 
@@ -26,7 +26,7 @@ from federation.timetable import Timer, Timetable
 
 
 class Spreading:
-    """The way out: effects in order, and rumours until they find a message to ride on."""
+    """The outgoing side: effects in order, and rumours until they find a message to ride on."""
 
     def __init__(self, roster: Roster, knobs: Knobs, timetable: Timetable) -> None:
         self.neighbours: tuple[str, ...] = ()
@@ -37,8 +37,8 @@ class Spreading:
         self._knobs = knobs
         self._timetable = timetable
         self._asks: defaultdict[str, list[Topic]] = defaultdict(list)
-        self._steered = -1  # as of which change of the rings our neighbours are
-        self._round_s = 0.0  # before this no round to all neighbours
+        self._steered = -1  # the change of the rings as of which our neighbours are computed
+        self._round_s = 0.0  # no round to all neighbours before this time
         self._is_round_set = False
 
     def send(self, peer: str, message: Message) -> None:
@@ -46,21 +46,21 @@ class Spreading:
         self.effects.append(Send(peer, message))
 
     def ask(self, peer: str, topic: Topic) -> None:
-        """Ask a peer for a bulletin; all that is asked for in one event goes in one message."""
+        """Ask a peer for a bulletin; the requests of one event go in one message."""
         self._asks[peer].append(topic)
 
     def arrived(self, peer: str) -> None:
-        """What was told to a neighbour has arrived there."""
+        """Note that the news sent to a neighbour has arrived."""
         self.claims.arrived(peer)
         self.notices.arrived(peer)
 
     def lost(self, peer: str) -> None:
-        """What was told to a neighbour may be lost."""
+        """Note that the news sent to a neighbour may be lost."""
         self.claims.lost(peer)
         self.notices.lost(peer)
 
     def news(self, peer: str) -> News:
-        """What rides along to a peer; first of all, what is wrongly thought of it."""
+        """Return the news that ride along to a peer; first of all, any wrong belief about it."""
         member = self._roster.members.get(peer)
         is_well = member is None or member.state is State.ALIVE
         if is_well and not self._has_for(peer):
@@ -73,7 +73,7 @@ class Spreading:
         return News((*about, *claims), tuple(notices))
 
     def steer(self) -> None:
-        """Take as neighbours whom the rings say."""
+        """Update the neighbours from the rings."""
         rings = self._roster.rings
         if self._steered == rings.changes:
             return
@@ -86,7 +86,7 @@ class Spreading:
             self.effects.append(Keep(found))
 
     def flush(self, now: float) -> None:
-        """Send what waits: at once, unless the last round to all neighbours was just now."""
+        """Send waiting news: at once, unless the last round to all neighbours was just now."""
         if self._asks:
             for peer, topics in self._asks.items():
                 for first in range(0, len(topics), TOPICS_ASKED_MAX):
@@ -98,7 +98,7 @@ class Spreading:
             for peer in self.neighbours:
                 if self._has_for(peer):
                     news = self.news(peer)
-                    if news != NOTHING:  # it may all have been sent too often
+                    if news != NOTHING:  # all of it may have reached its limit of sends
                         self.send(peer, Gossip(news))
             self._round_s = now + self._knobs.gossip_s
         if not self._is_round_set and (self.claims or self.notices):
@@ -106,7 +106,7 @@ class Spreading:
             self._timetable.at(self._round_s, Timer.GOSSIP)
 
     def begin_round(self) -> None:
-        """The time of a round has come; the next flush is it."""
+        """Handle the timer of a round: the next flush sends it."""
         self._is_round_set = False
 
     def _has_for(self, peer: str) -> bool:

@@ -1,9 +1,9 @@
-"""What a site signs for good, for anybody to pass on: its card, expulsions, farewells, revocations.
+"""Permanent signed statements of sites: card, expulsions, farewells, revocations.
 
-A statement is ordered by its serial: a higher one replaces a lower one of the same site (of an
-expulsion: about the same site), in whatever order and by whatever way they arrive. Two different
-statements with one serial are *equivocation*: proof, by signature, that a site speaks with two
-tongues, or that its keys were copied.
+Any site may pass them on. A statement is ordered by its serial: a higher one replaces a lower one
+of the same site (of an expulsion: about the same site), in whatever order and by whatever route
+they arrive. Two different statements with one serial are *equivocation*: proof, by signature, that
+a site contradicts itself, or that its keys were copied.
 
 A serial is the epoch second at which it was issued, or one more than the last: a site that was
 restored from a backup does not issue an old serial again.
@@ -44,12 +44,12 @@ ADDRESS: Final = r"tls\+tcp://([A-Za-z0-9.-]{1,100}|\[[0-9a-fA-F:.]{2,45}\]):[0-
 
 @dataclass(frozen=True, slots=True)
 class SiteCard:
-    """Who a site is.
+    """The identity of a site.
 
     Args:
-        keys: the first signs now, the second is to follow it.
-        past: retired keys by which what was signed for longer (tokens, grants, statements) still
-            counts; a key that was stolen is not among them.
+        keys: the first signs now, the second will follow it.
+        past: retired keys by which longer-lived signatures (tokens, grants, statements) still
+            count; a stolen key is not among them.
         leaves: of TLS, like the keys; DER, and opaque here: gateway.certificates reads them.
         addresses: where its gateway listens for others; a site without one only dials.
         contact: for people.
@@ -68,7 +68,7 @@ class SiteCard:
 
 @dataclass(frozen=True, slots=True)
 class Expulsion:
-    """A site's word on another: expelled (`stands`), or kept, which takes an expulsion back."""
+    """A site's statement on another: expelled (`stands`), or kept, which revokes an expulsion."""
 
     federation: str
     by: str
@@ -91,7 +91,7 @@ class Farewell:
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """All tokens of a site that it has revoked before their time; leaves out the expired."""
+    """All unexpired tokens of a site that it has revoked."""
 
     federation: str
     site: str
@@ -160,7 +160,7 @@ class Signed(Generic[S]):
 
 
 def next_serial(last: int, now_s: float) -> int:
-    """The serial of a site's next statement, after `last`."""
+    """Return the serial of a site's next statement, after `last`."""
     return max(last + 1, int(now_s))
 
 
@@ -179,7 +179,7 @@ def sign(content: S, key: SiteKey) -> Signed[S]:
 def read_card(raw: bytes) -> Signed[SiteCard]:
     """Read a card, and check that the key which it names as current has signed it.
 
-    That makes it whole, not true: whose key it is, is for an operator or an older card to say.
+    That proves it intact, not authentic: an operator or an older card must vouch for the key.
 
     Raises:
         ProtocolError: it is no card.
@@ -196,7 +196,7 @@ def read(
     """Read a statement by any site, and check that one of that site's keys has signed it.
 
     Returns:
-        Who speaks, and what it says.
+        The site that made the statement, and the statement.
 
     Raises:
         ProtocolError: it is not one of this kind.
@@ -213,7 +213,7 @@ def read(
 
 
 def parse(kind: type[S], raw: bytes) -> Signed[S]:
-    """Read a statement without checking who signed it; ProtocolError when it is none."""
+    """Read a statement without checking its signature; ProtocolError if it is none."""
     _, form = _FORMS[kind]
     bytes_max = form.bytes_max + SIGNATURE_BYTES + _WRAPPING
     body, signature = strict.decode_parts(raw, bytes_max, "body signature")
@@ -229,7 +229,7 @@ def _check_signature(found: Signed[Any], keys: Sequence[bytes]) -> None:
 
 
 class Order(StrEnum):
-    """How a statement that arrived stands to the one that we have."""
+    """How a statement that arrived compares with the one that we have."""
 
     NEWER = "newer"
     SAME = "same"
@@ -237,15 +237,15 @@ class Order(StrEnum):
 
 
 def order(old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
-    """Compare a statement, its signature checked, with the one of its site that we have, if any.
+    """Compare a verified statement with the one of its site that we have, if any.
 
     A card follows another only if it is signed by a key that the other names: so keys rotate.
 
     Raises:
-        Untrusted: NOT_SUCCESSOR, when a card does not follow ours (this comes before any talk of
+        Untrusted: NOT_SUCCESSOR, when a card does not follow ours (this is checked before
             equivocation, so that a stranger can't frame a site); AHEAD, when it was issued later
-            than our clock allows; EQUIVOCATION, when it has the serial of ours and says something
-            else: keep both.
+            than our clock allows; EQUIVOCATION, when it has the serial of ours and differs: keep
+            both.
     """
     site, serial = new.content.site, new.content.serial
     if old is not None and serial < old.content.serial:

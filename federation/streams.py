@@ -1,8 +1,8 @@
-"""The client's books: jobs as streams of calls, what was sent, what is still owed. Pure.
+"""The client's books: jobs as streams of calls, those sent, and those still unfinished. Pure.
 
-A `Stream` is one job. Its calls are kept in chunks of up to a thousand; arguments stay until
-their results are in, so that everything unfinished can be sent again to a gateway that was
-restarted. A call ends once: whatever arrives for it later is nobody's.
+A `Stream` is one job. Its calls are kept in chunks of up to a thousand. Arguments stay until their
+results are in, so that all unfinished calls can be sent again to a gateway that was restarted. A
+call ends once: later outcomes for it are ignored.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from federation.ranges import Range, RangeSet
 
 CHUNK_TASKS_MAX: Final = 1000
 CHUNK_BYTES_MAX: Final = 1 << 20
-ELSEWHERE_MAX: Final = 10_000  # ranges in one message; what is left out ends with the session
+ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
 
 class _Pending:
@@ -34,7 +34,7 @@ PENDING: Final = _Pending()
 class Ended:
     """A call that ended without a value: failure kind, text, and the pickled exception if any.
 
-    `offers` are limits by which a job that was refused for its own would be taken.
+    `offers` are limits by which a job that was refused for its own limits would be accepted.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Chunk:
         self.missing = len(arguments)
         self.failures = 0
         self.sent = False
-        self.taken = 0  # outcomes that a map has given out
+        self.taken = 0  # outcomes that a map has yielded
         self.size = sum(map(len, arguments))
 
     @property
@@ -87,7 +87,7 @@ class Chunk:
         self.size += len(payload)
 
     def unfinished(self) -> list[Range]:
-        """The calls that have not ended, as ranges of the job's numbers."""
+        """Return the unfinished calls, as ranges of the job's numbers."""
         if self.missing == len(self.outcomes):
             return [(self.first, self.stop)]
         found = RangeSet()
@@ -102,7 +102,7 @@ class Stream:
 
     Args:
         opening: the message that opens it.
-        resolved: where futures go that have an outcome, to be resolved outside any lock.
+        resolved: the queue for futures with an outcome, to be resolved outside any lock.
     """
 
     def __init__(self, opening: OpenJob, resolved: "deque[tuple[Any, Outcome]]") -> None:
@@ -137,7 +137,7 @@ class Stream:
         return self.total - 1
 
     def extend(self, arguments: list[bytes]) -> Chunk:
-        """Add a chunk of calls whose outcomes are read off the chunk itself."""
+        """Add a chunk of calls whose outcomes are read from the chunk itself."""
         chunk = Chunk(self.total, arguments, None)
         self._add(chunk)
         self.total = chunk.stop
@@ -155,12 +155,12 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes more calls."""
+        """Whether the job takes more calls."""
         return not self.closed and self.rejection is None
 
     @property
     def unfinished(self) -> int:
-        """Calls that have not ended."""
+        """The number of unfinished calls."""
         return sum(chunk.missing for chunk in self._chunks)
 
     @property
@@ -169,7 +169,7 @@ class Stream:
         return sum(chunk.size for chunk in self._chunks)
 
     def next_to_send(self) -> tuple[Chunk, list[Tasks]] | None:
-        """The next chunk to send and the messages for it; it counts as sent from now on."""
+        """Return the next chunk to send and its messages; it counts as sent from now on."""
         while self.waiting:
             chunk = self.waiting.popleft()
             if chunk.missing:
@@ -184,7 +184,7 @@ class Stream:
         ]
 
     def send_again(self) -> None:
-        """The gateway knows nothing of this job: everything unfinished waits to be sent."""
+        """Queue all unfinished calls again: the gateway does not know this job."""
         for chunk in self._chunks:
             chunk.sent = False
         self.waiting = deque(self._chunks)
@@ -195,9 +195,9 @@ class Stream:
         return self.end([span for chunk in waiting for span in chunk.unfinished()], ended)
 
     def take_out(self, first: int, stop: int) -> tuple[list[tuple[bytes, Any]], "Placed"]:
-        """Remove calls that have not ended; return each with its future, which stays pending.
+        """Remove unfinished calls; return each with its future, which stays pending.
 
-        Only of calls that have futures: the others are left.
+        Only calls with futures are removed.
         """
         calls: list[tuple[bytes, Any]] = []
         placed = Placed()
@@ -214,20 +214,20 @@ class Stream:
         return calls, placed
 
     def loosen(self, number: int, to_weak: Callable[[Any], Any]) -> None:
-        """Replace the future of a call that has not ended by what `to_weak` makes of it."""
+        """Replace the future of an unfinished call by the result of `to_weak`."""
         for chunk in self._touching(number, number + 1):
             at = number - chunk.first
             if chunk.futures is not None and chunk.outcomes[at] is PENDING:
                 chunk.futures[at] = to_weak(chunk.futures[at])
 
     def arguments_max(self) -> int:
-        """The bytes of the largest call that may have to be sent again."""
+        """Return the bytes of the largest call that may have to be sent again."""
         return max((len(each) for chunk in self._chunks for each in chunk.arguments), default=0)
 
     def elsewhere(self) -> list[list[int]]:
-        """The calls that have ended, for a gateway where the job was opened again.
+        """Return the ended calls, for a gateway where the job was opened again.
 
-        It was never sent those that ended before that, and must not wait for them.
+        That gateway was never sent the calls that ended before, and must not wait for them.
         """
         if not self.opening.again or self.opening.detached:
             return []
@@ -242,7 +242,7 @@ class Stream:
     def place(self, first: int, outcomes: list[Any], *, failed: bool) -> "Placed":
         """Put the outcomes of calls `first`, `first` + 1, … in their places.
 
-        Those that had ended are left as they were. `failed` says whether any is an Ended.
+        Calls that had ended keep their outcomes. `failed` tells whether any outcome is an Ended.
         """
         placed = Placed()
         stop = first + len(outcomes)
@@ -262,7 +262,7 @@ class Stream:
         if not is_fresh:
             fresh = [at for at in fresh if chunk.outcomes[start + at] is PENDING]
         if chunk.futures is not None:
-            # First of all: should a Ctrl-C come in between, they are resolved all the same.
+            # First of all: if a Ctrl-C comes in between, they are still resolved.
             self._resolved.extend(
                 (chunk.futures[start + at], part[at])
                 for at in fresh
@@ -287,7 +287,7 @@ class Stream:
         return placed
 
     def end_all(self, ended: Ended) -> "Placed":
-        """End everything that has not ended."""
+        """End all unfinished calls."""
         return self.end([(0, self.total)], ended)
 
     def _touching(self, first: int, stop: int) -> list[Chunk]:
@@ -308,7 +308,7 @@ class Stream:
 
 
 class Placed:
-    """What a batch of outcomes did: calls and argument bytes that are no longer under way."""
+    """The effect of a batch of outcomes: calls and argument bytes that are no longer in flight."""
 
     __slots__ = ("calls", "size")
 
@@ -317,6 +317,6 @@ class Placed:
         self.size = 0
 
     def add(self, other: "Placed") -> None:
-        """Count another batch in."""
+        """Add the counts of another batch."""
         self.calls += other.calls
         self.size += other.size

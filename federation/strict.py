@@ -1,9 +1,9 @@
-"""Signed bodies: one way to read them, or none.
+"""Signed bodies: each has exactly one reading, or none.
 
-MessagePack lets one meaning be written in many ways, and silently keeps the last of two equal
-keys: what is signed must therefore be the bytes that travel, and what is read from them must not
-depend on who reads. So a body is decoded once, whole, within narrow bounds, and every field is
-checked before anybody acts on it. A `Form` says what the fields of one kind of body are.
+MessagePack lets one meaning be encoded in many ways, and silently keeps the last of two equal keys.
+So signatures must cover the bytes that travel, and the reading must not depend on the reader. A
+body is decoded once, whole, within narrow bounds, and every field is checked before it is used. A
+`Form` defines the fields of one kind of body.
 """
 
 import math
@@ -22,7 +22,7 @@ TEXT_BYTES_MAX: Final = 1 << 16
 INTEGER_MAX: Final = 2**63 - 1
 
 T = TypeVar("T")
-# Takes a decoded value, returns what to keep of it; ValueError says what is wrong.
+# Takes a decoded value and returns the value to keep; ValueError has the reason.
 Check = Callable[[object], Any]
 
 
@@ -64,7 +64,7 @@ def decode_parts(data: bytes, bytes_max: int, names: str) -> list[bytes]:
 
 
 def is_parts(value: object, count: int) -> bool:
-    """Whether it is an array of so many byte strings."""
+    """Whether the value is an array of `count` byte strings."""
     return type(value) is list and len(value) == count and all(type(v) is bytes for v in value)
 
 
@@ -103,14 +103,14 @@ def _check_values(value: object) -> None:
 
 
 class Form(Generic[T]):
-    """The fields of one kind of signed body: what may stand in each, and the class it becomes.
+    """The fields of one kind of signed body: their checks, and the class that it becomes.
 
     Args:
         make: the frozen dataclass; its fields are the map's keys.
         checks: a Check for each field.
-        bytes_max: of the encoded body.
-        closed: refuse fields that are not known. What *restricts* must be closed, for a limit
-            that is not understood would be a limit ignored; elsewhere a newer site may say more.
+        bytes_max: the limit of the encoded body.
+        closed: refuse unknown fields. A body that *restricts* must be closed, for a limit that is
+            not understood would be a limit ignored; elsewhere a newer site may add fields.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Form(Generic[T]):
         return body
 
     def decode(self, body: bytes) -> T:
-        """Decode and check one that arrived; ProtocolError names the field at fault."""
+        """Decode and check one that arrived; ProtocolError names the invalid field."""
         plain = decode(body, self.bytes_max)
         if type(plain) is not dict:
             raise ProtocolError("a signed body must be a map")
@@ -169,7 +169,7 @@ def _plain(value: object) -> object:
 
 
 def matching(pattern: str) -> Check:
-    """Text that matches the whole of a pattern (ASCII)."""
+    """Return a check for text that matches the whole of a pattern (ASCII)."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: object) -> str:
@@ -181,7 +181,7 @@ def matching(pattern: str) -> Check:
 
 
 def line(chars_max: int) -> Check:
-    """Text that may be shown to people as it is: one line, nothing that does not print."""
+    """Return a check for text that can be shown as it is: one line, only printable characters."""
 
     def check(value: object) -> str:
         if type(value) is not str or len(value) > chars_max or not value.isprintable():
@@ -192,7 +192,7 @@ def line(chars_max: int) -> Check:
 
 
 def data(bytes_min: int, bytes_max: int) -> Check:
-    """Bytes of a bounded length."""
+    """Return a check for bytes of a bounded length."""
 
     def check(value: object) -> bytes:
         if type(value) is not bytes or not bytes_min <= len(value) <= bytes_max:
@@ -203,14 +203,14 @@ def data(bytes_min: int, bytes_max: int) -> Check:
 
 
 def count(value: object) -> int:
-    """An integer from zero to 2⁶³ - 1."""
+    """Check an integer from zero to 2⁶³ - 1."""
     if type(value) is not int or not 0 <= value <= INTEGER_MAX:
         raise ValueError("must be a whole number of zero or more")
     return value
 
 
 def upto(most: int) -> Check:
-    """An integer from zero to `most`."""
+    """Return a check for an integer from zero to `most`."""
 
     def check(value: object) -> int:
         if count(value) > most:
@@ -221,21 +221,21 @@ def upto(most: int) -> Check:
 
 
 def moment(value: object) -> float:
-    """A time: UTC epoch seconds, before the year 5138."""
+    """Check a time: UTC epoch seconds, before the year 5138."""
     if type(value) not in (int, float) or not 0 <= value <= 1e11:  # type: ignore[operator]
         raise ValueError("must be a time in epoch seconds")
     return float(value)  # type: ignore[arg-type]
 
 
 def flag(value: object) -> bool:
-    """True or false."""
+    """Check a bool."""
     if type(value) is not bool:
         raise ValueError("must be true or false")
     return value
 
 
 def several(check: Check, at_least: int, at_most: int) -> Check:
-    """A list without repetitions, kept in order as a tuple."""
+    """Return a check for a list without repetitions, kept in order as a tuple."""
 
     def check_all(value: object) -> tuple[Any, ...]:
         if type(value) is not list or not at_least <= len(value) <= at_most:
@@ -249,7 +249,7 @@ def several(check: Check, at_least: int, at_most: int) -> Check:
 
 
 def subset(check: Check, at_most: int) -> Check:
-    """A set, or nothing, which stands for everything; an empty one would allow nothing at all."""
+    """Return a check for a set, or None for everything; an empty set would allow nothing at all."""
     listed = several(check, 1, at_most)
 
     def check_all(value: object) -> frozenset[Any] | None:

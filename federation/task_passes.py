@@ -1,12 +1,12 @@
-"""Passes: a key for one subject, by which a slot's task, or a worker of the gateway's, comes in.
+"""Passes: keys by which a slot's task, or a worker that the gateway started, connects.
 
-A task may be a client of the grid itself, as the user whose job it is of, while that job has not
-ended. Its key goes from the gateway to the worker with the work, and from there into the task's
-environment, in place of a token. It is never shown: both ends prove that they have it, as with a
-shared secret (federation.handshake).
+A task may be a client of the grid itself, as the user of its job, while that job has not ended. The
+pass's key goes from the gateway to the worker with the work, and from there into the task's
+environment, in place of a token. It is never sent as it is: both ends prove that they have it, as
+with a shared secret (federation.handshake).
 
-The key is sealed on its way to the worker, by what that worker has come in with, so that nobody who
-reads a plain connection on the way has it.
+The key is sealed on its way to the worker, by the token or secret with which that worker has
+connected, so that an eavesdropper on a plain connection does not learn it.
 """
 
 import hmac
@@ -18,9 +18,9 @@ from federation.handshake import SharedSecret
 PREFIX: Final = "gfp1_"
 KEY_BYTES: Final = 32
 WORKER: Final = "worker"  # the subject of a worker that the gateway starts itself
-_JOB: Final = "job:"  # begins the subject of a job, whatever its client has called it
+_JOB: Final = "job:"  # begins the subject of a job, however its client has named it
 _POOL: Final = "pool:"  # begins the subject of the workers of a pool that the gateway has started
-# What a hello says of a pass: its subject. A worker's hello says that it hands passes on.
+# Keys in a hello: the subject of a pass, and a worker's declaration that it hands passes on.
 ABOUT: Final = "pass"
 HANDS_ON: Final = "passes"
 
@@ -40,42 +40,42 @@ class TaskPass:
 
     @property
     def credentials(self) -> SharedSecret:
-        """How its holder proves that it has the key."""
+        """The credentials with which its holder proves that it has the key."""
         return SharedSecret(self.key.hex())
 
 
 def subject_of(job: str) -> str:
-    """The subject of a job, by its id."""
+    """Return the subject of a job, by its id."""
     return f"{_JOB}{job}"
 
 
 def job_of(subject: str) -> str:
-    """The job that a subject is; empty for none."""
+    """Return the job of a subject; empty for none."""
     return subject.removeprefix(_JOB) if subject.startswith(_JOB) else ""
 
 
 def pass_of_pool(secret: str, pool: str) -> TaskPass:
-    """By which the workers come in that a site's gateway starts for a pool.
+    """Return the pass for the workers that a site's gateway starts for a pool.
 
-    They may outlive the gateway, so it follows from the site's shared secret, of which it tells
-    nothing, and is good for as long as that.
+    They may outlive the gateway, so the pass is derived from the site's shared secret, which it
+    does not reveal, and is valid for as long as that secret.
     """
     subject = f"{_POOL}{pool}"
     return TaskPass(subject, hmac.digest(secret.encode(), subject.encode(), "sha256"))
 
 
 def pool_of(subject: str) -> str:
-    """The pool that a subject is of; empty for none."""
+    """Return the pool of a subject; empty for none."""
     return subject.removeprefix(_POOL) if subject.startswith(_POOL) else ""
 
 
 def is_pass(text: str) -> bool:
-    """Whether what was given as a token is a pass."""
+    """Whether text given as a token is a pass."""
     return text.startswith(PREFIX)
 
 
 def read_pass(text: str) -> TaskPass | None:
-    """A pass from its text; None for what is none."""
+    """Read a pass from its text; None if it is none."""
     if not is_pass(text):
         return None
     key, _, subject = text.removeprefix(PREFIX).partition("_")
@@ -87,9 +87,9 @@ def read_pass(text: str) -> TaskPass | None:
 
 
 def seal(key: bytes, shown: str, subject: str) -> bytes:
-    """A key as it travels to a worker that has come in with the token or secret `shown`.
+    """Seal a key for a worker that has connected with the token or secret `shown`.
 
-    Sealing what is sealed opens it.
+    Sealing a sealed key opens it.
     """
     mask = hmac.digest(shown.encode(), b"gridfed task pass\0" + subject.encode(), "sha256")
     return bytes(one ^ other for one, other in zip(key, mask, strict=True))

@@ -1,4 +1,4 @@
-"""What a member of the federation is to do when: a heap of moments. Pure."""
+"""The timers of a member of the federation: a heap of times. Pure."""
 
 import heapq
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from enum import Enum, auto
 
 
 class Timer(Enum):
-    """What there is to do."""
+    """The kinds of timers."""
 
     PROBE = auto()  # conclude one probe and begin the next
     ANSWER = auto()  # no answer yet: ask others
-    RELAY = auto()  # nor to what somebody asked us
-    SUSPICION = auto()  # a suspect has had its time
+    RELAY = auto()  # no answer to a relayed probe either
+    SUSPICION = auto()  # the time of a suspect is over
     GOSSIP = auto()  # a round to all neighbours may go out again
     FETCH = auto()  # a bulletin has not come
     EXCHANGE = auto()
@@ -21,24 +21,24 @@ class Timer(Enum):
 
 
 class Timetable:
-    """Things to do, each with a key. Nothing is taken back: who is woken in vain does nothing."""
+    """Timers, each with a key. None is cancelled: a timer that is no longer needed does nothing."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer, object]] = []
         self._count = 0
 
     def at(self, at_s: float, what: Timer, key: object = None) -> None:
-        """Do this at a time, after whatever was set for the same time before."""
+        """Set a timer, after all earlier ones for the same time."""
         self._count += 1
         heapq.heappush(self._heap, (at_s, self._count, what, key))
 
     def due(self, now: float) -> Iterator[tuple[Timer, object]]:
-        """Take out, in order, what is to be done by now; also what is set meanwhile."""
+        """Remove and return, in order, the timers due by now, with those set in the meantime."""
         while self._heap and self._heap[0][0] <= now:
             _, _, what, key = heapq.heappop(self._heap)
             yield what, key
 
     @property
     def next_s(self) -> float | None:
-        """When there is something to do next."""
+        """The time of the next timer."""
         return self._heap[0][0] if self._heap else None

@@ -1,10 +1,9 @@
-"""User tokens: a site's signed word on who somebody is and what he may ask of a gateway.
+"""User tokens: a site's signed statement of a user's identity and rights at a gateway.
 
-A token is for whoever holds it, so it travels over TLS or a socket of its user's only, is good at
-its own site unless it names others, and ends by itself. A gateway checks it without asking
-anybody; what it allows is an upper bound, and the site's own rules come after. Another site's
-token is taken only where our operator welcomes its users, and never makes anybody an
-administrator or a worker here.
+A token serves any holder, so it travels only over TLS or a socket of its own user. It is valid at
+its own site unless it names others, and it expires. A gateway checks it without asking other sites.
+Its rights are an upper bound; the site's own rules come after. Another site's token is accepted
+only if our operator admits its users, and never makes its holder an administrator or a worker here.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ _DOMAIN: Final = "token"
 
 
 class Scope(StrEnum):
-    """What the holder of a token may do."""
+    """The rights of the holder of a token."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -48,13 +47,13 @@ class Scope(StrEnum):
     AUDIT = "audit"  # see the rows of all users, and change nothing
 
 
-# What the token of another site can be good for.
+# The most that a token of another site can allow.
 GUEST_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.REPORT.value})
 
 
 @dataclass(frozen=True, slots=True)
 class UserToken:
-    """Who (`user`), for what (`projects`, None for all; `scopes`), where (`sites`), until when.
+    """A `user`, with `projects` (None: all), `scopes`, the `sites` that it is for, and its times.
 
     `id` is 16 hexadecimal digits, by which the token can be revoked.
     """
@@ -98,7 +97,7 @@ _FORM = strict.Form(
 
 
 def write_token(token: UserToken, key: SiteKey) -> str:
-    """Sign a token and write it as text; ValueError when no site would take it."""
+    """Sign a token and write it as text; ValueError when no site would accept it."""
     body = _FORM.encode(token)
     if not token.user:
         raise ValueError("a token needs a user")
@@ -107,7 +106,7 @@ def write_token(token: UserToken, key: SiteKey) -> str:
 
 
 def read_token(text: str) -> tuple[UserToken, bytes, bytes]:
-    """Read a token without believing it: what it says, its signed bytes, its signature.
+    """Read a token without checking it; return its content, its signed bytes, its signature.
 
     Raises:
         Untrusted: ALTERED, when it was not copied whole.
@@ -119,7 +118,7 @@ def read_token(text: str) -> tuple[UserToken, bytes, bytes]:
 
 
 def check_token(text: str, trust: Trust, now_s: float) -> UserToken:
-    """Read a token and believe it: signed by its site, for us, in time, not revoked.
+    """Read and verify a token: signed by its site, for us, unexpired, not revoked.
 
     Of another site's token only the GUEST_SCOPES are left.
 

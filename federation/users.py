@@ -1,7 +1,7 @@
-"""Names of users, as a hello and a token may say them. Pure.
+"""Names of users that a hello and a token may contain. Pure.
 
-Users of another site are known here as `ada@paris`, and rules name parties as `group:quants`: a
-user of ours can't be called so, or they would be taken for somebody else.
+Users of another site are known here as `ada@paris`, and rules name parties as `group:quants`. A
+user of this site can't have such a name, or would be mistaken for another party.
 """
 
 import getpass
@@ -9,7 +9,7 @@ import os
 import re
 from typing import Final
 
-# Of the name of a site. It is here, as a client knows users and needs no cryptography.
+# The pattern of a site's name. It is here because a client knows users and needs no cryptography.
 SITE_PATTERN: Final = "[a-z0-9-]{3,40}"
 USER_CHARS_MAX: Final = 200
 _PARTY: Final = re.compile(r"(user|group|project|site):", re.ASCII)
@@ -17,10 +17,10 @@ _OF_A_SITE: Final = re.compile(rf"@({SITE_PATTERN})\Z", re.ASCII)
 
 
 def check_user(name: str) -> str:
-    """The name of a user of ours; ValueError says what is wrong with it.
+    """Return the valid name of a user of this site; ValueError has the reason otherwise.
 
-    An address with a domain (ada@bank.example) is a name; what could be a site behind the last @
-    is none, nor is a name that reads as a party of a rule.
+    An address with a domain (ada@bank.example) is a name. A name is invalid if the part behind the
+    last @ could be a site, or if it reads as a party of a rule.
     """
     if not name:
         raise ValueError("a user needs a name: it is empty")
@@ -39,13 +39,13 @@ def check_user(name: str) -> str:
 
 
 def site_of(user: str) -> str:
-    """The site that vouches for a user, of one who is known here as `ada@paris`; empty: ours."""
+    """Return the site that vouches for a user known here as `ada@paris`; empty: this site."""
     found = _OF_A_SITE.search(user)
     return found[1] if found else ""
 
 
 def login() -> str:
-    """What this process's user is called on this host; a user without a name, by number."""
+    """Return the name of this process's user on this host; for a user without a name, by number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,9 +1,9 @@
 """Bytes to messages and back: MessagePack maps, each checked field by field on arrival.
 
-A message is a frozen dataclass; on the wire it is a map of its fields plus `t`, its kind. What
-arrives is never trusted: sizes are bounded before decoding, every field is checked against its
-declared type, unknown fields are ignored (a newer peer may send more), an unknown kind is
-reported as such so that the receiver can answer it. Nothing here knows what a message means.
+A message is a frozen dataclass; on the wire it is a map of its fields plus `t`, its kind. Input is
+never trusted: sizes are bounded before decoding, and every field is checked against its declared
+type. Unknown fields are ignored (a newer peer may send more). An unknown kind is reported as such,
+so that the receiver can answer it. This module does not interpret messages.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from federation.errors import ProtocolError
 VERSION = 1
 TEXT_CHARS_MAX = 1 << 17
 ITEMS_MAX = 1 << 20
-DEPTH_MAX = 32  # levels of lists and maps in one field, with that of what they hold
+DEPTH_MAX = 32  # levels of lists and maps in one field, including their contents
 
 _FEW = 100
 
@@ -44,8 +44,8 @@ def pack(value: object) -> bytes:
 def unpack(data: bytes, size_max: int) -> Any:
     """Decode one MessagePack value of at most `size_max` bytes; ProtocolError if it is not one.
 
-    Every length inside is bounded by the data's own size, so a few bytes that announce a
-    gigabyte, or nest for ever, cost nothing.
+    Every length inside is bounded by the data's own size, so a few bytes that announce a gigabyte,
+    or nest for ever, cost nothing.
     """
     if len(data) > size_max:
         raise ProtocolError(f"{len(data):,} bytes, over the limit of {size_max:,}")
@@ -74,13 +74,13 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # The comparison also keeps out what is not a number.
+    # The comparison also excludes NaN.
     return isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e18
 
 
 def _is_text(value: object) -> bool:
-    # What is named so ends up in databases, and not all of them hold a NUL. Half a surrogate pair
-    # is no UTF-8, and was refused before. What tasks print or fail with may have any character.
+    # Such names end up in databases, and not all of them can hold a NUL. Half a surrogate pair is
+    # no UTF-8, and was refused before. Prints and errors of tasks may have any character.
     return type(value) is str and "\0" not in value
 
 
@@ -94,7 +94,7 @@ def _is_payloads(value: object) -> bool:
     if len(value) < _FEW:  # they may be large, and joining copies them
         return all(type(each) is bytes for each in value)
     try:
-        b"".join(value)  # the quickest way to see that all of many are bytes
+        b"".join(value)  # the quickest way to check that many values are all bytes
     except TypeError:
         return False
     return True
@@ -138,10 +138,10 @@ def _is_anything(value: object) -> bool:
 
 
 def _is_within(value: object, is_text: Callable[[str], bool]) -> bool:
-    """Whether values are in each other DEPTH_MAX deep at most, and each text is one.
+    """Whether values nest at most DEPTH_MAX deep, and each text is valid.
 
-    What recurses over more, here or where a value is compared, shown or encoded again, fails in
-    ways that nobody expects. So this goes level by level.
+    Recursion over deeper values, here or where a value is compared, shown or encoded again, fails
+    in unexpected ways. So this check goes level by level.
     """
     level = [value]
     for _ in range(DEPTH_MAX):
@@ -218,7 +218,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Anything": _is_anything,
 }
 
-# Of a field that looks right, what may be wrong with it all the same.
+# What may be wrong with a field that looks right.
 _HINTS = {
     "Text": ": a text must have no NUL",
     "Texts": ": a text must have no NUL",
@@ -263,7 +263,7 @@ class Catalogue:
         return packed
 
     def decode(self, data: bytes, size_max: int) -> Any:
-        """Decode and check one message; ProtocolError says which field is at fault."""
+        """Decode and check one message; ProtocolError names the field at fault."""
         body = unpack(data, size_max)
         if type(body) is not dict or type(body.get("t")) is not str:
             raise ProtocolError("not a message: no kind")

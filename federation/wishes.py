@@ -1,4 +1,4 @@
-"""Where and how a user wants work placed, as it travels; who receives it checks it again."""
+"""A user's wishes for the placement of work, in wire form; the receiver checks them again."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -8,8 +8,8 @@ WEIGHTS: Final = ("money", "time", "carbon")
 WHEN_CLOSED: Final = ("wait", "elsewhere")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
-USUAL_PROJECT: Final = "default"  # that a job is billed to, unless its user names another
-LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
+USUAL_PROJECT: Final = "default"  # the project of a job whose user names none
+LONG_AGO_S: Final = 1e9  # 2001: an earlier deadline is meant otherwise
 
 
 def wishes_plain(
@@ -22,19 +22,19 @@ def wishes_plain(
     environment: Mapping[str, Any] | None = None,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
-    """The wishes of a job, as a map without those that nobody made.
+    """Return the wishes of a job, as a map without those that were not given.
 
     Args:
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
-        environment: what it runs in: see federation.environments.
-        when_closed: one of WHEN_CLOSED: what is done about a window that opens later.
+        environment: its environment: see federation.environments.
+        when_closed: one of WHEN_CLOSED: what to do about a window that opens later.
         deferrable: whether it may wait for better hours, as long as it keeps its deadline.
-        whole: whether it is of use only if all of it is done within its limits.
+        whole: whether it is useful only if all of it is done within its limits.
         names: `sites`, `not_sites`, `jurisdictions`.
 
     Raises:
-        ValueError, TypeError: what is wrong with which.
+        ValueError, TypeError: a value is invalid; the text names it and the reason.
     """
     plain: dict[str, Any] = {}
     if objective is not None:
@@ -65,7 +65,7 @@ def wishes_plain(
 
 
 def _set(**flags: bool) -> list[str]:
-    """Those that are set."""
+    """Return the names of the flags that are set."""
     for key, flag in flags.items():
         if type(flag) is not bool:
             raise TypeError(f"{key} is {flag!r:.80}; it must be True or False")

@@ -1,29 +1,29 @@
-"""Words that people read, as all of the project says them. Pure.
+"""Texts for people, in one style for the whole project. Pure.
 
-What another party has written (a task, a worker, another site, a user's name for a job) may hold
-characters that do something to a terminal or a page instead of being shown: escape sequences of 7
-and 8 bits, marks that turn the direction of writing, characters without a width, ends of lines
-where a line is expected. `clean` and `clean_lines` write them out. Whatever shows such text calls
-one of them: GridError and RemoteTraceback, federation.progress, gateway.cli.show, the log.
+Text by another party (a task, a worker, another site, a user's name for a job) may hold characters
+that affect a terminal or a page instead of being shown: escape sequences of 7 and 8 bits, marks
+that turn the direction of writing, characters without a width, ends of lines where a line is
+expected. `clean` and `clean_lines` write them out. All code that shows such text calls one of them:
+GridError and RemoteTraceback, federation.progress, gateway.cli.show, the log.
 """
 
 import unicodedata
 from typing import Final
 
-# Letters and marks, by their category, that are not seen.
+# Letters and marks, by their category, that are invisible.
 _UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 
 
 def count(number: int, noun: str) -> str:
-    """So many of them: `1 slot`, `2,000 slots`."""
+    """Format a number with its noun: `1 slot`, `2,000 slots`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def clean(text: str) -> str:
-    r"""Text as one line, in which each character is seen: others stand as `\x1b` or `\u202e`.
+    r"""Return text as one line of visible characters; others are written as `\x1b` or `\u202e`.
 
-    So do line ends and tabs. Spaces of all widths stay; a backslash stays as it is, so that what
-    is shown can't be turned back.
+    So are line ends and tabs. Spaces of all widths stay. A backslash stays as it is, so the output
+    can't be converted back.
     """
     if text.isprintable() and _UNSEEN.isdisjoint(text):
         return text
@@ -31,9 +31,9 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str, indent: str = "") -> str:
-    r"""The same for text of several lines, with tabs; a carriage return ends a line as well.
+    r"""Clean text of several lines, with tabs; a carriage return ends a line as well.
 
-    Each line but the first begins with `indent`, by which it can be told from what we say.
+    Each line but the first begins with `indent`, which tells it from our own lines.
     """
     if text.isprintable() and _UNSEEN.isdisjoint(text):
         return text

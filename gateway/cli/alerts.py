@@ -1,4 +1,4 @@
-"""Alerts: what is watched, where it stands, and a try of its actions."""
+"""Alerts: the rules and their current state, and a test of their actions."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, re
 @click.pass_context
 @errors_to_exit_codes
 def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
-    """Show every alert rule and where it stands: spent, held, estimated, told last."""
+    """Show every alert rule and its state: spent, held, estimated, last notice."""
     if context.invoked_subcommand is not None:
         if reach != Reach(None, None, None, None) or as_json:
             raise click.UsageError(f"options go behind {context.invoked_subcommand}")
@@ -45,7 +45,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def test(name: str, reach: Reach, as_json: bool) -> None:
-    """Do once what the alert NAME does, marked as a test. By the gateway's own socket only."""
+    """Run the actions of the alert NAME once, as a test. By the gateway's own socket only."""
     found = ask(reach, "test_alert", name=name)
     if as_json:
         show.as_json(found)

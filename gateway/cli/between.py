@@ -1,4 +1,4 @@
-"""What sites owe each other: statement, deliveries, reconcile, dispute, settle."""
+"""Accounts between sites: statement, deliveries, reconcile, dispute, settle."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ def _check_forms(*, as_json: bool, as_csv: bool) -> None:
 def _write(
     found: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool, as_csv: bool
 ) -> bool:
-    """Print a list for programs, as it was asked for; False when people are to read it."""
+    """Print a list for programs, in the requested form; return False if it is for people."""
     if as_json:
         show.as_json(found)
     elif as_csv:
@@ -44,7 +44,7 @@ def _write(
     return as_json or as_csv
 
 
-# Of a statement: what a row is of, and how it stands now.
+# The columns of a statement that are the key of a row, and its current standing.
 _KEYS: Final = ("site", "currency")
 _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "closed_until")
 
@@ -67,7 +67,7 @@ def deliveries(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """List what was delivered to SITE and by it: the oldest thousand deliveries at most."""
+    """List the deliveries to SITE and by it: the oldest thousand at most."""
     _check_forms(as_json=as_json, as_csv=as_csv)
     answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
     found = answer["rows"]
@@ -108,12 +108,12 @@ def deliveries(
 @json_option
 @errors_to_exit_codes
 def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_json: bool) -> None:
-    """Compare what SITE and we delivered to each other with its books, now.
+    """Compare the deliveries between SITE and us with its books, now.
 
     The exit code is 1 when they differ.
 
     Sites do so by themselves once a day, and close each period; a verdict that one of them lacks is
-    mended on the way. Payments are compared as well, those of all time.
+    corrected on the way. Payments are compared as well, those of all time.
     """
     accepted = {"accept": True} if accept else {}
     found = ask(reach, "reconcile", site=site, **accepted, **span)
@@ -135,11 +135,11 @@ def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_
 @_csv_option
 @errors_to_exit_codes
 def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
-    """List what was paid between SITE, or every other site, and us, and who has booked it.
+    """List the payments between SITE, or every other site, and us, and which side has booked each.
 
-    "to be confirmed": the other site says so, and nothing is booked here. "here alone": the other
-    way round. "differs": both have the reference, of something else. Nothing is booked by the word
-    of another site: `gridfed settle` does it.
+    "to be confirmed": the other site has booked it, and we have not. "here alone": the other way
+    round. "differs": both have the reference, for different payments. No payment is booked because
+    another site reports it: use `gridfed settle`.
     """
     _check_forms(as_json=as_json, as_csv=as_csv)
     found = ask(reach, "payments", site=site)
@@ -164,7 +164,7 @@ def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def disputes(reach: Reach, as_json: bool) -> None:
-    """List what is disputed, by us and by others, and what became of it."""
+    """List the disputes, by us and by others, and their outcomes."""
     _show_disputes(ask(reach, "disputes"), as_json)
 
 
@@ -184,9 +184,9 @@ _only_option = click.option(
 @json_option
 @errors_to_exit_codes
 def dispute(contract: str, reason: str, only: tuple[str, ...], reach: Reach, as_json: bool) -> None:
-    """Dispute what was paid for under CONTRACT, which we bought.
+    """Dispute the payment for deliveries under CONTRACT, which we bought.
 
-    Its seller is told until it answers. What it accepts is reversed in both books.
+    Its seller is told until it answers. Deliveries that it accepts are reversed in both books.
     """
     details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
     _show_disputes(ask(reach, "dispute", **details), as_json)
@@ -208,7 +208,7 @@ def answer(
     reach: Reach,
     as_json: bool,
 ) -> None:
-    """Answer what its buyer disputes of CONTRACT, which we sold."""
+    """Answer the buyer's dispute about CONTRACT, which we sold."""
     details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
     _show_disputes(ask(reach, "answer_dispute", accept=accept, **details), as_json)
 
@@ -237,11 +237,11 @@ def settle(  # noqa: PLR0913 - options
     reach: Reach,
     as_json: bool,
 ) -> None:
-    """Book what SITE and we have settled outside; it books the counterpart, by the same reference.
+    """Book a settlement with SITE; it books the counterpart, under the same reference.
 
-    A payment: --paid or --received. A conversion of what we owe: --paid "100 EUR" --as "108 USD";
-    of what it owes us: --received … --as …. A loss: --received AMOUNT --write-off. What was undone
-    can be booked again, under the same reference.
+    The settlement itself is made outside. A payment: --paid or --received. A conversion of our
+    debt: --paid "100 EUR" --as "108 USD"; of its debt: --received … --as …. A loss: --received
+    AMOUNT --write-off. A settlement that was undone can be booked again, under the same reference.
     """
     if undo is not None:
         if write_off or any(each is not None for each in (paid, received, into, reference)):
@@ -277,7 +277,7 @@ def _show_settled(found: dict[str, Any], as_json: bool) -> None:
 
 
 def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
-    """Where more was booked than was owed, in words: it may be a slip of the keyboard."""
+    """Return warnings, in words, if more was booked than was owed: it may be a typing error."""
     is_paid, lines = booked["direction"] == "paid", []
     for cells in found["rows"]:
         row = dict(zip(found["columns"], cells, strict=True))
@@ -293,7 +293,7 @@ def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
 
 
 def void_lines(found: dict[str, Any]) -> list[str]:
-    """What buyers have voided, of statements of account, in words."""
+    """Return sentences about the deliveries that buyers have voided, from statements of account."""
     lines = []
     for cells in found["rows"]:
         row = dict(zip(found["columns"], cells, strict=True))
@@ -309,7 +309,7 @@ def void_lines(found: dict[str, Any]) -> list[str]:
 
 
 def statement_report(found: dict[str, Any]) -> Report:
-    """Statements of account as a table for programs."""
+    """Return statements of account as a table for programs."""
     rows = tuple(map(tuple, found["rows"]))
     return Report(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
 
@@ -341,7 +341,7 @@ def show_statement(found: dict[str, Any]) -> None:
 
 
 def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:
-    """What of all deliveries was asked for, in words."""
+    """Describe the selection of deliveries in words."""
     words = [f"under contract {contract}"] if contract else []
     words += [f"and is {state}"] if state else []
     words += ["in that time"] if span else []
@@ -353,7 +353,7 @@ def _is_unconfirmed(row: Mapping[str, Any]) -> bool:
 
 
 def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is owed first, and then what it came of: columns in which nothing is are left out."""
+    """Return the columns to show: debts first, then their parts; empty columns are left out."""
     rest = [name for name in columns if name not in (*_KEYS, *_STANDING, "balance_nanos")]
     moved = [name for name in rest if any(row[name] not in (0, "0", "") for row in rows)]
     return [*_KEYS, *(name for name in _STANDING if name in columns), *moved]

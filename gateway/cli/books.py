@@ -33,7 +33,7 @@ def db() -> None:
 def _command(
     *options: Callable[..., Any], group: click.Group | None = db, name: str | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command on the database that a configuration names."""
+    """Decorate a command on the database that a configuration names."""
 
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
@@ -76,13 +76,13 @@ def upgrade(config: SiteConfig, as_json: bool) -> None:
 
 @_command(click.argument("file", type=click.Path(path_type=Path)))
 def backup(config: SiteConfig, file: Path, as_json: bool) -> None:
-    """Write all that the database holds to FILE, an SQLite file; the gateway may be running."""
+    """Write the whole database to FILE, an SQLite file; the gateway may be running."""
     _tell(copying.backup(config.database_url, file), as_json, f"written to {file}")
 
 
 @_command(click.argument("file", type=click.Path(path_type=Path)))
 def restore(config: SiteConfig, file: Path, as_json: bool) -> None:
-    """Fill the configured database, which must be empty, with what FILE holds."""
+    """Fill the configured database, which must be empty, with the content of FILE."""
     make_folder(config.state_path)
     _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
 
@@ -102,7 +102,7 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
     name="roll-up",
 )
 def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
-    """Roll up what is old now, and give its space back; the gateway must be stopped.
+    """Roll up old records now, and free their space; the gateway must be stopped.
 
     A running gateway does so by itself, in small steps, if detail_days is not 0.
     """
@@ -128,7 +128,7 @@ def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
 
 
 def _rows(url: str) -> dict[str, int]:
-    """How many rows there are of what is rolled up."""
+    """Return the number of rows in each table that is rolled up."""
     with opened(url):  # brings the schema up to date
         pass
     with snapshot(url) as connection:
@@ -142,7 +142,7 @@ def _rows(url: str) -> dict[str, int]:
 def audit(config: SiteConfig, as_json: bool) -> None:
     """Prove that the books are right; the gateway may be running. Exit code 1 when they are not.
 
-    Keep the digest that it prints: what was booked up to there can't be changed unseen.
+    Keep the digest that it prints: the records up to there can't be changed unnoticed.
     """
     with snapshot(config.database_url) as connection:
         found = run_audit(connection)

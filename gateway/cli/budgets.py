@@ -1,4 +1,4 @@
-"""Budgets: where they stand, and the order to write off what a lost site held."""
+"""Budgets: their state, and the order to write off a lost site's part."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ from gateway.cli.common import (
 @click.pass_context
 @errors_to_exit_codes
 def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool) -> None:
-    """Show every budget, quota and credit: spent, held, with other sites, left, and renewed when.
+    """Show every budget, quota and credit: spent, held, with other sites, left, and next renewal.
 
-    Of a budget that another site owns what is shown is this site's own part.
+    For a budget that another site owns, this site's own part is shown.
     """
     if context.invoked_subcommand is not None:
         if reach != Reach(None, None, None, None) or as_json or all_users:
@@ -64,10 +64,10 @@ def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool
 @json_option
 @errors_to_exit_codes
 def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
-    """Free what SITE holds of the budget NAME, because it is lost and will never spend it.
+    """Free the part of the budget NAME that SITE holds: SITE is lost and will never spend it.
 
-    What it has told to be spent stays spent. If it comes back after all, what it has spent besides
-    counts, too, and the budget may be overrun by that. By the gateway's own socket only.
+    Its reported spending stays spent. If SITE comes back after all, its further spending counts,
+    too, and may overrun the budget by that. By the gateway's own socket only.
     """
     found = ask(reach, "write_off", name=name, site=site)
     if as_json:

@@ -1,4 +1,4 @@
-"""Who may do what here, and by which rule: gridfed can."""
+"""A user's rights here, and the rules behind them: gridfed can."""
 
 import time
 from typing import Any
@@ -39,10 +39,10 @@ def can(  # noqa: PLR0913 - one parameter an option
     reach: Reach,
     as_json: bool,
 ) -> None:
-    """Say what USER may do here, pool by pool, and the rule and its line that decides.
+    """Show what USER may do here, pool by pool, and the deciding rule with its line.
 
-    The trust book and the [[entitlement]] of the configuration are asked, as for a job. Limits are
-    those of the rule that gives most; `gridfed windows` has what claims leave of it.
+    The trust book and the [[entitlement]] tables of the configuration are consulted, as for a job.
+    The limits are those of the most generous rule; `gridfed windows` shows how claims reduce them.
     """
     at_s = None if when is None else moment(when, end_of_day=False, option="--at")
     details = {"user": user, "project": project, "group": group, "site": site, "pool": pool}
@@ -116,7 +116,7 @@ def _row(row: dict[str, Any]) -> list[Any]:
 
 
 def _of(row: dict[str, Any], key: str) -> str:
-    """`3/40`: how much of how much; without a gateway the latter."""
+    """Format `3/40`: used of allowed; without a gateway, only the latter."""
     most = row[f"{key}_max"]
     if not row["may"]:
         return ""

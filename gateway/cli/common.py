@@ -1,4 +1,4 @@
-"""What the commands share: options, the connection, and errors turned into exit codes."""
+"""Shared parts of the commands: options, the connection, and errors turned into exit codes."""
 
 import functools
 import os
@@ -19,12 +19,12 @@ from gateway.knobs import MEMORY_BYTES_MIN, ConfigError
 from gateway.secret_files import read_secret, read_token
 
 CONFIG_FILE: Final = "gateway.toml"
-CONFIG_DIR_VARIABLE: Final = "GRIDFED_CONFIG_DIR"  # the folder that it is in
+CONFIG_DIR_VARIABLE: Final = "GRIDFED_CONFIG_DIR"  # the folder with that file
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How a command reaches a gateway, as its options say."""
+    """How a command reaches a gateway, by its options."""
 
     address: str | None
     secret: str | None
@@ -32,7 +32,7 @@ class Reach:
     tls: TlsSettings | None
 
     def client(self) -> Client:
-        """A client of that gateway."""
+        """Return a client of that gateway."""
         return Client(self.address, secret=self.secret, token=self.token, tls=self.tls)
 
 
@@ -72,7 +72,7 @@ _REACH_OPTIONS: Final = (
 
 
 def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which gateway, and pass it them as one `reach`."""
+    """Give a command the options that select a gateway, and pass them to it as one `reach`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -107,7 +107,7 @@ all_users_option = click.option(
 
 
 def of_users(*, all_users: bool) -> dict[str, bool]:
-    """What a question says of whose rows it wants."""
+    """Return the details of a question that select all users' rows."""
     return {"all_users": True} if all_users else {}
 
 
@@ -115,12 +115,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def _complain(error: Exception) -> None:
-    """Print an error, whose text may have several lines: those that follow are indented."""
+    """Print an error, whose text may have several lines: all but the first are indented."""
     click.echo(clean_lines(f"gridfed: {error}", indent="  "), err=True)
 
 
 def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Print what gridfed reports as one line and leave with the code for it."""
+    """Print a gridfed error as one line and exit with its code."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

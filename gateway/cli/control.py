@@ -1,4 +1,4 @@
-"""Changing: cancel, forget, drain, reload."""
+"""Changes: cancel, forget, drain, reload."""
 
 import click
 
@@ -29,7 +29,7 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def forget(job_id: str, reach: Reach, as_json: bool) -> None:
-    """Drop the results of a job of yours that has ended; what it cost stays on record."""
+    """Drop the results of a job of yours that has ended; its cost stays on record."""
     found = ask(reach, "forget", job=job_id)
     if as_json:
         show.as_json(found)
@@ -45,10 +45,10 @@ def forget(job_id: str, reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool) -> None:
-    """Give a worker no new work and take back what it has not started; it finishes what runs.
+    """Give a worker no new work and take back its unstarted tasks; it finishes its running ones.
 
-    Workers that share a name drain together. With --all in place of a WORKER the whole site
-    drains: it takes no new jobs and finishes those it has.
+    Workers that share a name drain together. With --all in place of a WORKER the whole site drains:
+    it takes no new jobs and finishes those it has.
     """
     if everything == bool(worker):
         raise click.UsageError("name a worker (see `gridfed workers`), or say --all")
@@ -68,13 +68,11 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @json_option
 @errors_to_exit_codes
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
-    """Have a gateway read its configuration again, and go on by it.
+    """Make a gateway read its configuration again, and apply it.
 
-    Windows, prices, shares, budgets, entitlements, what may be reserved and how pools grow are
-    taken in.
-
-    What that changes in the coming two weeks is said first, and what counts only after a restart.
-    With a mistake in the file nothing is changed.
+    Windows, prices, shares, budgets, entitlements, reservation rules and the growth of pools are
+    applied. The changes in the coming two weeks are shown first, with the settings that count only
+    after a restart. With a mistake in the file nothing is changed.
     """
     found = ask(reach, "reload", dry_run=is_dry)
     if as_json:

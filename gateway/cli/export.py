@@ -1,4 +1,4 @@
-"""gridfed export: the books in the formats of others, straight from the database."""
+"""gridfed export: the books in external formats, straight from the database."""
 
 import functools
 import sys
@@ -29,19 +29,19 @@ from gateway.ledger.exports.usage_record import usage_records
 from gateway.ledger.output import write_whole
 from gateway.ledger.records import HOUR_S
 
-PROBLEMS_MAX: Final = 20  # that are told of one file
+PROBLEMS_MAX: Final = 20  # shown of one file
 
 
 @click.group()
 def export() -> None:
-    """Write the books in the formats of others; the gateway may be running.
+    """Write the books in external formats; the gateway may be running.
 
-    Without --out to the standard output. A file is written whole or not at all.
+    Without --out, the output goes to the standard output. A file is written whole or not at all.
     """
 
 
 class _Period:
-    """What --from and --to say."""
+    """The period of --from and --to."""
 
     def __init__(self, span: dict[str, float]) -> None:
         self.start_s = span.get("start_s")
@@ -60,7 +60,7 @@ class _Period:
         return start, end
 
     def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
-        """What ended within them: here, or everywhere."""
+        """Iterate over the runs that ended in the period: here, or everywhere."""
         return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
 
     def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
@@ -71,7 +71,7 @@ class _Period:
 
 
 def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command on the database that a configuration names, for a period, to a file or not."""
+    """Decorate a command on a configured database, for a period, with or without an output file."""
 
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
@@ -104,7 +104,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
 def focus(
     connection: Connection, site: str, period: _Period, out: Path | None, parquet: bool
 ) -> None:
-    """FOCUS 1.2 (FinOps): what usage cost, by the hour, with corrections."""
+    """FOCUS 1.2 (FinOps): the cost of usage, by the hour, with corrections."""
     if parquet and out is None:
         raise click.UsageError("--parquet needs --out FILE")
     hours = reading.priced_hours(connection, *period.hours)
@@ -208,13 +208,13 @@ def apel_summary(
 def apel_sync(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:
-    """APEL sync message: how many runs there were by month, to compare."""
+    """APEL sync message: the number of runs by month, to compare."""
     hours = reading.hours(connection, *period.hours, ran_here=not everywhere)
     _write(apel_messages.sync_messages(site, hours), out)
 
 
 def _write(pieces: Iterable[str], out: Path | None) -> None:
-    """Write text as it is, in UTF-8, whatever the locale and the system's ends of lines."""
+    """Write text unchanged, in UTF-8, regardless of the locale and the system's line ends."""
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -1,7 +1,8 @@
 """Members and trust: invite, join, approve, leave, expel, keep, trust, token, rotate, known.
 
-Who holds the folder of keys decides: the gateway while it runs, which is asked by its own socket,
-else the command itself. So no change is ever lost, and none needs the gateway to be stopped.
+The process that holds the folder of keys decides: the gateway while it runs, which is asked by its
+own socket, else the command itself. So no change is ever lost, and none needs the gateway to be
+stopped.
 """
 
 import functools
@@ -51,7 +52,7 @@ def _config(config_dir: str | None) -> SiteConfig:
 
 
 def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
-    """Have an order carried out: by the gateway if it runs, else here, if it may be done `alone`.
+    """Carry out an order: by the gateway if it runs, else here, if it may be done `alone`.
 
     Raises:
         GridError: it can't be done.
@@ -90,7 +91,7 @@ async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) 
 
 
 def _join_address(knobs: FederationConfig) -> str:
-    """What invitations say, as far as that can be told while the gateway does not run."""
+    """Return the address for invitations, as far as it is known while the gateway does not run."""
     named = (knobs.join_advertise,) if knobs.join_advertise else ()
     bound = [knobs.join_listen] if knobs.join_listen else []
     try:
@@ -101,7 +102,7 @@ def _join_address(knobs: FederationConfig) -> str:
 
 
 def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command with what all of these share."""
+    """Decorate a command with the options that all commands of this module share."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         made: Callable[..., Any] = json_option(config_dir_option(errors_to_exit_codes(function)))
@@ -134,7 +135,7 @@ def parse_span(text: str) -> float:
     click.option("--approve", is_flag=True, help="Whoever comes with it is approved at once."),
 )
 def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
-    """Print an invitation: a line that lets one other site come in, once."""
+    """Print an invitation: a line that admits one other site, once."""
     found = order(config_dir, "invite", expires_s=parse_span(expires), approve=approve)
     if as_json:
         show.as_json(found)
@@ -149,7 +150,7 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
     click.option("--approve", is_flag=True, help="Approve the inviter at once."),
 )
 def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
-    """Come in with an invitation; TOKEN is the line that was handed over, or - for stdin."""
+    """Join a federation with an invitation; TOKEN is the invitation's line, or - for stdin."""
     text = sys.stdin.read() if token == "-" else token  # noqa: S105
     found = order(config_dir, "join", invitation=text.strip(), approve=approve)
     if as_json:
@@ -168,7 +169,7 @@ def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> No
 def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) -> None:
     """Approve a site whose FINGERPRINT its operator has read to you.
 
-    Without one it is shown, and asked for.
+    Without one the command shows it, and asks for confirmation.
     """
     if not fingerprint:
         found = order(config_dir, "approve", site=site)
@@ -184,7 +185,7 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
 
 @_command(click.option("--yes", is_flag=True, help="Do not ask."))
 def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
-    """Say farewell to the federation: all sessions end, and to come back takes an invitation."""
+    """Leave the federation: all sessions end, and a return needs an invitation."""
     if not yes:
         click.confirm("Leave the federation?", abort=True)
     found = order(config_dir, "leave", alone=False)
@@ -214,9 +215,9 @@ def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
     click.option("--forget", is_flag=True, help="Forget that, and do not take it again from it."),
 )
 def known(source: str | None, forget: bool, config_dir: str | None, as_json: bool) -> None:
-    """List the trust book: every site that is known here, how far, and its fingerprint.
+    """List the trust book: every known site, its level, and its fingerprint.
 
-    A site is known by hearsay where other members alone have told of it; they are named.
+    A site is known by hearsay if only other members have reported it; they are named.
     """
     if forget and source is None:
         raise click.UsageError("--forget needs --from SITE: whose word is to be forgotten")
@@ -248,7 +249,7 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
     """Read a rule as people write it, "pools=cpu slots=100", to the form of the trust file."""
     details: dict[str, Any] = {}
     words = text.split()
-    if not words:  # a variable of the shell that was not set must not open a site
+    if not words:  # a shell variable that was not set must not open a site
         raise click.BadParameter(f"an empty rule: write {_RULE_HELP}")
     for word in words:
         name, equals, value = word.partition("=")
@@ -268,7 +269,7 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
 
 
 def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[str, Any]] | None:
-    """The rules of one kind that an option gives; None where it was not given."""
+    """Return the rules of one kind that an option gives; None if it was not given."""
     if not texts:
         return None
     return [parse_rule(each, verb, permits=permits) for each in texts if each.strip() != "none"]
@@ -294,10 +295,10 @@ def trust(  # noqa: PLR0913 - each is an option of the command
     config_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Say what a site may do; SITE is a name, or "*" for every approved one. Alone: show it.
+    """Set a site's rights; SITE is a name, or "*" for every approved one. Alone: show them.
 
-    Nothing is allowed that no rule permits; what one forbids no other can permit. Each option takes
-    the place of the rules that it gave before; "none" takes them back.
+    Only what a rule permits is allowed; a rule that forbids overrides all that permit. Each option
+    replaces the rules that it gave before; "none" removes them.
     """
     found = order(
         config_dir,
@@ -329,7 +330,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
 
 
 def _warn_of_pools(config_dir: str | None) -> None:
-    """Say which local pools will take nothing of what others send or bring, or shut nothing in."""
+    """Warn of local pools that take no work of other sites, or run it without isolation."""
     for pool in _config(config_dir).pools:
         settled = pool.settled(is_federated=True)
         rules = settled.environments
@@ -374,7 +375,7 @@ def token(
     config_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Print a signed token: who its holder is and what he may ask of a gateway."""
+    """Print a signed token: its holder's identity, and his rights at a gateway."""
     if revoke:
         found = order(config_dir, "revoke", token=revoke)
         whose = f" of {found['user']}" if found["user"] else ""
@@ -398,7 +399,7 @@ def token(
 
 
 def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:
-    """In which local pools the holder of a token can act as our site, in words."""
+    """Return warnings, in words, about local pools where a token's holder can act as our site."""
     config = _config(config_dir)
     if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
         return []
@@ -415,7 +416,7 @@ def _split(text: str | None) -> list[str] | None:
     click.option("--force", is_flag=True, help="Use the new keys now, and wait for nobody."),
 )
 def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool) -> None:
-    """Rotate the keys and the TLS leaf: the gateway does it step by step, nothing stops.
+    """Rotate the keys and the TLS leaf: the gateway does it step by step, without interruption.
 
     The new keys are used when all approved members have acknowledged them; `gridfed known` names
     those that have not.

@@ -1,4 +1,4 @@
-"""Making a site: its keys, its trust book, and a configuration with every knob explained."""
+"""Makes a site: its keys, its trust book, and a configuration with every setting explained."""
 
 import json
 import os
@@ -40,7 +40,7 @@ config_dir_option = click.option(
 
 
 def config_folder(given: str | None) -> Path:
-    """The folder of a site's configuration."""
+    """Return the folder of a site's configuration."""
     if given:
         return Path(given).expanduser().absolute()
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
@@ -67,8 +67,8 @@ def init(
 ) -> None:
     """Make a site: signing key, TLS leaf, trust book and gateway.toml.
 
-    It is the first member of a federation of its own; `gridfed join` takes it into another's.
-    PORT is where other gateways come in, the next one where those who were invited do.
+    It is the first member of a federation of its own; `gridfed join` takes it into another's. Other
+    gateways connect at PORT, invited ones at the next port.
     """
     federation = federation or f"{site[:56]}-{secrets.token_hex(2)}"
     for name, text, pattern in (
@@ -85,7 +85,7 @@ def init(
     _check_host(host)
     _check_contact(contact)
     folder = config_folder(config_dir)
-    if not str(folder).isprintable():  # as the configuration wants its folders
+    if not str(folder).isprintable():  # as the configuration requires of its folders
         raise click.BadParameter(
             f"{str(folder)!r} has characters that can't be printed", param_hint="--config-dir"
         )
@@ -101,8 +101,8 @@ def init(
         card = KeyRing(generation).card(federation, site, addresses, contact, now_s)
         book = TrustBook(sign(card, generation.key))
         trust_file.save(trust / TRUST_FILE, book, Invitations())
-        create_keys(trust, generation)  # last: with them the site is there
-    write_private(path, config.encode())  # it may hold addresses of webhooks, and a database's
+        create_keys(trust, generation)  # last: with them the site exists
+    write_private(path, config.encode())  # it may hold addresses of webhooks, and of a database
     fingerprint = book.own.fingerprint
     if as_json:
         show.as_json(
@@ -121,7 +121,7 @@ def init(
 
 
 def _check_host(host: str) -> None:
-    """Refuse what is neither the name of a host nor its address."""
+    """Refuse text that is neither the name of a host nor its address."""
     try:
         ip_address(host)
     except ValueError:
@@ -148,7 +148,7 @@ def _config(
     folder: Path, site: str, federation: str, host: str, port: int, contact: str, *, is_named: bool
 ) -> str:
     is_here = host.startswith("127.") or host in ("localhost", "::1")
-    bound = host if is_here else "0.0.0.0"  # noqa: S104 - others are to reach it
+    bound = host if is_here else "0.0.0.0"  # noqa: S104 - others must be able to reach it
     join_port = port + 1 if port else 0
     own = f"ipc://{folder / 'gateway.sock'}" if is_named else default_address()
     advertise = f"advertise = [{_text(_address(host, port))}]"
@@ -170,5 +170,5 @@ def _config(
 
 
 def _text(value: str) -> str:
-    """A printable string as TOML writes it; JSON's strings are some of TOML's."""
+    """Format a printable string for TOML; JSON's strings are valid there."""
     return json.dumps(value)

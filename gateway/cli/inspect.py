@@ -1,4 +1,4 @@
-"""Looking: status, jobs, job, workers."""
+"""Views of a site: status, jobs, job, workers."""
 
 from typing import Any
 
@@ -133,13 +133,13 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
 @all_users_option
 @errors_to_exit_codes
 def workers(reach: Reach, as_json: bool, all_users: bool) -> None:
-    """List the workers and what their slots are doing."""
+    """List the workers and the activity of their slots."""
     found = ask(reach, "workers", **of_users(all_users=all_users))
     if as_json:
         show.as_json(found)
         return
     keys = ["name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s"]
-    if any(row.get("grid_id") for row in found):  # an older gateway does not tell
+    if any(row.get("grid_id") for row in found):  # an older gateway does not send it
         keys.insert(1, "grid_id")
     rows = [[*(row.get(key, "") for key in keys), ",".join(row["tags"])] for row in found]
     none = "no workers: start one with `gridfed worker`"

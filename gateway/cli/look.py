@@ -1,4 +1,4 @@
-"""Looking at the federation: sites, pools, deals, explain."""
+"""Views of the federation: sites, pools, deals, explain."""
 
 import time
 from typing import Any
@@ -97,10 +97,10 @@ def pools(reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def deals(reach: Reach, as_json: bool) -> None:
-    """Show what was bought from other sites, and sold to them.
+    """Show purchases from other sites, and sales to them.
 
-    What was taken back after a dispute is in what was settled, and told apart. What is owed, with
-    payments: `gridfed report statement`.
+    Reversals after a dispute are included in the settled amounts, and also shown apart. For debts
+    and payments see `gridfed report statement`.
     """
     found = ask(reach, "deals")
     if as_json:
@@ -156,7 +156,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 def explain(
     context: click.Context, job_id: str | None, reach: Reach, as_json: bool, **described: Any
 ) -> None:
-    """Say why a JOB goes where it goes; without one, where such a job would go."""
+    """Explain why a JOB goes where it goes; without one, where such a job would go."""
     if job_id:
         given = [name for name in described if _was_given(context, name)]
         if given:
@@ -201,7 +201,7 @@ def explain(
 
 
 def _show_plan(found: dict[str, Any]) -> None:
-    """Where it goes, what waits, and what can't be done."""
+    """Print where the job goes, how much waits, and how much can't be done."""
     show.say(found["text"])
     for kind in ("refused_by_rule", "refused_for_money"):
         if found.get(kind):
@@ -223,7 +223,7 @@ def _show_plan(found: dict[str, Any]) -> None:
 
 
 def _show_deferral(deferral: dict[str, Any]) -> None:
-    """What waits for better hours, until when, and what that saves; or why nothing does."""
+    """Print how much waits for better hours, until when, and the savings; or why nothing waits."""
     if not deferral["waits"]:
         show.say(f"  {show.clean(deferral['text'])}")
         return
@@ -245,7 +245,7 @@ def _show_deferral(deferral: dict[str, Any]) -> None:
 
 
 def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
-    """The greenest that a pool foresees, and from when on."""
+    """Return the lowest intensity in a pool's forecast, and the time when it begins."""
     if ahead is None:
         return ["", ""]
     least = min(ahead["g_per_kwh"])
@@ -254,7 +254,7 @@ def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
 
 
 def _say_whose_turn(found: dict[str, Any]) -> None:
-    """What pays for a job, and when its share's turn comes."""
+    """Print the budgets that pay for a job, and its place in the order of shares."""
     for budget in found.get("budgets", ()):
         name, left = show.clean(budget["name"]), show.clean(budget["left"])
         why = show.clean(budget["why_not"]) or f"it has {left} left"
@@ -264,7 +264,7 @@ def _say_whose_turn(found: dict[str, Any]) -> None:
 
 
 def _turn(share: dict[str, Any]) -> str:
-    """Whose share a job's is, and when its turn comes."""
+    """Describe the share that a job belongs to, and its place in the order."""
     turn = "its turn is next"
     if share["place"] is None:
         turn = "none of its tasks can be handed out yet"
@@ -307,7 +307,7 @@ def _details(
     when_closed: str | None,
     **rest: Any,
 ) -> dict[str, Any]:
-    """A job that does not exist, as a gateway is asked about it."""
+    """Return the details of a question about a job that does not exist."""
     if deferrable and within_s is None:
         raise ValueError("--deferrable needs --within-s: how long may it wait?")
     wishes = wishes_plain(

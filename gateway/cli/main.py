@@ -1,4 +1,4 @@
-"""The `gridfed` command: its verbs, and what happens when one of them is wrong."""
+"""The `gridfed` command: its verbs, and the handling of wrong ones."""
 
 import importlib
 import importlib.metadata
@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-# Each module is imported when one of its commands is asked for: most need no database, and no site.
+# Each module is imported on first use: most commands need no database, and no site.
 _COMMANDS: Final = {
     "alerts": ("alerts",),
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
@@ -35,7 +35,7 @@ _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for nam
 
 
 class _Late(click.Group):
-    """A group that imports a command when it is asked for; to list them all imports all."""
+    """A group that imports a command on first use; listing them imports all."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_MODULE_OF)

@@ -12,7 +12,7 @@ LENGTH_MAX_S: Final = 400 * 86_400
 
 
 def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --from and --to, and pass it what is given as `span`: start_s and end_s."""
+    """Give a command --from and --to, and pass their values as `span`: start_s and end_s."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, start: str | None, end: str | None, **kwargs: Any) -> Any:
@@ -34,7 +34,7 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
-    """A day or a moment in ISO form, as UTC epoch seconds; a last day is included whole.
+    """Read a day or a time in ISO form, as UTC epoch seconds; a last day is included whole.
 
     Raises click.BadParameter, of that option.
     """
@@ -50,7 +50,7 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
 
 
 def length_s(text: str, *, option: str) -> float:
-    """A length of time: `12h`, `7d`, `4w`. Raises click.BadParameter, of that option."""
+    """Read a length of time: `12h`, `7d`, `4w`. Raises click.BadParameter, of that option."""
     try:
         found = float(text[:-1]) * UNITS_S[text[-1:]]
     except (ValueError, KeyError):

@@ -20,8 +20,8 @@ from gateway.ledger.page.facts import from_plain
 def page(file: Path, span: dict[str, float], reach: Reach) -> None:
     """Write a page with plots of cost, use and carbon: one HTML FILE.
 
-    It is about the last 30 days unless told otherwise, in whole hours. The file needs nothing else,
-    neither to be opened nor to be sent to somebody.
+    It covers the last 30 days by default, in whole hours. The file is complete: it can be opened or
+    sent to others as it is.
     """
     try:
         from gateway.ledger.page.rendering import render

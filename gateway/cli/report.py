@@ -1,4 +1,4 @@
-"""Reports: what was used, what it cost, what it saved, what stood idle."""
+"""Reports: usage, cost, savings, and idle capacity."""
 
 import functools
 from collections.abc import Callable
@@ -34,14 +34,14 @@ _UNKNOWN: Final = "\N{EN DASH}"
 def report() -> None:
     """Report cost, usage, carbon, savings, utilisation, showback; statement; a page of plots.
 
-    All times are UTC; a period has its beginning and not its end. Reports are of our own users'
-    work, wherever it ran; --all, or asking for the origin, counts what other sites sent, too.
-    docs/reports.md explains each column.
+    All times are UTC; a period includes its beginning and not its end. Reports cover our own users'
+    work, wherever it ran; --all, or asking for the origin, counts the work sent by other sites,
+    too. docs/reports.md explains each column.
     """
 
 
 def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of how a report is written: as_csv, as_json, parquet, one at most."""
+    """Decorate a command with the output options as_csv, as_json, parquet, at most one of them."""
 
     @functools.wraps(command)
     def wrapped(*, as_csv: bool, as_json: bool, parquet: str | None, **rest: Any) -> Any:
@@ -60,7 +60,7 @@ def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that all reports have; `by` is what this one is by when nobody says."""
+    """Decorate a command with the options of all reports; `by` is the default of --by."""
     options = (
         click.option(
             "--by", default=by, show_default=True, help=f"Any of {', '.join(CHOICES)}; or '': none."
@@ -95,7 +95,7 @@ _all_option = click.option(
 @_options(by="user,project")
 @_all_option
 def cost(**given: Any) -> None:
-    """What was charged, and what it would have cost by the list."""
+    """Charges, and their amount by list prices."""
     _report("cost", **given)
 
 
@@ -106,7 +106,7 @@ def cost(**given: Any) -> None:
 @reach_options
 @errors_to_exit_codes
 def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **formats: Any) -> None:
-    """What other sites owe us and we owe them; they have the same, with the sign changed."""
+    """Debts between other sites and us; they have the same, with the sign changed."""
     found = ask(reach, "statement", sites=list(sites), **span)
     if not _write(statement_report(found), **formats):
         show_statement(found)
@@ -135,7 +135,7 @@ def carbon(**given: Any) -> None:
     "--static-price", metavar="PRICE", help='Per slot-hour of machines of your own: "0.03 USD".'
 )
 def savings(static_price: str | None, **given: Any) -> None:
-    """What was paid, against the dearest pool, and against a grid sized for the busiest hour."""
+    """Cost, against the dearest pool, and against a grid sized for the busiest hour."""
     if static_price is not None:
         try:
             parse_money(static_price)
@@ -147,7 +147,7 @@ def savings(static_price: str | None, **given: Any) -> None:
 @report.command()
 @_options(by="pool")
 def utilisation(**given: Any) -> None:
-    """What the slots that were there did; what stood idle is a row of its own."""
+    """Use of the slots that were there; idle time is a row of its own."""
     _report("utilisation", **given)
 
 
@@ -155,7 +155,7 @@ def utilisation(**given: Any) -> None:
 @_options(by="project")
 @_all_option
 def showback(**given: Any) -> None:
-    """What everybody was charged, with their share of what stood idle."""
+    """Charges of each user or project, with their share of idle capacity."""
     _report("showback", **given)
 
 
@@ -176,7 +176,7 @@ def _report(
 
 
 def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
-    """Write a report as it was asked for; False when people are to read it."""
+    """Write a report in the requested form; return False if it is for people."""
     if as_json:
         click.echo(to_json(made))
     elif as_csv:
@@ -194,7 +194,7 @@ def _details(
     static_price: str | None = None,
     everything: bool = False,
 ) -> dict[str, Any]:
-    """What a gateway is asked for a report."""
+    """Return the details of a question for a report."""
     details: dict[str, Any] = {
         "by": [_known(part.strip(), "--by") for part in by.split(",") if part.strip()],
         "where": [_choice(text) for text in where],
@@ -208,7 +208,7 @@ def _details(
 
 
 def report_of(found: dict[str, Any]) -> Report:
-    """A report as a gateway sends it. Whole numbers of over 64 bits travel as text."""
+    """Read a report as a gateway sends it. Whole numbers of over 64 bits travel as text."""
     columns = tuple(found["columns"])
 
     def cells(row: list[Any]) -> tuple[Cell, ...]:
@@ -220,7 +220,7 @@ def report_of(found: dict[str, Any]) -> Report:
 
 
 def _print(made: Report) -> None:
-    """A table for people: of an amount in two columns the one that they can read."""
+    """Print a table for people: of an amount in two columns, the readable one."""
     twins = {f"{name}_{unit}" for name in made.columns for unit in ("nanos", "ng")}
     twins |= {"carbon_ng", "embodied_ng"} if "carbon_g" in made.columns else set()
     twins |= {"energy_uj"} if "energy_kwh" in made.columns else set()
@@ -246,7 +246,7 @@ def _heading(column: str) -> str:
 
 
 def _shown(cell: Cell, column: str) -> str:
-    if cell is None:  # of a number: it is not known, or there is none; which is not zero
+    if cell is None:  # of a number: unknown, or there is none; which is not zero
         return _UNKNOWN if is_whole(column) or is_decimal(column) else ""
     if column.endswith("_ns"):
         return show.seconds(int(cell))
@@ -265,7 +265,7 @@ def _known(name: str, option: str) -> str:
 
 
 def _choice(text: str) -> list[str]:
-    """`project=risk` as a pair."""
+    """Read `project=risk` as a pair."""
     name, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"{text!r}: write KEY=VALUE", param_hint="--where")

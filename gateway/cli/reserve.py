@@ -1,4 +1,4 @@
-"""Slots that are kept for somebody in a span of time: gridfed reserve, gridfed reservations."""
+"""Slots reserved for a party in a span of time: gridfed reserve, gridfed reservations."""
 
 from typing import Any, Final
 
@@ -56,10 +56,10 @@ def reserve(  # noqa: PLR0913 - its options
     reach: Reach,
     as_json: bool,
 ) -> None:
-    """Have slots kept for you in a span of time, at a price that is fixed now.
+    """Reserve slots for a span of time, at a price that is fixed now.
 
-    What is not used of it is billed at its end, by the rule of the site. Over several sites all of
-    it is booked, or nothing.
+    Unused time is billed at its end, by the rule of the site. Over several sites all of it is
+    booked, or nothing.
     """
     if cancelled is not None:
         if slots is not None or lasts is not None or sites or is_dry:

@@ -11,7 +11,7 @@ from federation.words import count
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
-DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker comes
+DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker connects
 LOOK_S: Final = 0.5
 
 
@@ -21,10 +21,10 @@ LOOK_S: Final = 0.5
 @json_option
 @errors_to_exit_codes
 def scale(why: bool, reach: Reach, as_json: bool) -> None:
-    """Show pools that grow and shrink: the slots there are, and how many there should be.
+    """Show pools that grow and shrink: their current and their wanted slots.
 
-    Nothing is started or stopped by asking; with `dry_run = true` in [pool.scale] nothing is at
-    all.
+    The command itself starts and stops nothing; with `dry_run = true` in [pool.scale] the gateway
+    does not either.
     """
     found = ask(reach, "scale")["pools"]
     if as_json:
@@ -74,7 +74,7 @@ def _lines(row: dict[str, Any], *, why: bool) -> list[str]:
 
 
 def _would(row: dict[str, Any]) -> list[str]:
-    """What is left undone in a dry run, and what it counts with."""
+    """Return the actions that a dry run leaves undone, and the work that it counts."""
     found = []
     for key, words in (("start", "start"), ("cancel", "cancel"), ("drain", "let go")):
         if row[key]:
@@ -100,11 +100,11 @@ def pool() -> None:
 @reach_options
 @errors_to_exit_codes
 def test(name: str, wait_s: float, reach: Reach) -> None:
-    """Run a probe task through a pool's real grid, and say what is wrong.
+    """Run a probe task through a pool's real grid, and report any failure.
 
-    It asks the grid all that a gateway asks of it, has one pilot started, waits until its worker
-    comes, and runs a task there. The pilot is let go as any other that has nothing to do. A grid
-    that has workers of its own is asked whether it lets us in, and for how many slots.
+    It makes all requests of a gateway to the grid, has one pilot started, waits until its worker
+    connects, and runs a task there. The pilot ends as any other that is idle. A grid that has
+    workers of its own is asked whether it admits us, and for how many slots.
     """
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
@@ -139,7 +139,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
 
 
 def _show_slots(reach: Reach, name: str) -> None:
-    """What a grid with workers of its own has for us now."""
+    """Print the slots that a grid with workers of its own has for us now."""
     slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
     if not slots:
         raise click.ClickException(

@@ -1,4 +1,4 @@
-"""Running: gateway, up, worker."""
+"""Processes: gateway, up, worker."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gateway.site import Site
 
 INTERRUPTED: Final = 130
-POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
+POOLS_READY_S: Final = 20.0  # after this long without a worker, and each time again, a line says so
 STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway stops
 
 
@@ -82,7 +82,7 @@ def up(
 ) -> None:
     """Run a gateway with a local pool for all cores: a grid of your own, in one command.
 
-    A pool `local` of the file is that pool; what is given here wins over the file.
+    A pool `local` of the file is that pool; options given here override the file.
     """
     config = configured(path, listen, state)
     given: dict[str, Any] = {"kind": "local"}
@@ -98,7 +98,7 @@ def up(
 
 
 def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
-    """The configuration of a file, or the default, with what the command line says instead."""
+    """Return the configuration of a file, or the default, with the command line's overrides."""
     try:
         config = load(path)
     except ConfigError as error:
@@ -128,13 +128,13 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     take_secret(take_variable)
     take_variable(TOKEN_VARIABLE)
     hide_memory()
-    # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
+    # The store's writer shares the interpreter with the loop: a turn of 5 ms is long for both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
     if config.secret_file and (warning := exposure(config.secret_file)):
         _say(f"gridfed: {warning}")
     forbid_unpickling(_say)
-    from gateway.site import Site  # a second of work, and a worker needs none of it
+    from gateway.site import Site  # it takes a second, and a worker does not need it
 
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
@@ -142,7 +142,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
 
 
 def _say(line: str) -> None:
-    """Tell people; with the time, where the line goes to a log and not to somebody who watches."""
+    """Print a line for people; with the time, if stderr is a log and not a terminal."""
     stamp = "" if sys.stderr.isatty() else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} "
     show.say(stamp + line, err=True)
 
@@ -177,11 +177,11 @@ async def _run_site(site: "Site", as_json: bool) -> int:
 async def _stop_on_signal(
     site: "Site", scope: trio.CancelScope, say: Callable[[str], None]
 ) -> None:
-    """First signal: stop when what runs has ended. Second: at once."""
+    """First signal: stop when the running tasks have ended. Second: at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             break
-    # Only now: the receiver puts the former handlers back when it ends.
+    # Only now: the receiver restores the former handlers when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
     say(f"gridfed: stopping; running tasks get {STOP_S:g} s to end; once more to stop at once")
@@ -216,7 +216,7 @@ def worker(
     reach: Reach,
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
-    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
+    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
     own_secret = take_variable(SECRET_VARIABLE)
     token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
     if reach.token is not None:

@@ -1,4 +1,4 @@
-"""Looking at fair shares: `gridfed shares`."""
+"""The view of fair shares: `gridfed shares`."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ from gateway.cli.common import (
 @all_users_option
 @errors_to_exit_codes
 def shares(reach: Reach, as_json: bool, all_users: bool) -> None:
-    """Show how the site's slots are shared out: targets, what was used, whose turn is next.
+    """Show how the site's slots are shared out: targets, use, and the order of shares.
 
-    What was used is decayed: after a half-life half of it is forgotten.
+    Use is decayed: after a half-life half of it is forgotten.
     """
     found = ask(reach, "shares", **of_users(all_users=all_users))
     if as_json:

@@ -1,4 +1,4 @@
-"""How the command line prints: tables for people, JSON for programs, no control characters."""
+"""Output of the command line: tables for people, JSON for programs, no control characters."""
 
 import json
 import re
@@ -16,14 +16,14 @@ from federation import words
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
-LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: no calendar of ours knows it
-# As in 1,234.5; -2.50 USD; 81.0 %; and a dash for what is not known.
+LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: beyond our calendars
+# As in 1,234.5; -2.50 USD; 81.0 %; and a dash for unknown values.
 _DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
 _NUMBER: Final = re.compile(r"\N{EN DASH}|-?[\d,]*\.?\d+( ([A-Z]{3}|%))?")
 
 
 def console() -> Console:
-    """A console that never cuts what is piped away."""
+    """Return a console that never cuts piped output."""
     plain = Console()
     return plain if plain.is_terminal else Console(width=_PIPED_CHARS, no_color=True)
 
@@ -34,22 +34,22 @@ def as_json(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """A value as one line for a terminal, as federation.words.clean writes it; None is empty."""
+    """Format a value as one line for a terminal, by federation.words.clean; None is empty."""
     return "" if value is None else words.clean(str(value))
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print one line for people; what is in it must not move the cursor, nor make it two."""
+    """Print one line for people; its text can neither move the cursor nor break the line."""
     click.echo(words.clean(text), err=err)
 
 
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, *, keys: int = 0
 ) -> None:
-    """Print rows; a sentence when there are none. Numbers stand on the right.
+    """Print rows; a sentence when there are none. Numbers are aligned to the right.
 
-    With `keys`, the first columns, which say what a row is: where a terminal is too narrow for all
-    the others they go on in further tables, each of which begins with these.
+    With `keys`, the first columns, which identify a row: if a terminal is too narrow for all the
+    others, they continue in further tables, each of which begins with these.
     """
     if not rows:
         say(empty)
@@ -68,7 +68,7 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequenc
     for at in part:
         own = [row[at] for row in cells]
         is_right = is_numeric(own)
-        # A text may be wrapped where there is no room; a number must not be.
+        # A text may be wrapped to save room; a number must not be.
         least = max(map(cell_len, own)) if is_right else None
         side: Literal["left", "right"] = "right" if is_right else "left"
         made.add_column(escape(words.clean(columns[at])), justify=side, min_width=least)
@@ -78,20 +78,20 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequenc
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a column has numbers, with their unit or without, and nothing else."""
+    """Whether all cells of a column are numbers, with or without a unit."""
     found = [cell for cell in cells if cell]
     return bool(found) and all(map(_NUMBER.fullmatch, found))
 
 
 def aligned(rows: Sequence[Sequence[str]], keys: int) -> list[list[str]]:
-    """Rows whose columns but the first `keys` are amounts: digits stand below digits."""
+    """Align the amounts in all columns but the first `keys`: digits stand below digits."""
     columns = [list(each) for each in zip(*rows, strict=True)]
     columns[keys:] = map(_aligned, columns[keys:])
     return [list(each) for each in zip(*columns, strict=True)]
 
 
 def _aligned(cells: list[str]) -> list[str]:
-    """Numbers of one unit with as many decimals each."""
+    """Pad numbers of one unit to equal decimals."""
     parts = [_DECIMAL.fullmatch(cell) for cell in cells]
     places = max((len(part[2] or "") for part in parts if part), default=0)
     units = {part[3] for part in parts if part}
@@ -126,7 +126,7 @@ def fitted(
 
 
 def when(epoch_s: float | None) -> str:
-    """A moment, UTC; other sites may name one that no calendar has."""
+    """Format a time, UTC; other sites may name one beyond any calendar."""
     if epoch_s is None:
         return ""
     if not epoch_s < LAST_S:
@@ -135,5 +135,5 @@ def when(epoch_s: float | None) -> str:
 
 
 def seconds(ns: int | str) -> str:
-    """A duration given in nanoseconds, in seconds; as text where it has over 63 bits."""
+    """Format a duration in nanoseconds as seconds; it is text if it has over 63 bits."""
     return f"{int(ns) / 1e9:,.3f}"

@@ -1,4 +1,4 @@
-"""IBM Symphony: what its hosts need, and its plans as windows: gridfed symphony."""
+"""IBM Symphony: the package for its hosts, and its plans as windows: gridfed symphony."""
 
 import shlex
 import zoneinfo
@@ -53,7 +53,7 @@ def package(
 ) -> None:
     """Write the service package for Symphony's hosts to OUT (a .tar.gz), its profile beside it.
 
-    The same gridfed makes the same bytes, whenever and wherever.
+    The same gridfed makes the same bytes, at any time and on any host.
     """
     if not out.name.endswith(".tar.gz"):
         raise click.UsageError("OUT must end in .tar.gz")
@@ -88,7 +88,7 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
     """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
 
     FILE is a table, a line for each consumer and interval: consumer,from,to,owned,lends,borrows.
-    Consumers are projects here, by the last part of their path, unless --who says otherwise.
+    Consumers are projects here, by the last part of their path, unless --who maps them otherwise.
     """
     if zone not in zoneinfo.available_timezones():
         raise click.BadParameter(f"there is no zone {zone!r}", param_hint="--zone")

@@ -1,4 +1,4 @@
-"""Price lists, gridfed tariff show; what one's own slots cost, gridfed tariff ownership."""
+"""Price lists, gridfed tariff show; the cost of one's own slots, gridfed tariff ownership."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ FREE: Final = (
 
 @click.group()
 def tariff() -> None:
-    """Price lists: what pools charge, and what a slot-hour of one's own costs."""
+    """Price lists: the prices of pools, and the cost of a slot-hour of one's own."""
 
 
 @tariff.command("show")
@@ -37,10 +37,10 @@ def tariff() -> None:
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 7d, 4w.")
 @json_option
 def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: bool) -> None:
-    """Print each pool's price list, and what holds when, by its configuration.
+    """Print each pool's price list, and its prices over time, by its configuration.
 
-    Of a spot price, which follows utilisation, what it is when all slots are idle and when all are
-    busy.
+    For a spot price, which follows utilisation, the prices with all slots idle and all slots busy
+    are shown.
     """
     config = configured(path, (), None)
     if path is None:
@@ -105,11 +105,11 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
 @click.option("--currency", default="USD", show_default=True, help="Of all these amounts.")
 @json_option
 def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
-    """Work out what a slot-hour of hardware of one's own costs, and each share.
+    """Work out the cost of a slot-hour of one's own hardware, and each share of it.
 
-    (hardware / years + kW · PUE · 8,766 h · power price + space + staff) a year, over slots ·
-    8,766 h · utilisation. Write it into the configuration: a price of zero breaks brokering, as all
-    work goes where it looks free.
+    (hardware / years + kW · PUE · 8,766 h · power price + space + staff) a year, over slots · 8,766
+    h · utilisation. Write it into the configuration: a price of zero breaks brokering, as all work
+    goes where it looks free.
     """
     try:
         check_currency(currency)
@@ -149,7 +149,7 @@ def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
 def _holding(
     prices: PriceList, at_s: float, until_s: float | None
 ) -> Iterator[tuple[float, PriceNow]]:
-    """What holds at a moment, and from each change on until another."""
+    """Yield the prices at a time, and from each change on until another."""
     yield at_s, prices.at(at_s)
     if until_s is None:
         return
@@ -185,7 +185,7 @@ def _plain(prices: PriceList) -> dict[str, Any]:
 
 
 def _lines(prices: PriceList) -> Iterator[str]:
-    """A price list in words, a rule a line."""
+    """Yield a price list in words, a rule a line."""
     currency = prices.currency
     yield f"list price: {format_money(prices.price_nanos, currency)} a slot-hour"
     if prices.spot is not None:

@@ -1,8 +1,8 @@
-"""The configuration that `gridfed init` writes: every knob, and what it is for."""
+"""The configuration that `gridfed init` writes: every setting, with its purpose."""
 
 from typing import Final
 
-# What is commented out stands as it is by default; tables in double brackets are examples.
+# Settings that are commented out have their default; tables in double brackets are examples.
 TEMPLATE: Final = """\
 # Site {site} of federation {federation}. What is commented out has the value that is shown, but for
 # [[tables]], [groups], [credit] and [fair_share], which are examples.

@@ -1,4 +1,4 @@
-"""Which window holds when, and who may use how much in it: gridfed windows."""
+"""The windows of pools over time, and the claims in them: gridfed windows."""
 
 import time
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from policies.tariffs import MILLION
 from policies.windows import Plan, Rules, Span, Window, rules_at
 
 ROWS_MAX: Final = 5_000
-LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # of what is looked at no date is past the last
+LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown time is past the last
 
 
 @click.command()
@@ -52,10 +52,10 @@ def windows(
     reach: Reach,
     as_json: bool,
 ) -> None:
-    """Print which window holds when for each pool, or one, by the configuration.
+    """Print the window in force over time for each pool, or one, by the configuration.
 
-    Of windows that are open at once the one of the highest priority holds; those that it keeps from
-    holding are named beside it. With --gateway its reservations are among them.
+    Of windows that are open at once, the one of the highest priority is in force; the others are
+    named beside it. With --gateway its reservations are included.
     """
     config = configured(path, (), None)
     if not config.source:
@@ -113,7 +113,7 @@ def windows(
 
 
 def _reserved(reach: Reach, site: str) -> list[Reservation]:
-    """The reservations of the pools of a gateway."""
+    """Return the reservations of the pools of a gateway."""
     names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency", "made_s")
     return [
         Reservation(
@@ -142,7 +142,7 @@ def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | 
 def _row(plan: Plan, span: Span) -> dict[str, Any]:
     window = span.window
     others = [each.name for each in plan.open_at(span.from_s) if each != window]
-    near = [window] if window is not None else plan.windows  # while none holds, as the first has it
+    near = [window] if window is not None else plan.windows  # if none is in force, the first's zone
     zone = near[0].when.zone if near else UTC
     others = [name for name in others if window is None or not window.name.startswith(f"{name}, ")]
     return {
@@ -159,7 +159,7 @@ def _row(plan: Plan, span: Span) -> dict[str, Any]:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    """A plan in words, a window a line and its claims below."""
+    """Yield a plan in words, a window a line and its claims below."""
     for window in plan.windows:
         yield f"{window.name} (priority {window.priority}): {_when(window)}"
         factor = f"price times {window.price_factor / MILLION:g}; "
