@@ -119,7 +119,7 @@ class PoolAdvert:
     windows: tuple[Window, ...] = ()
     projects: frozenset[str] | None = None  # that may use it; None: all
     sites: frozenset[str] | None = None
-    rtt_s: float | None = None  # hints, for a site that has not measured its own link
+    rtt_s: float | None = None  # hints, for a reader that has not measured its link to here
     link_bytes_s: float | None = None
     # The parts of a job's price (policies.tariffs): tags, the class, and, for short tasks, a
     # minimum for each task and time steps.

@@ -119,7 +119,7 @@ class Options:
 
     @property
     def wishes(self) -> dict[str, Any]:
-        """The placement wishes, in the form in which they are sent."""
+        """The placement wishes, in wire form."""
         return wishes_plain(
             self.objective,
             self.deadline_s,
@@ -476,9 +476,9 @@ class Client(concurrent.futures.Executor):
             retries: how often a task that raised, or exceeded its time limit or its memory, is run
                 again. A task that takes its process down is run a second time regardless of this
                 number, and alone: only this tells the culprit from its neighbours. A task whose
-                worker was lost is run again too. Neither counts as a retry. Such a task fails with
-                WorkerLost after the gateway's `task_losses` workers, 5 by default, were lost while
-                it ran. A task that had not begun is tried again without limit.
+                worker was lost is run again too, until the gateway's `task_losses` workers, 5 by
+                default, were lost while it ran: then it fails with WorkerLost. Neither counts as a
+                retry. A task that had not begun on a lost worker is tried again without limit.
             priority: jobs of higher priority go first.
             project: the project that is billed, besides the user.
             max_cost: "5 USD"; when the job has cost this much, no more of its tasks start. All
@@ -598,9 +598,9 @@ class Client(concurrent.futures.Executor):
         taken by then, and logs their number.
 
         Dropping the iterator half way, or closing it, cancels the calls that have not begun; a
-        KeyboardInterrupt also stops those that are running. So does a task that failed: its
-        exception ends the iterator, as with every Executor. To continue past failures use submit,
-        or submit_job and its results(return_exceptions=True).
+        KeyboardInterrupt also stops those that are running. A failed task cancels the calls that
+        have not begun, too: its exception ends the iterator, as with every Executor. To continue
+        past failures use submit, or submit_job and its results(return_exceptions=True).
 
         Args:
             timeout: raise TimeoutError when a result is not there this many seconds after the call.

@@ -160,7 +160,7 @@ class DeadlinePassed(TaskError):
 
 
 class QueueLimitReached(TaskError):
-    """Its user had as many unfinished tasks at the gateway as allowed: it was refused."""
+    """Its user had as many unfinished tasks at the gateway as allowed: the task was refused."""
 
 
 class TaskStopped(TaskError):

@@ -138,7 +138,7 @@ class Membership:
 
     @property
     def health(self) -> int:
-        """The local health: 0 is well; each step up stretches our probes (a fault of ours)."""
+        """The local health: 0 is well; each step up stretches our probes: we may be at fault."""
         return self._prober.health
 
     def state(self, site: str) -> State | None:

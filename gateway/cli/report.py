@@ -95,7 +95,7 @@ _all_option = click.option(
 @_options(by="user,project")
 @_all_option
 def cost(**given: Any) -> None:
-    """Charges, and their amount by list prices."""
+    """The amounts charged, and the cost of the same work by list prices."""
     _report("cost", **given)
 
 
@@ -106,7 +106,7 @@ def cost(**given: Any) -> None:
 @reach_options
 @errors_to_exit_codes
 def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **formats: Any) -> None:
-    """Debts between other sites and us; they have the same, with the sign changed."""
+    """The balance with each other site; it has the same, with the sign changed."""
     found = ask(reach, "statement", sites=list(sites), **span)
     if not _write(statement_report(found), **formats):
         show_statement(found)
@@ -135,7 +135,7 @@ def carbon(**given: Any) -> None:
     "--static-price", metavar="PRICE", help='Per slot-hour of machines of your own: "0.03 USD".'
 )
 def savings(static_price: str | None, **given: Any) -> None:
-    """Cost, against the dearest pool, and against a grid sized for the busiest hour."""
+    """The cost, against the dearest pool, and against a grid sized for the busiest hour."""
     if static_price is not None:
         try:
             parse_money(static_price)
@@ -147,7 +147,7 @@ def savings(static_price: str | None, **given: Any) -> None:
 @report.command()
 @_options(by="pool")
 def utilisation(**given: Any) -> None:
-    """Use of the slots that were there; idle time is a row of its own."""
+    """The use of the slots that were there; idle time is a row of its own."""
     _report("utilisation", **given)
 
 
@@ -155,7 +155,7 @@ def utilisation(**given: Any) -> None:
 @_options(by="project")
 @_all_option
 def showback(**given: Any) -> None:
-    """Charges of each user or project, with their share of idle capacity."""
+    """The charges by project (or --by), each with its share of the idle capacity."""
     _report("showback", **given)
 
 
