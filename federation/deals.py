@@ -127,7 +127,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Return those of these tasks that have not started; with `kill`, stop and forget the rest.
+    """Return the unstarted ones of these tasks; with `kill`, stop and forget the rest.
 
     Answered by GivenBack.
     """

@@ -197,7 +197,7 @@ def _public_key(key: bytes) -> Ed25519PublicKey | None:
 
 
 def fingerprint(site: str, key: bytes) -> str:
-    """Return a site's fingerprint, which operators compare before approval: 13 groups of four.
+    """Return the text that operators compare to approve a site: 52 characters, in fours.
 
     It covers the site's name and the key that signs now. That key has signed the site's card, and
     with it the TLS leaf and the next key, so nothing else needs comparing.

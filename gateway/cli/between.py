@@ -186,7 +186,8 @@ _only_option = click.option(
 def dispute(contract: str, reason: str, only: tuple[str, ...], reach: Reach, as_json: bool) -> None:
     """Dispute the payment for deliveries under CONTRACT, which we bought.
 
-    Its seller is told until it answers. Deliveries that it accepts are reversed in both books.
+    Its seller is told until it answers. The disputed deliveries that it concedes are reversed in
+    both books.
     """
     details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
     _show_disputes(ask(reach, "dispute", **details), as_json)

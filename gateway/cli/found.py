@@ -68,7 +68,7 @@ def init(
     """Make a site: signing key, TLS leaf, trust book and gateway.toml.
 
     It is the first member of a federation of its own; `gridfed join` takes it into another's. Other
-    gateways connect at PORT, invited ones at the next port.
+    gateways connect at PORT, and invited sites join at the next port.
     """
     federation = federation or f"{site[:56]}-{secrets.token_hex(2)}"
     for name, text, pattern in (

@@ -107,9 +107,9 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
 def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
     """Work out the cost of a slot-hour of one's own hardware, and each share of it.
 
-    (hardware / years + kW · PUE · 8,766 h · power price + space + staff) a year, over slots · 8,766
-    h · utilisation. Write it into the configuration: a price of zero breaks brokering, as all work
-    goes where it looks free.
+    (hardware / years + kW · PUE · 8,766 h · power price + space + staff) a year, over slots ·
+    8,766 h · utilisation. Write it into the configuration: a price of zero breaks brokering, as all
+    work goes where it looks free.
     """
     try:
         check_currency(currency)
