@@ -11,7 +11,16 @@ from chaos.books import Books, Delivery, Usage, read_books
 from chaos.evidence import Run, read_lines, value_of
 from chaos.faults import draw
 from chaos.journal import Journal, read_journal
-from chaos.reconciliation import CHECKS, Facts, Outcome, Promise, read_promises, reconcile
+from chaos.reconciliation import (
+    CHECKS,
+    DIGITS,
+    Facts,
+    Outcome,
+    Promise,
+    found_in_other_version,
+    read_promises,
+    reconcile,
+)
 from chaos.report import quantile
 from chaos.run import KINDS
 from sqlalchemy import insert, select
@@ -230,6 +239,20 @@ def test_reasons_of_a_tasks_own_are_no_violations(facts):
     facts.runs += [Run("a-1", 1, "x", 900), Run("a-1", 1, "y", 901)]
     facts.killed_slots = {900, 901}
     assert "errors_are_their_own" not in violated(facts)
+
+
+@pytest.mark.parametrize(("until_s", "is_excused"), [(1790000001.0, True), (1789999999.0, False)])
+def test_what_is_wrong_with_jobs_that_the_other_version_took_is_told_apart(
+    facts, until_s, is_excused
+):
+    made_ms = 1790000000 * 1000
+    digits = (DIGITS[made_ms >> 5 * at & 31] for at in reversed(range(10)))
+    promise = facts.promises["a-1"]
+    promise.job = "".join(digits) + "0123456789abcdef"
+    promise.outcomes[0] = Outcome(0, error="WorkerLost", text="3 times")
+    facts.others_until_s = {"london": until_s}
+    assert ("errors_are_their_own" in violated(facts)) is not is_excused
+    assert bool(found_in_other_version(facts)) is is_excused
 
 
 def test_what_the_buyer_never_took_is_void_at_the_seller(facts):

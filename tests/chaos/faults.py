@@ -32,6 +32,7 @@ class Stage:
         clock_file: by site, the file that its gateway's clock is stepped by.
         old_source: the source of the other version; empty: there is none.
         problems: what a fault itself found to be wrong.
+        upgraded: by site, when it ceased to run the other version, UTC.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Stage:
     lock: threading.Lock = field(default_factory=threading.Lock)
     cuts: set[tuple[str, str]] = field(default_factory=set)
     killed: int = 0
+    upgraded: dict[str, float] = field(default_factory=dict)
 
     def site(self, name: str) -> Site:
         """A site by its name."""

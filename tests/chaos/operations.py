@@ -1,6 +1,7 @@
 """What operators and users do while all goes on: reload, rotation, versions, crowds of clients."""
 
 import subprocess
+import time
 
 from tests_support import Process
 
@@ -97,6 +98,8 @@ class Upgrade(Fault):
         site = stage.site(act.target)
         site.kill_gateway()
         stage.count_kills()
+        if site.around.gateway_source:
+            stage.upgraded[act.target] = time.time()
         site.around.gateway_source = ""
 
     def undo(self, stage: Stage, act: Act) -> None:

@@ -3,6 +3,7 @@
 Each check takes the facts and gives a line of text for each violation; CHECKS lists them all.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from .evidence import Run, value_of
 OWN_ERRORS = {"wrong": {"ValueError"}}
 CANCELLED = {"CancelledError", "TaskStopped"}
 CRASHES = 2  # a task whose slot was killed so often is given up as poison, as the docs say
+DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # of ids, after Crockford
 SHOWN = 20  # violations that are shown of one check
 
 
@@ -63,6 +65,8 @@ class Facts:
         answers: by operators' commands: (site, command) → what is wrong by them, empty: nothing.
         leftovers: processes, files and sockets that should not be there.
         problems: what faults and clients said themselves.
+        others_until_s: sites that ran the other version, and until when, UTC. It has defects that
+            are known: what is wrong with jobs that it took is told, and is no violation.
     """
 
     promises: dict[str, Promise] = field(default_factory=dict)
@@ -74,6 +78,7 @@ class Facts:
     answers: dict[tuple[str, str], str] = field(default_factory=dict)
     leftovers: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    others_until_s: dict[str, float] = field(default_factory=dict)
 
 
 def read_promises(entries: Iterable[dict[str, Any]], promises: dict[str, Promise]) -> None:
@@ -411,5 +416,37 @@ CHECKS: list[Callable[[Facts], Iterator[str]]] = [
 
 
 def reconcile(facts: Facts) -> dict[str, list[str]]:
-    """The violations by check; a check without any has an empty list."""
-    return {check.__name__: list(check(facts)) for check in CHECKS}
+    """Return the violations by check; a check without any has an empty list."""
+    others = _of_other_version(facts)
+    return {
+        check.__name__: [text for text in check(facts) if others.isdisjoint(_words(text))]
+        for check in CHECKS
+    }
+
+
+def found_in_other_version(facts: Facts) -> list[str]:
+    """Return what is wrong with jobs that a gateway of the other version took."""
+    others = _of_other_version(facts)
+    return [text for check in CHECKS for text in check(facts) if others & _words(text)]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.split(r"[\s,:()]+", text))
+
+
+def _of_other_version(facts: Facts) -> set[str]:
+    """The keys and ids of the jobs that a gateway of the other version took.
+
+    A job whose gateway never said its id counts by its site alone.
+    """
+    found: set[str] = set()
+    for each in facts.promises.values():
+        until_s = facts.others_until_s.get(each.site)
+        if until_s is not None and (not each.job or _made_s(each.job) <= until_s):
+            found |= {each.key, each.job} - {""}
+    return found
+
+
+def _made_s(job: str) -> float:
+    """When a job's id was made, UTC: its first ten characters are milliseconds, in base 32."""
+    return sum(DIGITS.index(each) * 32**at for at, each in enumerate(reversed(job[:10]))) / 1000

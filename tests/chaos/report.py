@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .faults import Fault
-from .reconciliation import SHOWN, Facts
+from .reconciliation import SHOWN, Facts, found_in_other_version
 from .storm import Happened
 
 SLACK_S = 1.0  # beside the restart, where no lease has to run out
@@ -121,6 +121,10 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {name}", *(f"- {each}" for each in found[:SHOWN])]
             if len(found) > SHOWN:
                 lines.append(f"- and {len(found) - SHOWN} more: see report.json")
+    others = found_in_other_version(summary.facts)
+    if others:
+        lines += ["", "## Of jobs that the other version took: no violations of this one"]
+        lines += [f"- {each}" for each in others[:SHOWN]]
     return "\n".join(lines) + "\n"
 
 
@@ -133,6 +137,7 @@ def as_json(summary: Summary) -> str:
             "faults": [asdict(each) for each in summary.happened],
             "missing": summary.missing,
             "violations": summary.violations,
+            "of the other version": found_in_other_version(summary.facts),
         },
         indent=1,
     )
