@@ -21,7 +21,7 @@ from federation import Client
 
 
 def overhead(repeats: int, quick: bool) -> None:
-    """Empty tasks, floor and ours in turn: map, submit, a lone task's round trip."""
+    """Run empty tasks, floor and gridfed in turn: map, submit, a lone task's round trip."""
     facts = machine()
     tasks, submits, lone = (100_000, 10_000, 300) if quick else (1_000_000, 100_000, 2000)
 
@@ -47,7 +47,7 @@ def overhead(repeats: int, quick: bool) -> None:
 
 
 def rows(who: str, rate: float, submit: float, both: float, times: list[float]) -> list[ours.Row]:
-    """The measures of overhead, as rows."""
+    """Return the measures of overhead, as rows."""
     return [
         (who, "map", "tasks/s", rate),
         *peers.figures(who, submit, both, times),
@@ -55,7 +55,7 @@ def rows(who: str, rate: float, submit: float, both: float, times: list[float]) 
 
 
 def jobs(repeats: int, quick: bool) -> None:
-    """End-to-end times of jobs of 1, 10 and 100 tasks, as AWS HTC-Grid publishes them."""
+    """Measure end-to-end times of jobs of 1, 10 and 100 tasks, as AWS HTC-Grid publishes them."""
     facts = machine()
     series: dict[str, Series] = {}
     with ours.Site() as site, Client(site.address) as client:
@@ -74,7 +74,7 @@ def jobs(repeats: int, quick: bool) -> None:
 
 
 def ten_million(repeats: int, quick: bool) -> None:
-    """Ten million empty tasks through map: time, and memory of client and gateway."""
+    """Map ten million empty tasks: time, and memory of client and gateway."""
     facts = machine()
     tasks = 1_000_000 if quick else 10_000_000
     notes = []
@@ -94,7 +94,7 @@ def ten_million(repeats: int, quick: bool) -> None:
 
 
 def work(repeats: int, quick: bool) -> None:
-    """Real work on two slots: the share of the ideal time, and uneven tasks."""
+    """Run real work on two slots: the share of the ideal time, and uneven tasks."""
     facts = machine()
     total_s = 2.0 if quick else 8.0
 
@@ -164,7 +164,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("name", choices=[*BENCHMARKS, "all", "plots"])
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
@@ -176,7 +176,7 @@ def main() -> None:
         if given.name in (name, "all", "plots"):
             plots.draw(name)
     if given.name in ("all", "plots"):
-        plots.draw("gossip")  # its figures are made by `python -m simulations gossip`
+        plots.draw("gossip")  # its figures are from `python -m simulations gossip`
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A gateway that books nothing of what tasks used: against it the cost of the books is measured.
+"""A gateway that does not book usage: the baseline for the cost of the books.
 
 `python -m benchmarks.bookless ARGUMENTS` is `gridfed ARGUMENTS`, with a writer that leaves out
-usage records, what they sum up to, and transfers. Jobs are kept as ever.
+usage records, their sums, and transfers. Jobs are stored as usual.
 """
 
 from collections.abc import Sequence

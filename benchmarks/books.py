@@ -1,7 +1,7 @@
 """The books at size: reports over ten million usage records, and bytes on disk before and after.
 
-`books` fills a database with a month of records of 100 projects on four pools, by SQL, as the
-writer would leave them, and asks for reports as a user does. `books_size` books a million tasks
+`books` fills a database with a month of records of 100 projects on four pools, by SQL, in the form
+that the writer would leave, and runs reports as a user does. `books_size` books a million tasks
 through the writer in bundles of 1,000, 100 and 1, and rolls them up. `books_map` maps a million
 empty tasks with and without books. `books_audit` audits a million records on SQLite.
 """
@@ -40,7 +40,7 @@ KINDS = ("SQLite", "PostgreSQL")
 
 
 def books_map(repeats: int, quick: bool) -> None:
-    """Empty tasks through map with the full books, and without."""
+    """Map empty tasks with the full books, and without."""
     facts = machine()
     tasks = 100_000 if quick else TASKS
 
@@ -62,7 +62,7 @@ def books_map(repeats: int, quick: bool) -> None:
 
 
 def books(repeats: int, quick: bool) -> None:
-    """Reports over ten million usage records, on SQLite and PostgreSQL."""
+    """Run reports over ten million usage records, on SQLite and PostgreSQL."""
     facts = machine()
     records = 200_000 if quick else 10_000_000
     series: list[Series] = []
@@ -70,7 +70,7 @@ def books(repeats: int, quick: bool) -> None:
     for kind in KINDS:
         with _database(kind) as url:
             with closing(SqlStore(url)) as store:
-                _write(store, [_record("first", 0, 0)])  # so that there is a journal
+                _write(store, [_record("first", 0, 0)])  # creates a journal
             began_s = time.perf_counter()
             hours = _fill(url, records)
             took_s = time.perf_counter() - began_s
@@ -110,7 +110,7 @@ def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
 
 
 def _reported(url: str, kind: str, repeats: int) -> list[Series]:
-    """The whole of `gridfed report`, with a gateway on that database."""
+    """Time the whole of `gridfed report`, with a gateway on that database."""
     one = Series(kind, "gridfed report cost --by project,day", "s")
     with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder:
         address = f"ipc://{folder}/gateway.sock"
@@ -141,13 +141,13 @@ def _reported(url: str, kind: str, repeats: int) -> list[Series]:
 
 @contextmanager
 def _database(kind: str) -> Iterator[str]:
-    """A new database, removed afterwards."""
+    """Create a database, removed afterwards."""
     if kind == "SQLite":
         with tempfile.TemporaryDirectory(prefix="gridfed-bench-", dir="/var/tmp") as folder:
             yield f"sqlite:///{folder}/books.db"
         return
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    # The tests' own, from a wheel.
+    # The tests' own server, from a wheel.
     server = importlib.import_module("postgres").Postgres(
         shared_buffers="512MB", max_wal_size="4GB"
     )
@@ -157,8 +157,8 @@ def _database(kind: str) -> Iterator[str]:
         server.stop()
 
 
-# As many records as there are numbers from 1 on: each job has 1,000 in a day, on four pools, and
-# 10,000 jobs begin one after the other in 29 days.
+# One record for each number from 1 on: each job has 1,000 in a day, on four pools, and 10,000 jobs
+# begin one after the other in 29 days.
 _RECORD = {
     "job": "'job-' || (i / 1000)",
     "first": "(i % 1000) * 1000",
@@ -198,7 +198,7 @@ _RECORD = {
 
 
 def _fill(url: str, records: int) -> int:
-    """Insert records, and what they sum up to; how many sums there are."""
+    """Insert records and their sums; return the number of sums."""
     # 29 days for the beginnings, and a day for each job.
     spread = 29 * DAY_S // max(1, records // JOB_RECORDS)
     at = f"{MONTH_BEGINS_S} + (i / 1000) * {spread} + (i % 1000) * 86"
@@ -218,7 +218,7 @@ def _fill(url: str, records: int) -> int:
         else ""
     )
     source = "numbers" if is_sqlite else f"generate_series(0::bigint, {records - 1}) AS i"
-    # As fast as it goes: no log, and the index afterwards.
+    # For speed: no log, and the index afterwards.
     before = (
         [f"PRAGMA {each}" for each in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-500000")]
         if is_sqlite
@@ -248,12 +248,12 @@ def _fill(url: str, records: int) -> int:
 
 
 def books_size(repeats: int, quick: bool) -> None:
-    """Bytes on disk per million tasks, before and after rolling up."""
+    """Measure bytes on disk per million tasks, before and after rolling up."""
     facts = machine()
     series, notes = [], []
     for kind in KINDS:
         for bundle in (1_000, 100, 1):
-            # Of single tasks a part is enough, and takes long.
+            # Single tasks take long, and a part of them is enough.
             tasks = TASKS if bundle > 1 else TASKS // (100 if quick else 10)
             with _database(kind) as url:
                 empty = _size(url)
@@ -283,7 +283,7 @@ def books_size(repeats: int, quick: bool) -> None:
 
 
 def books_audit(repeats: int, quick: bool) -> None:
-    """`gridfed audit` of a million usage records, each booked by the writer: time and memory."""
+    """Run `gridfed audit` on a million usage records booked by the writer: time and memory."""
     facts = machine()
     records = AUDITED // 10 if quick else AUDITED
     took = Series("SQLite", f"gridfed audit of {records:,} records", "s")
@@ -308,7 +308,7 @@ def books_audit(repeats: int, quick: bool) -> None:
 
 
 def _children_s() -> float:
-    """The CPU time of all processes that were started here and have ended."""
+    """Return the CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -355,7 +355,7 @@ def _write(store: SqlStore, records: list[Any]) -> None:
 
 
 def _roll_up(store: SqlStore) -> tuple[float, int]:
-    """The longest piece, in seconds, and how many there were."""
+    """Return the longest piece, in seconds, and the number of pieces."""
     longest_s, pieces = 0.0, 0
     while True:
         began_s = time.perf_counter()
@@ -371,7 +371,7 @@ def _size(url: str) -> int:
         return path.stat().st_size if path.exists() else 0
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.exec_driver_sql("VACUUM FULL")  # what is needed; autovacuum leaves it for reuse
+        connection.exec_driver_sql("VACUUM FULL")  # the real need; autovacuum keeps the rest
         size = connection.exec_driver_sql(
             "SELECT pg_database_size(current_database())"
         ).scalar_one()

@@ -1,4 +1,4 @@
-"""Large arguments and results, maps that nobody reads, and jobs of 200 tasks."""
+"""Large arguments and results, unread maps, and jobs of 200 tasks."""
 
 import os
 import time
@@ -17,7 +17,7 @@ JOB_TASKS = 200
 
 
 def large(repeats: int, quick: bool) -> None:
-    """One argument, and one result, of up to 60 MB: seconds, beside ProcessPoolExecutor."""
+    """Time one argument, and one result, of up to 60 MB, beside ProcessPoolExecutor."""
     facts = machine()
     sizes = MEGABYTES[:3] if quick else MEGABYTES
 
@@ -47,9 +47,9 @@ def _times(who: str, submit: Callable[..., Any], size: int) -> list[ours.Row]:
 
 
 def unread(repeats: int, quick: bool) -> None:
-    """A map over a range of ten million that nobody reads: what it keeps until the client closes.
+    """Map over a range of ten million without reading it: measure memory until the client closes.
 
-    The peak is that of the client's process, whose memory without any map is beside it.
+    The peak is that of the client's process; its memory without any map is beside it.
     """
     facts = machine()
     tasks = 1_000_000 if quick else 10_000_000
@@ -76,7 +76,7 @@ def unread(repeats: int, quick: bool) -> None:
 
 
 def short_jobs(repeats: int, quick: bool) -> None:
-    """Jobs of 200 empty tasks, one after the other: from a range, which goes whole, and not."""
+    """Run jobs of 200 empty tasks, one by one: from a range, which is sent whole, and not."""
     facts = machine()
     count = 50 if quick else 400
     with ours.Site() as site, Client(site.address) as client:

@@ -1,10 +1,10 @@
-"""What a task costs in a container's slot, once that has begun, against a bare slot's.
+"""The cost of a task in a container's slot, once started, against a bare slot's.
 
 Three workers of one slot at one gateway, all warm: two with bare slots, one with a container. They
-take turns in many short rounds, now forwards and now backwards, and what counts is the median of
-the ratios within a round: whatever else the machine does hits a round's contestants alike. The
-second bare slot is there to say how much of a ratio is noise. All run the same build of Python, the
-image's, or builds would be compared.
+take turns in many short rounds, alternately forwards and backwards. The result is the median of the
+ratios within a round: other load on the machine affects a round's contestants alike. The second
+bare slot shows how much of a ratio is noise. All run the same build of Python, the image's;
+otherwise the benchmark would compare builds.
 """
 
 import os
@@ -29,7 +29,7 @@ CPU = "CPU of the slot, a task of map"
 
 
 def _image() -> str:
-    """An image with our minor version of Python: one that is here, or as the tests make it."""
+    """Return an image with this minor version of Python: a local one, or as the tests make it."""
     named = os.environ.get(IMAGE_VARIABLE, USUAL_IMAGE)
     done = subprocess.run(["podman", "image", "exists", named], check=False)
     if done.returncode:
@@ -41,20 +41,20 @@ def _image() -> str:
 
 
 def _python() -> str:
-    """The image's build of Python, on this host."""
+    """Return the image's build of Python, on this host."""
     named = os.environ.get(PYTHON_VARIABLE, USUAL_PYTHON)
     return named if os.path.exists(named) else sys.executable
 
 
 def _map_s(client: Client, tasks: int) -> float:
-    """Seconds that a map of empty tasks takes."""
+    """Time a map of empty tasks, in seconds."""
     started_s = time.perf_counter()
     assert sum(1 for _ in client.map(empty, range(tasks))) == tasks
     return time.perf_counter() - started_s
 
 
 def _lone_s(client: Client, times: int) -> list[float]:
-    """Seconds there and back of a task that waits for no other."""
+    """Time round trips of tasks that wait for no other, in seconds."""
     found = []
     for number in range(times):
         started_s = time.perf_counter()
@@ -64,7 +64,7 @@ def _lone_s(client: Client, times: int) -> list[float]:
 
 
 def _round(client: Client) -> dict[tuple[str, str], float]:
-    """One contestant's measures, with their units."""
+    """Return one contestant's measures, with their units."""
     lone_s = quantile(_lone_s(client, LONE), 0.5)
     short_s = quantile([_map_s(client, SHORT) for _ in range(SHORTS)], 0.5)
     cpu_ns = client.submit(time.process_time_ns).result()
@@ -79,7 +79,7 @@ def _round(client: Client) -> dict[tuple[str, str], float]:
 
 
 def environments(repeats: int, quick: bool) -> None:
-    """Empty tasks in two bare slots and in a container's, by map and one by one."""
+    """Run empty tasks in two bare slots and in a container's, by map and one by one."""
     image, facts = _image(), machine()
     rounds = max(4, repeats * ROUNDS // (5 if quick else 1))
     with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder, Site(0) as site:
@@ -108,7 +108,7 @@ def environments(repeats: int, quick: bool) -> None:
 def _rounds(views: dict[str, Client], rounds: int) -> dict[tuple[str, str], Series]:
     found: dict[tuple[str, str], Series] = {}
     for view in views.values():
-        _round(view)  # nobody's first
+        _round(view)  # warm up
     for number in range(rounds):
         order = list(views.items())
         for who, view in order if number % 2 else reversed(order):

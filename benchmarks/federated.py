@@ -1,8 +1,8 @@
 """Empty tasks through a second gateway, against the same at home: both in one run.
 
-Two sites: `near` has no slots, `far` has two. What a client of near's submits is forwarded; what a
-client of far's submits runs where it is. The same workers do both, so the ratio is what a hop
-between gateways costs: mutual TLS, a contract, and books on both sides.
+Two sites: `near` has no slots, `far` has two. Jobs of a client at near are forwarded; jobs of a
+client at far run there. The same workers do both, so the ratio is the cost of a hop between
+gateways: mutual TLS, a contract, and books on both sides.
 """
 
 import sys
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @contextmanager
 def pair() -> Iterator[tuple[str, str]]:
-    """The addresses of near and far."""
+    """Start both sites; yield the addresses of near and far."""
     sys.path.insert(0, str(EXAMPLES))
     from local_federation import Plan, local_federation  # type: ignore[import-not-found]
 
@@ -32,7 +32,7 @@ def pair() -> Iterator[tuple[str, str]]:
 
 
 def forwarded(repeats: int, quick: bool) -> None:
-    """Map of a million and a lone task: forwarded, and local."""
+    """Time a map of a million and a lone task: forwarded, and local."""
     facts = machine()
     tasks, lone = (100_000, 300) if quick else (1_000_000, 2000)
     with pair() as (near, far), Client(near) as afar, Client(far) as home:
@@ -63,7 +63,7 @@ def _ratios(series: list[Series]) -> list[str]:
 
 
 def lost_site(repeats: int, quick: bool) -> None:
-    """A job of 100,000 tasks whose site is killed half way, against the same undisturbed."""
+    """Time a job of 100,000 tasks whose site is killed half way, against the same undisturbed."""
     facts = machine()
     tasks = 10_000 if quick else 100_000
     sys.path.insert(0, str(EXAMPLES))

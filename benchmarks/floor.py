@@ -1,14 +1,14 @@
-"""The floor: the least that the same journey can cost.
+"""The floor: the minimum cost of the same journey.
 
 The same hops, processes and transport rule as gridfed, and nothing else: no store, no limits, no
 accounting, no checks, no retries.
 
     client ─ Pair1 ─► gateway ─ Pair1 ─► agent ─ socketpair ─► slot     and the same way back
 
-Descriptors are polled and never awaited through pynng; a frame is everything that waits for a
-pipe, and the gateway never has more than one unacknowledged frame under way to any (the
-transport rule of docs/protocol.md). Each task is its own bytes in a bundle; the function travels
-once; the slot unpickles, calls and pickles each; the client unpickles each, in order.
+Descriptors are polled and never awaited through pynng. A frame is everything that waits for a pipe,
+and the gateway never has more than one unacknowledged frame in flight to any (the transport rule of
+docs/protocol.md). Each task is its own bytes in a bundle; the function is sent once; the slot
+unpickles, calls and pickles each; the client unpickles each, in order.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ import trio
 
 from federation.nng import limit_threads
 
-limit_threads()  # as ours does, or the floor would lie higher than it need
+limit_threads()  # as gridfed does, or the floor would be higher than necessary
 BUNDLE = 1000
 AHEAD_BUNDLES = 64
 SLOT_BUNDLES = 8  # bundles that an agent may hold a slot
@@ -45,11 +45,11 @@ def _unpack(data: bytes) -> Any:
 
 
 def empty(_: int) -> None:
-    """The task that all benchmarks of overhead run."""
+    """Do nothing: the task of all benchmarks of overhead."""
 
 
 class Peer:
-    """One side of a pipe: what waits goes out as one frame when the last was acknowledged."""
+    """One side of a pipe: queued messages go out as one frame once the last was acknowledged."""
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
@@ -57,7 +57,7 @@ class Peer:
         self.owes = False
 
     def next_frame(self) -> bytes | None:
-        """A frame of what waits, or a bare acknowledgement, or None."""
+        """Return a frame of queued messages, or a bare acknowledgement, or None."""
         if self.waiting and not self.under_way:
             frame = _pack([self.owes, self.waiting])
             self.waiting, self.under_way, self.owes = [], True, False
@@ -68,7 +68,7 @@ class Peer:
         return None
 
     def take(self, frame: bytes) -> Any:
-        """The messages of a frame."""
+        """Return the messages of a frame."""
         acknowledges, messages = _unpack(frame)
         if acknowledges:
             self.under_way = False
@@ -289,7 +289,7 @@ class Floor:
         return self._numbers
 
     def map(self, tasks: int) -> Iterator[Any]:
-        """The results of so many empty tasks, in order."""
+        """Yield the results of so many empty tasks, in order."""
         ahead: deque[int] = deque()
         first = 0
         while first < tasks or ahead:
@@ -303,7 +303,7 @@ class Floor:
             yield from map(pickle.loads, self._done.pop(ahead.popleft()))
 
     def submit_all(self, tasks: int) -> tuple[float, float]:
-        """A future for each of so many tasks; seconds for the submitting, and for it all."""
+        """Submit tasks with a future each; return the seconds of the submissions, and of it all."""
         started_s = time.perf_counter()
         futures: list[Future[Any]] = []
         sent: dict[int, list[Future[Any]]] = {}
@@ -331,7 +331,7 @@ class Floor:
         return submitted_s, time.perf_counter() - started_s
 
     def lone(self, count: int) -> list[float]:
-        """Round trips of one task at a time, in seconds."""
+        """Return round trips of one task at a time, in seconds."""
         taken = []
         for at in range(count):
             started_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs that alternate, medians, ratios, and the facts that a figure means nothing without."""
+"""Alternating runs, medians, ratios, and the facts without which a figure means nothing."""
 
 import json
 import os
@@ -26,14 +26,14 @@ class Series:
 
     @property
     def median(self) -> float:
-        """The middle of its repeats."""
+        """The median of its repeats."""
         return statistics.median(self.values)
 
 
 def alternate(
     runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], repeats: int
 ) -> list[Series]:
-    """Run contestants in turn, so that whatever else the machine does hits all alike.
+    """Run contestants in turn, so that other load on the machine affects all alike.
 
     Each run returns (contestant, measure, unit, value) rows.
     """
@@ -47,7 +47,7 @@ def alternate(
 
 
 def machine() -> dict[str, Any]:
-    """Where and when: cores, versions, load before."""
+    """Return facts of the machine and the time: cores, versions, load before."""
     versions = {}
     for name in ("pynng", "trio", "msgpack", "cloudpickle", "sqlalchemy"):
         module = __import__(name)
@@ -71,7 +71,7 @@ def _commit() -> str:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which so large a share lies."""
+    """Return the value below which this share lies."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 

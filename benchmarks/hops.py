@@ -1,7 +1,7 @@
-"""Where a lone task's time goes: stamps at each hop of its way, in all processes, by one clock.
+"""The time of a lone task by hops: stamps at each hop of its way, in all processes, by one clock.
 
 `python -m benchmarks hops`. The monotonic clock is the same in every process of a machine, so
-stamps taken where frames are received and sent can be put in one line and subtracted.
+stamps taken where frames are received and sent can be put in order and subtracted.
 """
 
 import atexit
@@ -40,7 +40,7 @@ WAYS = {
 
 
 def _stamp(stamps: Stamps, owner: Any, name: str, tag: str, *, after: bool = False) -> None:
-    """Have a method leave a stamp when it is called, or when it returns something."""
+    """Make a method leave a stamp when it is called, or when it returns something."""
     method: Callable[..., Any] = getattr(owner, name)
 
     def stamped(*args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ def _watch_client(stamps: Stamps) -> None:
 
 
 def _series(stamps: Stamps) -> list[Series]:
-    """The stretches of those tasks that went the commonest way, in order, and their sum."""
+    """Return the stretches of the tasks that went the commonest way, in order, and their sum."""
     ways: dict[tuple[str, ...], list[list[int]]] = defaultdict(list)
     way: Stamps = []
     for stamp in stamps:
@@ -140,5 +140,5 @@ def _series(stamps: Stamps) -> list[Series]:
 
 
 if __name__ == "__main__":
-    os.setpgid(0, 0)  # a Ctrl-C of the benchmark's terminal is not meant for us
+    os.setpgid(0, 0)  # a Ctrl-C of the benchmark's terminal is not meant for this process
     _serve(sys.argv[1], sys.argv[2], sys.argv[3:])

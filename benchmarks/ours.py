@@ -17,7 +17,7 @@ Row = tuple[str, str, str, float]
 
 
 class Site:
-    """A gateway and workers as processes of their own; a context manager."""
+    """A gateway and workers as separate processes; a context manager."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Site:
                 sum(1 for _ in client.map(empty, range(1000)))
 
     def add_worker(self, python: str, *more: str) -> None:
-        """Start one more worker of one slot, in a Python that finds what this one finds."""
+        """Start one more worker of one slot, in a Python with the same packages as this one."""
         command = [python, "-m", "gateway", "worker", "--gateway", self.address, "--slots", "1"]
-        # What is installed for this Python, and not its own library: it is for this build alone.
+        # The packages installed for this Python, without its library, which fits this build alone.
         found = (sysconfig.get_path("purelib"), str(Path(__file__).parent.parent))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
         self._workers.append(
@@ -71,12 +71,12 @@ class Site:
 
 
 def start(command: list[str]) -> "subprocess.Popen[bytes]":
-    """Start a process that says nothing."""
+    """Start a process without output."""
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def peak_bytes(pid: int, key: str = "VmHWM") -> int:
-    """A process's memory: its high-water mark, or VmRSS for now."""
+    """Return a process's memory: its high-water mark, or VmRSS for now."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024
@@ -84,14 +84,14 @@ def peak_bytes(pid: int, key: str = "VmHWM") -> int:
 
 
 def map_rate(client: Client, tasks: int) -> float:
-    """Empty tasks a second through map."""
+    """Return empty tasks a second through map."""
     started_s = time.perf_counter()
     assert sum(1 for _ in client.map(empty, range(tasks))) == tasks
     return tasks / (time.perf_counter() - started_s)
 
 
 def submit_rates(client: Client, tasks: int) -> tuple[float, float]:
-    """Submits a second, and submits with their results a second."""
+    """Return submits a second, and submits with their results a second."""
     started_s = time.perf_counter()
     futures = [client.submit(empty, at) for at in range(tasks)]
     submitted_s = time.perf_counter() - started_s
@@ -101,7 +101,7 @@ def submit_rates(client: Client, tasks: int) -> tuple[float, float]:
 
 
 def lone_times(client: Client, count: int) -> list[float]:
-    """Round trips of one task at a time, in seconds."""
+    """Return round trips of one task at a time, in seconds."""
     taken = []
     for at in range(count):
         started_s = time.perf_counter()
@@ -111,7 +111,7 @@ def lone_times(client: Client, count: int) -> list[float]:
 
 
 def job_times(client: Client, tasks: int, count: int) -> list[float]:
-    """End-to-end times of jobs of so many tasks, in seconds."""
+    """Return end-to-end times of jobs of so many tasks, in seconds."""
     taken = []
     for _ in range(count):
         started_s = time.perf_counter()
@@ -121,19 +121,19 @@ def job_times(client: Client, tasks: int, count: int) -> list[float]:
 
 
 def wait(seconds: float) -> None:
-    """A task that takes so long without using a core: what is measured is the scheduling."""
+    """Take a time without using a core, to measure the scheduling."""
     time.sleep(seconds)
 
 
 def spin(seconds: float) -> None:
-    """A task that keeps a core busy for so long; it competes with the gateway for it."""
+    """Keep a core busy for a time, in competition with the gateway."""
     until_s = time.perf_counter() + seconds
     while time.perf_counter() < until_s:
         pass
 
 
 def loop(task: Callable[[float], None], seconds: float, count: int) -> float:
-    """Seconds that so many tasks take in a plain loop."""
+    """Time so many tasks in a plain loop, in seconds."""
     started_s = time.perf_counter()
     for _ in range(count):
         task(seconds)
@@ -141,6 +141,6 @@ def loop(task: Callable[[float], None], seconds: float, count: int) -> float:
 
 
 def spread(values: list[float]) -> Iterator[float]:
-    """Durations in an order that is no pattern: every seventh, round and round."""
+    """Yield durations in an irregular order: every seventh, round and round."""
     for start in range(7):
         yield from values[start::7]

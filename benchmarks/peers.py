@@ -1,8 +1,8 @@
 """The same empty tasks on ProcessPoolExecutor, Dask, Ray and openGRIS Scaler.
 
-Each peer has an environment of its own, made on first use in $GRIDFED_BENCH_CACHE (or
-~/.cache/gridfed-bench), because their pins clash. A peer that can't be installed is left out,
-and the table says why.
+Each peer has its own environment, created on first use in $GRIDFED_BENCH_CACHE (or
+~/.cache/gridfed-bench), because their pins clash. A peer that can't be installed is left out, and
+the table says why.
 """
 
 import json
@@ -20,7 +20,7 @@ from federation import Client
 CACHE: Final = Path(os.environ.get("GRIDFED_BENCH_CACHE", "~/.cache/gridfed-bench")).expanduser()
 PEER_S: Final = 600
 
-# What each peer needs, how it is opened as `submit(fn, x) → future`, and how it is closed.
+# The requirements of each peer, how to open it as `submit(fn, x) → future`, and how to close it.
 PEERS: Final[dict[str, tuple[list[str], str]]] = {
     "ProcessPoolExecutor": (
         [],
@@ -90,7 +90,7 @@ if __name__ == "__main__":
 
 
 def environment(name: str, needs: list[str]) -> Path:
-    """The interpreter of a peer's own environment, made on first use."""
+    """Return the interpreter of a peer's own environment, created on first use."""
     if not needs:
         return Path(sys.executable)
     folder = CACHE / name
@@ -125,7 +125,7 @@ def run_peer(name: str, count: int, lone: int) -> list[ours.Row]:
 
 
 def figures(who: str, submit: float, both: float, times: list[float]) -> list[ours.Row]:
-    """One run's rows."""
+    """Return one run's rows."""
     return [
         (who, "submit", "submits/s", submit),
         (who, "submit and results", "tasks/s", both),
@@ -135,7 +135,7 @@ def figures(who: str, submit: float, both: float, times: list[float]) -> list[ou
 
 
 def compare(repeats: int, quick: bool) -> None:
-    """Ours and the peers in turn; a rate is a rate, so the slow ones get fewer tasks."""
+    """Run gridfed and the peers in turn; rates are comparable, so the slow ones get fewer tasks."""
     facts = machine()
     scale = 10 if quick else 1
     notes = [
@@ -166,7 +166,7 @@ def compare(repeats: int, quick: bool) -> None:
 
 
 def ratios(series: list[Series]) -> list[str]:
-    """How ours compares with each peer."""
+    """Compare gridfed with each peer."""
     mine = {each.measure: each.median for each in series if each.contestant == "gridfed"}
     return [
         f"gridfed / {each.contestant}, {each.measure}: {mine[each.measure] / each.median:.2f}.  "

@@ -1,7 +1,7 @@
-"""How long a broker thinks: placing a job of a million tasks among thousands of pools.
+"""The CPU time of a broker: placing a job of a million tasks among thousands of pools.
 
 The floor is one pass over as many dataclasses that computes price times seconds: no filter, no
-order, no reason, no split. `kept` places a job whose kind was seen before, `new` one that was not.
+order, no reason, no split. `kept` places a job of a known kind, `new` one of an unknown kind.
 """
 
 import random
@@ -24,7 +24,7 @@ Row = tuple[str, str, str, float]
 NOW_S = 1_000_000.0
 POOLS = 4
 TASKS = 1_000_000
-CALLS = 9  # the middle one of them counts
+CALLS = 9  # the median of them counts
 
 
 class Tags(dict[str, bool | int | float]):
@@ -36,14 +36,14 @@ class Tags(dict[str, bool | int | float]):
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The least that a candidate can be."""
+    """The minimal candidate."""
 
     price_nanos: int
     task_s: float
 
 
 def make_pool(name: str, chance: random.Random) -> PoolAdvert:
-    """A pool as real ones differ: size, price, load, tags, place."""
+    """Return a pool that varies like real ones: size, price, load, tags, place."""
     slots = chance.choice([50, 100, 400, 2000])
     is_busy = chance.random() < 0.5
     return PoolAdvert(
@@ -65,7 +65,7 @@ def make_pool(name: str, chance: random.Random) -> PoolAdvert:
 
 
 def make_adverts(sites: int, version: int = 1) -> list[SiteAdvert]:
-    """As many sites, of four pools each; always the same ones."""
+    """Return so many sites, of four pools each; always the same ones."""
     chance = random.Random(1)
     return [
         SiteAdvert(
@@ -80,7 +80,7 @@ def make_adverts(sites: int, version: int = 1) -> list[SiteAdvert]:
 
 
 def make_terms(sites: int, project: str) -> Terms:
-    """A job's demands: three in four pools meet them."""
+    """Return a job's terms, which three in four pools meet."""
     return Terms(
         Need(Tags(linux=True, gpu=1), "3.11", "USD"),
         project,
@@ -90,7 +90,7 @@ def make_terms(sites: int, project: str) -> Terms:
 
 
 def timed(call: Callable[[int], object]) -> float:
-    """The middle of a few calls, in milliseconds."""
+    """Return the median of a few calls, in milliseconds."""
     found = []
     for n in range(CALLS):
         started_s = time.perf_counter()
@@ -100,7 +100,7 @@ def timed(call: Callable[[int], object]) -> float:
 
 
 def placing(sites: int) -> list[Row]:
-    """Floor and placements among so many sites."""
+    """Time the floor and placements among so many sites."""
     market, house = Market("site0"), House()
     for advert in make_adverts(sites):
         market.learn(advert, NOW_S)
@@ -133,7 +133,7 @@ def placing(sites: int) -> list[Row]:
 
 
 def learning() -> list[Row]:
-    """Adverts that a market takes in per second, of sites that it knows."""
+    """Return the adverts per second that a market takes in, of known sites."""
     market = Market("site0")
     market.verdicts(make_terms(1000, "kept"))
     for advert in make_adverts(1000):

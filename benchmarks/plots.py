@@ -1,4 +1,4 @@
-"""Pictures of the results, drawn from the JSON that the benchmarks leave behind."""
+"""Pictures of the results, drawn from the benchmarks' JSON files."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ GRID: Final = {"axis": "x", "which": "major", "alpha": 0.3}
 
 
 def draw(name: str) -> None:
-    """Draw one benchmark's picture beside its figures, if it has one and matplotlib is there."""
+    """Draw one benchmark's picture beside its figures, if it has one and matplotlib exists."""
     painter = PAINTERS.get(name)
     if painter is None:
         return
@@ -33,7 +33,7 @@ def draw(name: str) -> None:
 
 
 def _draw_peers(plt: Any, series: list[dict[str, Any]]) -> Any:
-    """Tasks a second and a lone task's time, each on a logarithmic scale."""
+    """Draw tasks a second and a lone task's time, each on a logarithmic scale."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3))
     for axis, measure, title in zip(
         axes,
@@ -59,7 +59,7 @@ def _draw_peers(plt: Any, series: list[dict[str, Any]]) -> Any:
 
 
 def _draw_jobs(plt: Any, series: list[dict[str, Any]]) -> Any:
-    """How many of the jobs took no longer than so long, as AWS HTC-Grid shows it."""
+    """Draw the distribution of the jobs' durations, as AWS HTC-Grid shows it."""
     figure, axis = plt.subplots(figsize=(6, 3))
     for each in series:
         values = sorted(value / 1000 for value in each["values"])
@@ -74,7 +74,7 @@ def _draw_jobs(plt: Any, series: list[dict[str, Any]]) -> Any:
 
 
 def _draw_gossip(plt: Any, series: list[dict[str, Any]]) -> Any:
-    """How cost and delays grow with the number of sites, with the limits that were set."""
+    """Draw the growth of cost and delays with the number of sites, and their limits."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
     panels = (
         (

@@ -1,8 +1,8 @@
-"""What sharing slots out costs a broker: the same work handed out with [fair_share] and without.
+"""The cost of fair shares for a broker: the same work handed out with [fair_share] and without.
 
-No processes and no net: events go in, orders come out. `floor` is the broker without shares. Short
-tasks go, and are reported, in large bundles; long ones end, and are replaced, one by one. CPU time
-counts, as the machine is shared.
+No processes and no network: events go in, orders come out. `floor` is the broker without shares.
+Short tasks are handed out and reported in large bundles; long ones end, and are replaced, one by
+one. CPU time counts, as the machine is shared.
 """
 
 import time
@@ -29,7 +29,7 @@ NS = 10**9
 
 
 def parts(projects: int) -> FairShare:
-    """Projects in groups, each with other shares."""
+    """Return projects in groups, each with different shares."""
     groups = tuple(Share(f"g{n}", 1 + n) for n in range(min(GROUPS, projects)))
     leaves = (
         Share(f"p{n}", 1 + n % 3, f"g{n % len(groups)}", read_party(f"project:p{n}"))
@@ -39,7 +39,7 @@ def parts(projects: int) -> FairShare:
 
 
 def opened(project: str) -> JobSpec:
-    """A job of a project, of a function of its own."""
+    """Return a job of a project, with its own function."""
     return JobSpec(
         "f", project.encode().ljust(32, b"."), False, "ann", project, 0.0, {}, None, 0, None, None,
         "3.11", False,
@@ -47,7 +47,7 @@ def opened(project: str) -> JobSpec:
 
 
 def handed_out(rules: FairShare | None, projects: int, task_s: float, tasks: int) -> float:
-    """Bundles a second of CPU that a broker hands out, and hears reports of."""
+    """Return the bundles per second of CPU that a broker hands out and takes reports of."""
     broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 50))
     now_s = NOW_S
     reports: deque[tuple[int, int, int, int]] = deque()  # worker, assignment, first, stop
@@ -74,7 +74,7 @@ def handed_out(rules: FairShare | None, projects: int, task_s: float, tasks: int
             do(events.TasksArrived(1, f"j{n}", first, [b""] * min(1000, tasks - first)))
     for n in range(WORKERS):
         do(events.WorkerJoined(10 + n, f"w{n}", "p", SLOTS, {}, "3.11"))
-    limit, done = tasks * projects // 2, 0  # everybody wants more to the end
+    limit, done = tasks * projects // 2, 0  # all want more to the end
     started_s = time.process_time()
     while done < limit:
         worker, number, first, stop = reports.popleft()

@@ -1,10 +1,10 @@
-"""Pilots in a real Slurm cluster of 40 nodes that are all this host.
+"""Pilots in a real Slurm cluster of 40 nodes, all of them on this host.
 
-Three questions: how long it takes from an order on an empty pool to the first result; what a task
-costs through pilots, against workers that were started by hand; and how long the same tasks take
-by one sbatch each, by one job array, and through pilots, submission and start of pilots included.
+Three questions: the time from an order on an empty pool to the first result; the cost of a task
+through pilots, against workers that were started by hand; and the time of the same tasks by one
+sbatch each, by one job array, and through pilots, including submission and start of pilots.
 
-The first is measured by a gateway that orders by itself; the others by orders of ours.
+The first is measured with a gateway that orders by itself; the others with explicit orders.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from gateway.grids.contract import Launch, Order, Shape
 from gateway.grids.slurm import KIND
 
 NODES, CPUS = 40, 16
-CAME = 8  # pilots that come at once: each is an interpreter, and they share this host's cores
+CAME = 8  # pilots that start at once: each is an interpreter, and they share this host's cores
 SHAPE = Shape(1, memory_bytes=64 << 20)
 LATE_S = 120.0
 _numbers = itertools.count()
 
 
 def slurm(repeats: int, quick: bool) -> None:
-    """Pilots against workers, sbatch and a job array, in turn on one cluster."""
+    """Run pilots against workers, sbatch and a job array, in turn on one cluster."""
     facts = machine()
     tasks, jobs = (100_000, 50) if quick else (500_000, 300)
     with _cluster() as cluster:
@@ -70,7 +70,7 @@ def _cluster() -> Iterator[Any]:
 
 
 class Site:
-    """A gateway without workers of its own, and a grid that starts pilots for it."""
+    """A gateway without its own workers, and a grid that starts pilots for it."""
 
     def __init__(self, cluster: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
@@ -90,7 +90,7 @@ class Site:
         trio.run(self.grid.start, Order(f"o{next(_numbers)}", pilots, SHAPE))
 
     def has(self, client: Client, slots: int) -> bool:
-        """Whether so many slots have come."""
+        """Whether so many slots have connected."""
         return bool(sum(worker["slots"] for worker in client.ask("workers")) >= slots)
 
     def __enter__(self) -> "Site":
@@ -131,7 +131,7 @@ idle = "0s"
 
 
 def first_result(cluster: Any) -> list[ours.Row]:
-    """From a task's submission on an empty pool to its result."""
+    """Time a task from submission on an empty pool to its result."""
     with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder:
         config = Path(folder) / "site.toml"
         config.write_text(CONFIG.format(**cluster.table))
@@ -153,7 +153,7 @@ def first_result(cluster: Any) -> list[ours.Row]:
 
 
 def _arrivals(cluster: Any) -> list[ours.Row]:
-    """From an order of ours to its first pilot, and to all of them."""
+    """Time from an explicit order to its first pilot, and to all of them."""
     with Site(cluster) as site, Client(site.address) as client:
         begun_s = time.perf_counter()
         site.start(CAME)

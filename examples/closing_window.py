@@ -1,11 +1,11 @@
-"""A window that closes on another site's work: it is told, saves itself, and goes on elsewhere.
+"""A window closes on another site's work: it gets notice, saves its state, and goes on elsewhere.
 
     zurich   1 slot    0.80 USD a slot-hour    dear: the client's own gateway
     london   1 slot    0.20 USD                cheap, and used for production in a window
 
-The client's work runs in london, which is cheaper. Then london's owner writes a window into the
-site's configuration, in which others have no slots, and has the gateway read it (`gridfed reload`).
-The work is told when it will be stopped, saves where it is, and zurich runs the rest.
+The client's work runs in london, which is cheaper. Then london's owner adds a window to the site's
+configuration, in which others have no slots, and makes the gateway read it (`gridfed reload`). The
+work gets notice of its stop, saves its state, and zurich runs the rest.
 
     python examples/closing_window.py
 """
@@ -23,8 +23,8 @@ from federation import Client, deadline
 
 PAGES = 40
 PAGE_S = 0.1
-GRACE_S = 2.0  # that work has to save itself
-MARGIN_S = 1.0  # and how long before the end of that it does
+GRACE_S = 2.0  # the time in which work can save its state
+MARGIN_S = 1.0  # how long before the end of that it does
 WAIT_S = 60.0
 WINDOW = """
 [[pool.window]]
@@ -35,14 +35,14 @@ grace_s = {}
 claims = [ {{ who = "others", borrows = 0 }} ]
 """
 
-# Workers do not have this file: what is run of it travels with the work.
+# Workers do not have this file: its functions are sent with the work.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def read_pages(saved: Path) -> list[tuple[int, int]]:
-    """Work through some pages; which were done in each run, first and last.
+    """Work through some pages; return the pages done in each run, first and last.
 
-    A run that is going to be stopped saves what is done, and the next goes on from there.
+    A run that is going to be stopped saves its state, and the next goes on from there.
     """
     before = [tuple(map(int, line.split())) for line in saved.read_text().splitlines()]
     first = before[-1][1] + 1 if before else 1
@@ -57,7 +57,7 @@ def read_pages(saved: Path) -> list[tuple[int, int]]:
 
 
 def close_window(near: LocalSite, far: LocalSite) -> None:
-    """Have work of one site run at another, and close a window on it; prints what becomes of it."""
+    """Run work of one site at another, and close a window on it; print the course of it."""
     with Client(near.address) as client:
         view = client.options(name="pages", sites=[near.name, far.name], objective="cheapest")
         saved = far.folder.parent / "pages"

@@ -4,8 +4,8 @@
     dublin   2 slots   0.04 USD                large and cheap
     zurich   1 slot    0.80 USD                dear
 
-The client knows london alone. It wants the job done fast, and london's gateway spreads it: what
-does not run there goes to the others under contracts, and comes back with what it cost. Half way
+The client knows only london. It wants the job done fast, and london's gateway spreads it: tasks
+that do not run there go to the others under contracts, and come back with their cost. Half way
 dublin is killed, with all its processes. Its tasks wait for its lease to end, and are placed
 elsewhere; the figures are those of a plain loop, bit for bit. In the end a window of london's
 closes on work of zurich's (closing_window.py).
@@ -40,7 +40,7 @@ SETTLE_S = 20.0
 def run_on(
     sites: Sequence[LocalSite], *, kills: bool, options: int = OPTIONS, days: int | None = None
 ) -> tuple[Figures, dict[str, Any]]:
-    """The job through the first site's gateway; prints where it ran and what it cost.
+    """Run the job through the first site's gateway; print where it ran and its cost.
 
     Args:
         sites: near first, then the one that may be killed.
@@ -79,12 +79,12 @@ def run_on(
 
 
 def table(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """A report's rows as maps."""
+    """Return a report's rows as maps."""
     return [dict(zip(report["columns"], row, strict=True)) for row in report["rows"]]
 
 
 def show_pools(pools: Sequence[dict[str, Any]]) -> None:
-    """Print what the near gateway sees of the federation."""
+    """Print the near gateway's view of the federation."""
     for pool in pools:
         slots = f"{pool['slots_total']} slot{'s' if pool['slots_total'] > 1 else ''}"
         if pool["slots_cold"]:  # they would have to be started
@@ -96,7 +96,7 @@ def show_pools(pools: Sequence[dict[str, Any]]) -> None:
 def show_places(
     usage: Sequence[dict[str, Any]], costs: Sequence[dict[str, Any]], near: str
 ) -> None:
-    """Print where tasks ran, and what each site earned with them."""
+    """Print where tasks ran, and each site's earnings from them."""
     earned = {row["pool"]: row for row in costs}
     print(f"\n  {'ran at':<14}{'tasks':>8}{'slot-seconds':>15}{'earned':>22}")
     for row in usage:
@@ -107,7 +107,7 @@ def show_places(
 
 
 def show_books(sites: Sequence[LocalSite]) -> None:
-    """Print what the sites that are there have booked with each other; both sides agree."""
+    """Print the bookings between the live sites; exit if both sides differ."""
     near, *others = sites
     alive = [near, *(each for each in others if is_alive(each))]
     until_s = time.monotonic() + SETTLE_S
@@ -133,24 +133,24 @@ def is_alive(site: LocalSite) -> bool:
 
 
 def pending(site: LocalSite) -> bool:
-    """Whether anything that was bought or sold is not settled yet."""
+    """Whether any purchase or sale is not settled yet."""
     return any(row["state"] == "pending" for row in site.ask("deals"))
 
 
 def owed(site: LocalSite, other: LocalSite) -> dict[str, int]:
-    """What a site owes another by its statement: nano-units by currency."""
+    """Return a site's debt to another by its statement: nano-units by currency."""
     found = site.ask("statement")
     rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     return {row["currency"]: -row["balance_nanos"] for row in rows if row["site"] == other.name}
 
 
 def negated(amounts: dict[str, int]) -> dict[str, int]:
-    """The same, seen from the other side."""
+    """Return the same, seen from the other side."""
     return {currency: -nanos for currency, nanos in amounts.items()}
 
 
 def told(amounts: dict[str, int]) -> str:
-    """Amounts for people."""
+    """Format amounts for people."""
     return ", ".join(format_money(n, currency) for currency, n in amounts.items()) or "nothing"
 
 

@@ -1,13 +1,13 @@
-"""A federation on this machine: sites as processes, each with keys, store and pool of its own.
+"""A federation on this machine: sites as processes, each with its own keys, store and pool.
 
-What an operator does at each site is done here by the same commands (docs/trust.md):
+The commands are those that an operator runs at each site (docs/trust.md):
 
     gridfed init --site NAME …          keys, TLS leaf, trust book, gateway.toml
     gridfed invite --approve            at one site of each pair, and
     gridfed join TOKEN --approve        at the other
-    gridfed trust OTHER --may-send …    whom it deals with, and whose results it unpickles
+    gridfed trust OTHER --may-send …    the sites to deal with, and whose results to unpickle
 
-Real sites approve each other by comparing fingerprints, and say more exactly who may do what.
+Real sites approve each other by comparing fingerprints, and set narrower permissions.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from federation import Client
 
 STOP_S = 20.0
 READY_S = 60.0
-# Short, so that a site that is killed holds its tasks for seconds: on a real network 2, 10, 30.
+# Short, so that a killed site holds its tasks for seconds: on a real network 2, 10, 30.
 TIMES = {"heartbeat_s": 0.3, "grace_s": 1.5}
 LEASE_S = 4.0
-# All sites are yours here, so nobody's work is shut in. A real site leaves this out: its slots keep
-# other sites' work in bubblewrap then, or as another user, or take none (docs/environments.md).
+# All sites are yours here, so no work is sandboxed. A real site leaves this out: its slots then
+# keep other sites' work in bubblewrap, or as another user, or take none (docs/environments.md).
 ACCEPTED = """user = "none"
 environments = { sandbox = "none", accept_risk = "tasks of others can act as this site" }
 """
@@ -40,7 +40,7 @@ environments = { sandbox = "none", accept_risk = "tasks of others can act as thi
 
 @dataclass(frozen=True)
 class Plan:
-    """A site to be made: how many slots it has, none even, and what a slot-hour costs there.
+    """A site to be made: its number of slots, possibly none, and the price of a slot-hour.
 
     `pools` are more of its pools, in TOML.
     """
@@ -62,7 +62,7 @@ class LocalSite:
         self.address = ""
 
     def gridfed(self, *arguments: str) -> str:
-        """Run a command of this site; what it printed."""
+        """Run a command of this site; return its output."""
         command = [
             sys.executable,
             "-P",
@@ -94,7 +94,7 @@ class LocalSite:
         path.write_text(text + self.plan.pools)
 
     def start(self) -> None:
-        """Start its gateway, in a process group of its own: Ctrl-C is for us, and we stop it."""
+        """Start its gateway, in its own process group: this process takes Ctrl-C, and stops it."""
         config = ["gateway", "--config", str(self.folder / "gateway.toml"), "--json"]
         log = (self.folder / "gateway.log").open("w")
         self.process = subprocess.Popen(
@@ -107,7 +107,7 @@ class LocalSite:
         log.close()
 
     def wait_ready(self) -> None:
-        """Wait until it says where it listens; exits with its log if it ends instead."""
+        """Wait until it prints its address; exit with its log if it ends instead."""
         assert self.process is not None
         assert self.process.stdout is not None
         lines = []
@@ -124,7 +124,7 @@ class LocalSite:
             return client.ask(verb)
 
     def kill(self) -> None:
-        """As if the power failed."""
+        """Kill it, as in a power failure."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -149,7 +149,7 @@ class LocalSite:
 
 @contextlib.contextmanager
 def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
-    """Sites that know and trust each other, and have seen each other's pools."""
+    """Run sites that know and trust each other, and have seen each other's pools."""
     with tempfile.TemporaryDirectory(prefix="gridfed-demo-") as folder:
         sites = [LocalSite(Path(folder), plan) for plan in plans]
         try:

@@ -5,12 +5,12 @@ full under each day's real move from 1999 to 2018, applied to the last close. On
 scenario day; the answers are the 1-day 99 % value at risk and expected shortfall.
 
 The pricing is plain Python on purpose: it needs no package, costs a few milliseconds a task, and
-gives the same bits in every process of a machine, so that the figures can be compared exactly
-with those of a plain loop. Workers need not have this file: the client sends what the tasks use,
-the book once with the function, and with each task no more than two floats.
+gives the same bits in every process of a machine, so that the figures can be compared exactly with
+those of a plain loop. Workers need not have this file: the client sends all that the tasks use, the
+book once with the function, and with each task no more than two floats.
 
     python examples/market_risk.py                     # starts a gateway and workers, ends them
-    python examples/market_risk.py --gateway ADDRESS   # a gateway that is there
+    python examples/market_risk.py --gateway ADDRESS   # an existing gateway
     python examples/market_risk.py --plain             # no grid at all
     python examples/market_risk.py --compare           # both, and they must be equal
 """
@@ -88,13 +88,13 @@ class Figures:
 
 
 def read_closes(name: str) -> list[tuple[str, float]]:
-    """(date, close) of an index, oldest first."""
+    """Read an index: (date, close), oldest first."""
     with open(DATA / f"{name}.csv", newline="") as file:
         return [(row["date"], float(row["close"])) for row in csv.DictReader(file)]
 
 
 def read_scenarios() -> tuple[list[Scenario], tuple[float, float]]:
-    """Every day's real move, oldest first, and the last closes."""
+    """Return every day's real move, oldest first, and the last closes."""
     sp500, nasdaq = read_closes("sp500"), read_closes("nasdaq")
     days = list(zip(sp500, nasdaq, strict=True))
     scenarios = []
@@ -108,7 +108,7 @@ def read_scenarios() -> tuple[list[Scenario], tuple[float, float]]:
 def black_scholes(
     is_call: bool, spot: float, strike: float, years: float, volatility: float, dividends: float
 ) -> float:
-    """The value of a European option (Black and Scholes 1973, with Merton's dividend yield)."""
+    """Return the value of a European option (Black and Scholes 1973, with Merton's dividends)."""
     deviation = volatility * math.sqrt(years)
     d1 = (
         math.log(spot / strike) + (RATE - dividends + 0.5 * volatility * volatility) * years
@@ -122,19 +122,19 @@ def black_scholes(
 
 
 def normal_cdf(x: float) -> float:
-    """The standard normal distribution function."""
+    """Return the standard normal distribution function."""
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
 
 def implied_volatility(index: int, moneyness: float, years: float) -> float:
-    """The assumed surface: a term structure at the money, and a smile across strikes."""
+    """Return the assumed volatility: a term structure at the money, and a smile across strikes."""
     short, long = VOLATILITY_SHORT[index], VOLATILITY_LONG[index]
     at_the_money = long + (short - long) * math.exp(-years)
     return at_the_money + SKEW[index] * moneyness + SMILE[index] * moneyness * moneyness
 
 
 def make_book(spots: tuple[float, float], options: int = OPTIONS) -> tuple[Option, ...]:
-    """A book of options around today's levels, the same for the same seed."""
+    """Make a book of options around today's levels, the same for the same seed."""
     chance = random.Random(SEED)
     book = []
     for _ in range(options):
@@ -152,14 +152,14 @@ def make_book(spots: tuple[float, float], options: int = OPTIONS) -> tuple[Optio
 
 
 class Revaluation:
-    """The task: what the book gains or loses on a day like the scenario's."""
+    """The task: the book's profit or loss on a day like the scenario's."""
 
     def __init__(self, book: tuple[Option, ...], spots: tuple[float, float]) -> None:
         self.book = book
         self.spots = spots
 
     def __call__(self, move: Move) -> float:
-        """Profit or loss under one move of the indices, by full revaluation."""
+        """Return the profit or loss under one move of the indices, by full revaluation."""
         levels = [spot * math.exp(change) for spot, change in zip(self.spots, move, strict=True)]
         total = 0.0
         for option in self.book:
@@ -176,17 +176,17 @@ class Revaluation:
 
 
 def measure(outcomes: Sequence[float], scenarios: Sequence[Scenario]) -> Figures:
-    """Value at risk and expected shortfall of simulated outcomes, each day equally likely.
+    """Return value at risk and expected shortfall of simulated outcomes, each day equally likely.
 
-    Both are those of the empirical distribution. Of n losses, sorted from the largest, and the
-    tail t = n (100 - CONFIDENCE_PERCENT) / 100, not rounded: the value at risk is the loss of rank
+    Both are those of the empirical distribution. Of n losses, sorted from the largest, and the tail
+    t = n (100 - CONFIDENCE_PERCENT) / 100, not rounded: the value at risk is the loss of rank
     floor(t) + 1, the smallest loss that at least 99 % of the days do not exceed. The expected
-    shortfall is the mean of the worst t days, the day at the edge counting with the fraction of
-    it that belongs to the tail: (the floor(t) largest + (t - floor(t)) value at risk) / t.
+    shortfall is the mean of the worst t days, the day at the edge counting with the fraction of it
+    that belongs to the tail: (the floor(t) largest + (t - floor(t)) value at risk) / t.
 
     Source: Acerbi and Tasche, "On the coherence of expected shortfall", Journal of Banking and
-    Finance 26 (2002), 1487-1503, whose definition stays coherent for discrete distributions.
-    Days of equal outcome rank by date. Raises ValueError when there are no outcomes.
+    Finance 26 (2002), 1487-1503, whose definition stays coherent for discrete distributions. Days
+    of equal outcome rank by date. Raises ValueError when there are no outcomes.
     """
     if not outcomes:
         raise ValueError("there are no outcomes to measure: simulate at least one day")
@@ -203,12 +203,12 @@ Map = Callable[[Callable[[Move], float], Sequence[Move]], Iterable[float]]
 
 
 def run(using: Map, options: int = OPTIONS, days: int | None = None) -> Figures:
-    """The whole job, with any function that maps: the builtin, or a grid's.
+    """Run the whole job, with any function that maps: the builtin, or a grid's.
 
     Args:
         using: called once, with the task and every scenario's move.
         options: the size of the book.
-        days: use the last so many scenario days only; None for all.
+        days: use only the last so many scenario days; None for all.
     """
     scenarios, spots = read_scenarios()
     scenarios = scenarios[-days:] if days else scenarios
@@ -218,12 +218,12 @@ def run(using: Map, options: int = OPTIONS, days: int | None = None) -> Figures:
 
 @contextlib.contextmanager
 def local_gateway() -> Iterator[str]:
-    """A gateway of our own with workers on every core; its address. Ended at the end."""
+    """Run a gateway with workers on every core; yield its address, and stop it at the end."""
     with tempfile.TemporaryDirectory(prefix="gridfed-demo-") as folder:
         command = [sys.executable, "-P", "-m", "gateway", "up", "--json", "--price", PRICE]
         command += ["--listen", f"ipc://{folder}/gateway.sock", "--state", f"{folder}/state"]
         log = Path(folder) / "gateway.log"
-        # A process group of its own: Ctrl-C reaches us alone, and we stop the gateway, once.
+        # A separate process group: Ctrl-C reaches only this process, which stops the gateway once.
         with (
             log.open("w") as errors,
             subprocess.Popen(
@@ -237,7 +237,7 @@ def local_gateway() -> Iterator[str]:
 
 
 def wait_ready(process: subprocess.Popen[str], log: Path) -> str:
-    """The address that a starting gateway prints; exits with its log if it ends instead."""
+    """Return the address that a starting gateway prints; exit with its log if it ends instead."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -257,7 +257,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def run_on_grid(address: str, options: int = OPTIONS, days: int | None = None) -> Figures:
-    """The job through a gateway; prints the figures, and what the gateway says of the work."""
+    """Run the job through a gateway; print the figures, and the gateway's record of the work."""
     with Client(address) as client:
         slots = sum(worker["slots"] for worker in client.ask("workers"))
         print(f"{options:,} options on {slots} slots at {address}")
@@ -265,7 +265,7 @@ def run_on_grid(address: str, options: int = OPTIONS, days: int | None = None) -
         jobs: list[str] = []
 
         def using(task: Callable[[Move], float], moves: Sequence[Move]) -> Iterator[float]:
-            # Closed whatever happens: after Ctrl-C the rest is cancelled, not waited for.
+            # Always closed: after Ctrl-C the rest is cancelled, not waited for.
             with contextlib.closing(view.map(task, moves, progress=True)) as results:
                 jobs.append(results.job)
                 yield from results
@@ -292,7 +292,7 @@ def show(figures: Figures) -> None:
 
 
 def show_bill(job: dict[str, Any], elapsed_s: float) -> None:
-    """Print what was used, what it cost, and who is billed: a job as its gateway booked it."""
+    """Print a job's use, cost and billing, as its gateway booked it."""
     tasks, price = job["done"], format_money(job["price_nanos"], job["currency"])
     print(f"\n  tasks          {tasks:,} in {elapsed_s:.2f} s: {tasks / elapsed_s:,.0f} tasks/s")
     print(f"  slot-seconds   {job['wall_ns'] / 1e9:,.2f}")

@@ -1,12 +1,12 @@
-"""One job over three grids: a Slurm cluster, rented "instances", and a machine of one's own.
+"""One job over three grids: a Slurm cluster, rented "instances", and one's own machine.
 
     london   local, 1 slot, always there         0.20 USD a slot-hour: the client's own gateway
     rhine    a real Slurm cluster of 3 nodes     0.05 USD: no pilot while there is no work
     cloud    EC2, by a stand-in                  0.12 USD: no instance while there is no work
 
-The client knows london alone. Its gateway sees that rhine and cloud could start slots, how long
-that takes and what it costs; it buys from both, and they start pilots: jobs of Slurm, instances.
-When the work is done both let go what they had started. One client, one job, one bill.
+The client knows only london. Its gateway sees that rhine and cloud could start slots, how long that
+takes and its cost. It buys from both, and they start pilots: jobs of Slurm, instances. When the
+work is done both release the pilots that they started. One client, one job, one bill.
 
     python examples/three_grids.py               # make demo-grids
 
@@ -33,7 +33,7 @@ from federation import Client
 from federation.money import format_money
 
 TASKS = 160
-TASK_S = 0.1  # of a processor's time, each: the job outlasts the start of pilots on a fast host too
+TASK_S = 0.1  # of processor time, each: the job outlasts the start of pilots even on a fast host
 CHECKED = 8  # tasks that are run here as well
 GONE_S = 60.0
 # The sites are all yours: see ACCEPTED in local_federation.py.
@@ -82,7 +82,7 @@ waste = 1.0
 
 
 def price(seed: int, draws: int) -> float:
-    """A call option by Monte Carlo, the slow way."""
+    """Price a call option by Monte Carlo, the slow way."""
     chance = random.Random(seed)
     total = 0.0
     for _ in range(draws):
@@ -91,7 +91,7 @@ def price(seed: int, draws: int) -> float:
 
 
 def draws_of(task_s: float, tried: int = 60_000) -> int:
-    """How many draws take so long on this host."""
+    """Return how many draws take this time on this host."""
     began_s = time.process_time()
     price(0, tried)
     return max(1, round(tried * task_s / (time.process_time() - began_s)))
@@ -99,7 +99,7 @@ def draws_of(task_s: float, tried: int = 60_000) -> int:
 
 @contextlib.contextmanager
 def grids(folder: Path) -> Iterator[tuple[str, str]]:
-    """A Slurm cluster and a stand-in of EC2: the pools that wrap them, as TOML."""
+    """Start a Slurm cluster and a stand-in of EC2; yield the pools that wrap them, as TOML."""
     # They live with the tests, which use the same.
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     from ec2_stand_in import Ec2
@@ -120,7 +120,7 @@ def grids(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def run_on(near: LocalSite) -> None:
-    """The job, through the near gateway; where it ran, and what it cost."""
+    """Run the job through the near gateway; print where it ran, and its cost."""
     draws = draws_of(TASK_S)
     with Client(near.address) as client:
         show_pools(client.ask("pools"))
@@ -154,12 +154,12 @@ def run_on(near: LocalSite) -> None:
 
 
 def rows(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """A report's rows as maps."""
+    """Return a report's rows as maps."""
     return [dict(zip(report["columns"], row, strict=True)) for row in report["rows"]]
 
 
 def wait_until_gone(sites: list[LocalSite]) -> None:
-    """Wait until the grids have let go all that they had started: zero slots cost zero."""
+    """Wait until the grids have released all their pilots: zero slots cost zero."""
     until_s = time.monotonic() + GONE_S
     for site in sites:
         while any(pool["pilots"] for pool in site.ask("scale")["pools"]):

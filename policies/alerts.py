@@ -1,9 +1,9 @@
-"""When people are to be told: budgets, prices, deliveries without a verdict. Pure.
+"""Alerts on budgets, prices and deliveries without a verdict: when to raise and end them. Pure.
 
-A rule is judged by facts, and by what was told before: an alert has a mark, (name, key, level), and
-is given once for it. A budget's key is its period with its amount, so a new period or another
-amount begins anew. A price's key is the pool, and the side and site are that of deliveries; such an
-alert is over when its cause is, and may then be given again.
+A rule is judged by the facts of the moment and by the alerts raised before. An alert has a mark,
+(name, key, level), and is raised once for each mark. A budget's key is its period with its amount,
+so a new period or another amount starts again. A price's key is the pool; a delivery's key is the
+side and the site. An alert of these two kinds ends when its cause ends, and can be raised again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,15 +22,15 @@ from policies.periods import Period, Span, period_at
 LEVELS: Final = (50, 80, 100)  # per cent of a budget
 CLEAR_PERCENT: Final = 10.0
 PENDING_H: Final = 24.0
-NAME_CHARS_MAX: Final = 200  # of a name that somebody else chose
-# Before so much of a period is over, a straight line says nothing.
+NAME_CHARS_MAX: Final = 200  # of a name that another party chose
+# Before this share of a period has passed, a linear estimate means nothing.
 ESTIMATE_FROM: Final = 0.01
 
 Kind = Literal["budget", "price", "unacknowledged"]
 
 
 class Severity(StrEnum):
-    """How bad it is, for whoever sorts alerts."""
+    """The severity of an alert, for tools that sort alerts."""
 
     INFO = "info"
     WARNING = "warning"
@@ -38,18 +38,18 @@ class Severity(StrEnum):
 
 
 class Whose(StrEnum):
-    """Whose spending a budget is for."""
+    """The scope of a budget: the spending that counts for it."""
 
-    ALL = "all"  # all our users
-    PROJECT = "project"  # of ours
-    USER = "user"  # of ours
-    GROUP = "group"  # of our users
-    SITE = "site"  # that we buy from, for whomever
-    ORIGIN = "origin"  # a site that we sell to
+    ALL = "all"  # all users of this site
+    PROJECT = "project"  # of this site
+    USER = "user"  # of this site
+    GROUP = "group"  # of this site's users
+    SITE = "site"  # that this site buys from, for any user
+    ORIGIN = "origin"  # a site that this site sells to
 
 
 class Mark(NamedTuple):
-    """What an alert is given once for."""
+    """The identity of an alert: each mark is raised once."""
 
     name: str
     key: str
@@ -58,7 +58,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An amount for each period of the calendar, and the shares of it at which to tell.
+    """An amount for each calendar period, and the shares of it that raise an alert.
 
     `levels` are in per cent, in rising order.
     """
@@ -75,11 +75,11 @@ class Budget:
     kind: Kind = "budget"
 
     def period_at(self, now_s: float) -> Period:
-        """The period that counts now."""
+        """The current period."""
         return period_at(self.span, self.zone, now_s)
 
     def mark(self, period: Period, level: int) -> Mark:
-        """What this level is given once for."""
+        """Return the mark of the alert for this level of a period."""
         return Mark(
             self.name, f"{period.key} {format_money(self.amount_nanos, self.currency)}", level
         )
@@ -87,13 +87,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PriceLimit:
-    """A price per slot-hour that a pool should not go above.
+    """A price per slot-hour that a pool should not exceed.
 
     Attributes:
-        site: whose pool; empty: every site that we know of, and ourselves.
+        site: the pool's site; empty: every known site, including this one.
         pool: its name; empty: every pool of such sites.
-        clear_percent: by how much below the limit a price is before another rise is told: what
-            goes to and fro around it is told once.
+        clear_percent: how far below the limit a price must fall before a new rise is reported. A
+            price that fluctuates around the limit is reported once.
     """
 
     name: str
@@ -107,23 +107,23 @@ class PriceLimit:
 
     @property
     def clear_nanos(self) -> int:
-        """What a price must come down to before the alert is over."""
+        """The price at or below which the alert is over."""
         return floor(self.limit_nanos * (100 - Fraction(self.clear_percent)) / 100)
 
     def covers(self, price: "PoolPrice") -> bool:
-        """Whether this pool is meant, and priced in a currency that compares."""
+        """Whether the rule applies to this pool, and the pool's price is in the rule's currency."""
         return self.is_about(price) and self.currency == price.currency
 
     def is_about(self, price: "PoolPrice") -> bool:
-        """Whether this pool is meant."""
+        """Whether the rule applies to this pool."""
         return self.site in ("", price.site) and self.pool in ("", price.pool)
 
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """How long deliveries may be without a verdict, seconds.
+    """A limit in seconds on the time that deliveries may be without a verdict.
 
-    `site` and `side` are empty for all; "buy" is what we were delivered, "sell" what we delivered.
+    Empty `site` and `side` match all. Side "buy" is deliveries to this site, "sell" those from it.
     """
 
     name: str
@@ -142,12 +142,7 @@ Rule = Budget | PriceLimit | Unacknowledged
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What counts for a budget in its period: all of it, and the part without a verdict yet.
-
-    Between sites, what was taken back since is in neither.
-
-    `others_nanos` is what was spent besides in other currencies, by these: it does not count.
-    """
+    """The spending that counts for a budget in its period, and its part without a verdict."""
 
     period: Period
     spent_nanos: int
@@ -156,11 +151,11 @@ class Spending:
 
     @property
     def settled_nanos(self) -> int:
-        """The part that is settled for good."""
+        """The part that is settled."""
         return self.spent_nanos - self.held_nanos
 
     def estimate_nanos(self, now_s: float) -> int | None:
-        """What the period comes to if it goes on like that; None while that says nothing."""
+        """Extrapolate the spending to the end of the period; None while it is too early."""
         whole_s = self.period.end_s - self.period.start_s
         passed_s = now_s - self.period.start_s
         if passed_s < whole_s * ESTIMATE_FROM:
@@ -170,7 +165,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PoolPrice:
-    """What a slot-hour of a pool costs now, as it is advertised."""
+    """The advertised price of a slot-hour of a pool."""
 
     site: str
     pool: str
@@ -179,15 +174,15 @@ class PoolPrice:
 
     @property
     def key(self) -> str:
-        """The pool, as it is written."""
+        """The printable name of the pool."""
         return f"{printable(self.site)}/{printable(self.pool)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Deliveries without a verdict for longer than a rule says, of one side and site.
+    """Deliveries of one side and site that have had no verdict for longer than a rule allows.
 
-    `costs_nanos` is by currency; `oldest_s` is when the first was delivered.
+    `costs_nanos` is by currency; `oldest_s` is the time of the first delivery.
     """
 
     side: str
@@ -198,13 +193,13 @@ class Pending:
 
     @property
     def key(self) -> str:
-        """The side and the site, as they are written."""
+        """The side and the printable name of the site."""
         return f"{self.side} {printable(self.site)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What rules are judged by, at one moment; `spent` and `pending` by the name of the rule."""
+    """The input to the rules at one moment; `spent` and `pending` are by the name of the rule."""
 
     now_s: float
     spent: Mapping[str, Spending] = field(default_factory=dict)
@@ -214,7 +209,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What people are told. `facts` are plain data, what is printed is printable."""
+    """A message to people. `facts` is plain data; its texts are printable."""
 
     mark: Mark
     kind: Kind
@@ -228,19 +223,19 @@ class Alert:
 
 
 def judge(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list[Alert]:
-    """What is to be told now, in the order of the rules and of their levels.
+    """Return the new alerts, in the order of the rules and of their levels.
 
     Args:
         rules: with distinct names.
-        facts: of this moment; a rule that they say nothing of is not judged.
-        raised: what was told and is not over.
+        facts: of this moment; a rule without facts is not judged.
+        raised: the alerts that were raised and are not over.
     """
     found = [alert for rule in rules for alert in _alerts(rule, facts)]
     return [alert for alert in found if alert.mark not in raised]
 
 
 def ended(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list[Mark]:
-    """What of `raised` is over now. A pool that nobody advertises is not over: nobody knows."""
+    """Return the marks of `raised` that are over. A pool that left all adverts stays raised."""
     over: list[Mark] = []
     for rule in rules:
         match rule:
@@ -257,10 +252,10 @@ def ended(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list
 
 
 def overlooked(rule: Rule, facts: Facts) -> dict[str, str]:
-    """What a rule might be thought to watch, and does not: sentences, each by what it is about.
+    """Return warnings on what a rule appears to watch but does not, by subject.
 
-    A rule is about one currency, and about pools that are there; whoever has mistaken the one or
-    the other would wait for an alert that never comes.
+    A rule watches one currency, and pools that exist. A mistake in either would mean an alert that
+    never comes.
     """
     match rule:
         case Budget() if rule.name in facts.spent:
@@ -290,19 +285,19 @@ def _unpriced(rule: PriceLimit, facts: Facts) -> dict[str, str]:
 
 
 def sample(rule: Rule, now_s: float) -> Alert:
-    """An alert of a rule that says that it is a test."""
+    """Return an alert of a rule whose text says that it is a test."""
     text = f"a test of the alert {rule.name}: nothing has happened"
     return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, now_s, text, {})
 
 
 def printable(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
-    """A name as it can be shown anywhere: nothing that moves a cursor, and not endless."""
+    """Make a name safe to print: no control characters, and a limited length."""
     shown = clean(name[:chars_max])
     return shown if len(name) <= chars_max else f"{shown}…"
 
 
 def moment(at_s: float) -> str:
-    """A moment in ISO form, UTC."""
+    """Format a time in ISO form, UTC."""
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -330,7 +325,7 @@ _Make = Callable[[Mark, str, dict[str, Any]], Alert]
 
 
 def whose(rule: Budget) -> str:
-    """Whose spending it is, in words."""
+    """Return a budget's scope in words."""
     words = {
         Whose.ALL: "all users",
         Whose.PROJECT: "project ",

@@ -1,4 +1,4 @@
-"""What is asked of the grid, and by what taste it is placed: an ask, its objective, the house."""
+"""Requests for placement (asks), the objectives of their owners, and the site's preferences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from policies.tariffs import PriceClass
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What counts, as weights of zero or more that are not all zero.
+    """The weights of money, time and carbon: zero or more, and not all zero.
 
-    What has no weight still decides among equals.
+    A quantity of weight zero still breaks ties.
     """
 
     money: float = 0.0
@@ -37,7 +37,7 @@ OBJECTIVES: Final[Mapping[str, Objective]] = {
 
 
 def read_objective(value: object) -> Objective:
-    """An objective as people write it: a name, or a map of weights. ValueError if neither."""
+    """Parse an objective: a name, or a map of weights. Raise ValueError if it is neither."""
     if isinstance(value, str) and value in OBJECTIVES:
         return OBJECTIVES[value]
     if (
@@ -53,40 +53,40 @@ def read_objective(value: object) -> Objective:
 
 
 class WhenClosed(StrEnum):
-    """What a job's owner wants done about pools whose windows open later."""
+    """How a job treats pools whose windows open later."""
 
-    WAIT = "wait"  # for one that, once open, would suit it better than all that are open now
-    ELSEWHERE = "elsewhere"  # where it is open now; nowhere, while none is
+    WAIT = "wait"  # for a closed pool that, once open, would suit it better than all open ones
+    ELSEWHERE = "elsewhere"  # run where it is open now; nowhere, while no pool is
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Where and how a user wants a job placed; what is left out does not limit."""
+    """A user's constraints and preferences for the placement of a job; an unset one is no limit."""
 
-    objective: Objective | None = None  # None: the site's own taste
-    deadline_s: float | None = None  # UTC; until then it must be done
+    objective: Objective | None = None  # None: the site's default
+    deadline_s: float | None = None  # UTC; the job must be done by then
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
-    jurisdictions: frozenset[str] | None = None  # where its data may go
-    environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
-    when_closed: WhenClosed | None = None  # None: a window's delay is weighed as any other
-    deferrable: bool = False  # may wait for better hours, so that it is done by its deadline
-    whole: bool = False  # is of use only if all of it is done within its limits
+    jurisdictions: frozenset[str] | None = None  # its data may go only there
+    environment: str = ""  # its environment, in the notation of policies.environments; "": any
+    when_closed: WhenClosed | None = None  # None: a window's delay is weighed like any other
+    deferrable: bool = False  # may wait for better hours, as long as it meets its deadline
+    whole: bool = False  # worthless unless all of it is done within its limits
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Tasks of one job that are to be placed, and the limits that hold for all of them."""
+    """Tasks of one job that need placement, and the limits that hold for all of them."""
 
     terms: Terms
     objective: Objective
     tasks: int
-    task_s: float | None = None  # measured seconds of a task; None: nobody ever ran its function
-    task_s_at: Mapping[str, float] = field(default_factory=dict)  # and by site, where they differ
+    task_s: float | None = None  # measured seconds of a task; None: its function has never run
+    task_s_at: Mapping[str, float] = field(default_factory=dict)  # by site, where it differs
     function_bytes: int = 0
     task_bytes: int = 0  # of one task's arguments and result
     deadline_s: float | None = None  # UTC
-    budget_nanos: int | None = None  # what is left, in the currency of the terms
+    budget_nanos: int | None = None  # the remaining budget, in the currency of the terms
     price_class: PriceClass = "guaranteed"
     when_closed: WhenClosed | None = None
     deferrable: bool = False  # may wait for better hours, until its deadline
@@ -104,27 +104,29 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """How a site likes its work placed: its own choice, whatever its peers do."""
+    """A site's own placement preferences, independent of its peers."""
 
-    currency: str = "USD"  # prices are compared in it
-    # Its units for one of another currency, to compare by only: charges are never converted.
+    currency: str = "USD"  # the currency in which prices are compared
+    # Units of `currency` for one of another, for comparison only: charges are never converted.
     rates: Mapping[str, float] = field(default_factory=dict)
-    objective: Objective = CHEAPEST  # of jobs that wish for none
-    # Work stays at home as long as it starts there within so many seconds; then price decides.
-    # 0: price alone decides. inf: what may run at home never leaves.
+    objective: Objective = CHEAPEST  # of jobs that name none
+    # Work stays at home as long as it starts there within this many seconds; beyond that, price
+    # decides. 0: price alone decides. inf: work that may run at home never leaves.
     prefer_own_s: float = 0.0
-    # What differs by no more than this share counts as equal: it is drawn among, and spread over,
-    # by lots that are a job's own, so that its waiting work does not wander. 0 .. 1
+    # Places that differ by no more than this share count as equal: work is drawn among them and
+    # spread over them. The lots are fixed for a job, so its queued work does not move around. 0 ..
+    # 1
     band: float = 0.10
     quotes_max: int = 3  # sites asked for a quote for the same work
     sites_max: int = 8  # places that one job is split over at a time
-    task_s_unknown: float = 1.0  # a task of unknown length is compared as if it took this
-    # Of jobs that may wait for better hours: they do for a gain of this share at least, 0 .. 1; and
-    # so that all is done so many seconds before their deadline, were tasks longer by a share.
+    task_s_unknown: float = 1.0  # the assumed duration of a task of unknown length, for comparison
+    # Deferrable jobs wait for a gain of at least the share `defer_gain`, 0 .. 1. They are planned
+    # to finish `defer_margin_s` before their deadline even if tasks take longer by the share
+    # `defer_margin`.
     defer_gain: float = 0.10
     defer_margin_s: float = 60.0
     defer_margin: float = 0.5
 
     def rate(self, currency: str) -> float | None:
-        """Units of our currency for one of another; None when we know no rate."""
+        """Units of the site's currency for one of another; None when the rate is unknown."""
         return 1.0 if currency == self.currency else self.rates.get(currency)

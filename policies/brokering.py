@@ -1,11 +1,11 @@
-"""Where an ask goes: filter, score, choose, split; then the best of the quotes. Pure.
+"""Placement of an ask: filter, score, choose, split; then the best of the quotes. Pure.
 
     candidates ─ terms ─ limits ─ utility ─ draw among near-equals ─ split ─► plan ─► quotes ─► best
                  never    not now
 
-A decision is made on adverts, which are out of date: ask those in `Decision.quotes_from`, take
-the best answer (`choose_quote`), and expect to lose the race now and then. Equal seeds and equal
-knowledge give equal decisions, in whatever order the adverts came.
+A decision is based on adverts, which are out of date. Ask the sites in `Decision.quotes_from` for
+quotes, take the best (`choose_quote`), and expect to lose the race sometimes. Equal seeds and equal
+knowledge give equal decisions, in whatever order the adverts arrived.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ from policies.tariffs import cost_nanos
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A pool's answer: what it would really do, and for how much."""
+    """A pool's offer: the tasks that it takes, when, and for how much."""
 
     key: Key
-    tasks: int  # that it takes
+    tasks: int  # that it accepts
     price_nanos: int  # of a slot-hour, fixed
     begin_s: float  # UTC, when the first task would start
     finish_s: float  # UTC, when the last of them would be done
@@ -37,9 +37,9 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A site or pool is spared: until when (UTC), and why, as a part of a sentence.
+    """The back-off of a site or pool: its end (UTC), and its cause as a part of a sentence.
 
-    `is_no` is whether it said that it will not have such work, which its operator alone can change.
+    `is_no` marks a refusal of such work that only the site's operator can change.
     """
 
     until_s: float
@@ -59,11 +59,12 @@ def place(
 
     Args:
         ask: the tasks and their limits.
-        market: what we know of all pools.
-        house: our taste.
+        market: the knowledge of all pools.
+        house: this site's preferences.
         now_s: UTC.
         chance: for the draw among near-equals; see ranking.lots.
-        resting: sites, and single pools as "site/pool", that refused or did not answer lately.
+        resting: sites, and single pools as "site/pool", that are in back-off after a refusal or a
+            timeout.
     """
     candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
     if not candidates:
@@ -77,7 +78,8 @@ def place(
         refused += given_up
         near = _near_equals(ask, ranking, house)
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
-    # With the best among them, no plan is worse by more than the band than what there is.
+    # With the best candidate among them, no plan is worse than the best possible by more than the
+    # band.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
     preferred, plan = _plan(ask, liked, ranking, house, now_s)
     deferral = None
@@ -94,7 +96,7 @@ def place(
 
 
 def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
-    """What is as good as the best: that which would have to be rented only if nothing else is."""
+    """Return the near-equals of the best; those that need new slots only if there are no others."""
     near = ranking.near_equals(house.band)
     return [one for one in near if not one.candidate.must_start(ask.tasks)] or near
 
@@ -102,7 +104,7 @@ def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
 def consider(
     ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, Rest]
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
-    """Pass every candidate through the filters, cheapest first; estimate those that are left."""
+    """Pass every candidate through the filters, cheapest first; estimate those that remain."""
     verdicts = market.verdicts(ask.terms)
     accepted: list[Candidate] = []
     estimates: list[Estimate] = []
@@ -112,7 +114,7 @@ def consider(
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = _rest_of(candidate.key, resting) if resting else None
         if waits and rest is not None and candidate.is_closed(now_s):
-            rest = None  # it is not asked before it opens, and may be back by then
+            rest = None  # It is asked only when it opens, and may have recovered by then.
         if verdict is None and rest is not None and rest.until_s > now_s:
             words = "{}, and is spared for {:.0f} s more"
             verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
@@ -134,9 +136,9 @@ def _rest_of(key: Key, resting: Mapping[str, Rest]) -> Rest | None:
 def _worth_the_wait(
     ask: Ask, ranking: Ranking, house: House, now_s: float
 ) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
-    """For a job that waits for windows: what is as good as the best were all of them open.
+    """Rank, for a job that waits for windows, the near-equals of the best as if all were open.
 
-    If that best one is open, all that there is, as for any other job.
+    If the best one is open now, return the whole ranking, as for any other job.
     """
     rows = ranking[:]
     closed_s = [one.candidate.opens_s(now_s) - now_s for one in rows]
@@ -164,18 +166,18 @@ def _worth_the_wait(
 
 
 def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
-    """The best of the quotes for the same work, on the decision's own scale; None when none does.
+    """Return the best of the quotes for the same work, on the decision's own scale, or None.
 
-    A quote that breaks the deadline or the budget does not count, nor one with which our own pools
-    would be better: adverts are always stale, and what looked idle may be busy. One that takes all
-    goes before one that takes a part.
+    A quote that breaks the deadline or the budget does not count, nor does one that is worse than
+    this site's own pools: adverts are always stale, and a pool that looked idle may be busy. A
+    quote for all the tasks is preferred to one for a part.
     """
     if decision.plan is None or decision.ranking is None:
         return None
     ask, house, scale = decision.ask, decision.house, decision.ranking.scale
     wanted = ask.tasks - decision.plan.short
     limit = inf
-    if ask.task_s is not None:  # else it is a guess when our own would be done
+    if ask.task_s is not None:  # else the finish of this site's own pools is a guess
         own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
         limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
     known = {one.key: one for one in decision.preferred}
@@ -199,7 +201,7 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Q
 
 
 def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
-    if ask.task_s is None:  # what it would cost, and when it would end, is a guess
+    if ask.task_s is None:  # its cost and its finish are guesses
         return ask.deadline_s is not None and quote.begin_s > ask.deadline_s
     wall_ns = tasks * round(one.estimate.task_s * 1e9)
     costs = cost_nanos(quote.price_nanos, wall_ns)
@@ -208,10 +210,10 @@ def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
 
 
 def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
-    """A candidate as the splitter sees it.
+    """Convert a candidate to a lane for the splitter.
 
-    Its rate is what its slots do, or what its link carries when that is less. While nobody knows
-    how long a task takes, a place gets one round of them, to find out, and no limit counts.
+    Its rate is that of its slots, or that of its link when that is lower. While the duration of a
+    task is unknown, a place gets one round of tasks to measure it, and no limit applies.
     """
     candidate, found = one.candidate, one.estimate
     is_known = ask.task_s is not None
@@ -235,10 +237,10 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
 def _plan(
     ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
 ) -> tuple[list[Ranked], Split]:
-    """Split over those that are liked most; when that is too little, over others as well."""
+    """Split over the preferred places; if they are too few, over others as well."""
     most = house.sites_max
     if ask.task_s is None and ask.budget_nanos is not None:
-        # What a task costs is not known: find out at one place, before it costs too much.
+        # The cost of a task is unknown: measure it at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
     plan = _split(ask, preferred, house, now_s)
@@ -256,8 +258,10 @@ def _plan(
 def _others(
     ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
 ) -> Iterator[tuple[list[Ranked], House]]:
-    """Other places for an ask, and how the house likes it there: the roomiest; and for one with
-    both a deadline and a budget the cheapest, wherever they are, for limits go before likings.
+    """Yield alternative places for an ask, each with the preferences to use there.
+
+    First the roomiest. For an ask with both a deadline and a budget also the cheapest, anywhere:
+    limits take precedence over preferences.
     """
     most = house.sites_max
     if len(ranking) > most:
@@ -272,7 +276,7 @@ def _others(
 def _begun(
     ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
 ) -> Split:
-    """What begins at once of a plan over time; the rest of it waits."""
+    """Return the part of a plan over time that begins at once; the rest waits."""
     lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
     tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
     reason = Reason.BETTER_LATER if deferral.waits else None
@@ -301,7 +305,7 @@ def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) ->
 
 
 def _as_is(one: Ranked, lane: Lane) -> Lane:
-    """A lane of the slots that are there, without those that would be started."""
+    """Reduce a lane to its existing slots, without those that would be started."""
     warm = one.candidate.advert.slots_warm
     if lane.slots <= warm:
         return lane
@@ -310,7 +314,7 @@ def _as_is(one: Ranked, lane: Lane) -> Lane:
 
 
 def _home_tasks(lane: Lane, prefer_own_s: float) -> int:
-    """Tasks that start at home within the time that it is preferred for."""
+    """Return the number of tasks that start at home while home is preferred."""
     ahead_s = prefer_own_s - lane.start_s
     if ahead_s == inf:
         return lane.tasks_max
@@ -325,5 +329,5 @@ def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:
     if not house.prefer_own_s or not one.candidate.is_own:
         return False
     if one.candidate.is_cold and house.prefer_own_s < inf:
-        return False  # what is owned and idle goes before peers, and these before what is rented
+        return False  # idle owned slots come before peers, and peers before rented slots
     return one.estimate.begin_s - now_s <= house.prefer_own_s

@@ -1,19 +1,19 @@
-"""Budgets and quotas: what somebody may use up in a period, and what of it is free. Pure.
+"""Budgets and quotas: limits on consumption in a period, and the amount still free. Pure.
 
-A Budget is what was written down; its Purse is where it stands at this site. In integers, in
+A Budget is the configured limit; its Purse is its state at this site. All amounts are integers, in
 nano-units of a currency or of slot-seconds:
 
-    left = amount - spent - elsewhere        what is spent does not come back before the next period
-    room = left - held - lent - reserved     the others do, unless it is spent
+    left = amount - spent - elsewhere        spent amounts do not return before the next period
+    room = left - held - lent - reserved     the others return, unless they are spent
 
-What tasks may take is *held* when they are handed out, by the most that one can come to; when they
-have run it is released, and what they took is spent. So as long as nothing takes more than was
-held for it, no order of events spends more than the amount. Of a budget that we own `elsewhere` is
-what other sites have spent of their slices, and `lent` what they may still spend
-(gateway.budgets.lending); `reserved` is kept free for those that ask for some.
+Handing out tasks *holds* the most that each can cost. When they have run, the hold is released and
+the actual cost is spent. So as long as nothing costs more than its hold, no order of events spends
+more than the amount. For a budget that this site owns, `elsewhere` is the part of their slices that
+other sites have spent, `lent` the part that they may still spend (gateway.budgets.lending), and
+`reserved` is kept free for sites that request a slice.
 
-What is spent belongs to the period in which it was reported, as in the books; what is held when a
-period ends is held in the next.
+Spending belongs to the period in which it was reported, as in the books. Amounts that are held when
+a period ends stay held in the next.
 """
 
 from collections.abc import Iterable
@@ -29,25 +29,25 @@ from policies.parties import Kind, Party, Whose
 from policies.periods import UTC_ZONE, Period, Span, period_at
 from policies.tariffs import Tariff
 
-SLOT_TIME: Final = "slot-s"  # the unit of a quota: time of slots, whatever it costs
-# A task that is stopped at its time limit may have run for so much longer.
+SLOT_TIME: Final = "slot-s"  # the unit of a quota: slot time, whatever it costs
+# A task that is stopped at its time limit may have run longer by this much.
 KILL_S: Final = 1.0
-# Of tasks without a time limit: so many times what they take on average is held for each, and of
-# those that never ran, so long.
+# For a task without a time limit, the hold is this many times the average task; for a function that
+# has never run, UNKNOWN_S seconds.
 FACTOR: Final = 2.0
 UNKNOWN_S: Final = 60.0
 SLICE_S: Final = 300.0
 
 
 class Running(StrEnum):
-    """What becomes of what runs when a budget is exhausted."""
+    """The fate of running tasks when a budget is exhausted."""
 
     FINISH = "finish"
     STOP = "stop"
 
 
 class Waiting(StrEnum):
-    """What becomes of what waits then: it waits for the next period, or ends."""
+    """The fate of queued tasks when a budget is exhausted: wait for the next period, or end."""
 
     WAIT = "wait"
     END = "end"
@@ -55,18 +55,20 @@ class Waiting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An amount for each period of the calendar, or for good, that a party may use up.
+    """An amount that a party may use up in each calendar period, or once.
 
     Attributes:
         unit: a currency, or SLOT_TIME.
-        amount_nanos: of that; of a budget that another site owns, what we have of it at a time.
-        span: None: it is for good.
-        is_hard: nothing starts that might take more; else it only counts.
-        factor: see FACTOR; `unknown_s` likewise.
-        owner: the site that has the whole of it; empty: ours.
-        sites: that may have slices of it.
-        slice_s: how long such a slice lasts without a word of ours.
-        is_credit: it is what a site may owe us: what it has paid is not spent any more.
+        amount_nanos: in that unit; for a budget that another site owns, the size of this site's
+            slice.
+        span: the kind of period; None: the budget is not periodic.
+        is_hard: work that might exceed it does not start; else it only counts.
+        factor: see FACTOR; `unknown_s`: see UNKNOWN_S.
+        owner: the site that owns the whole budget; empty: this site.
+        sites: the sites that may have slices of it.
+        slice_s: how long such a slice is valid without a message from the owner.
+        is_credit: it is the most that a site may owe this site; paid amounts no longer count as
+            spent.
     """
 
     name: str
@@ -87,37 +89,37 @@ class Budget:
 
     @property
     def is_money(self) -> bool:
-        """Whether it is about what things cost, not about time."""
+        """Whether it limits money, not time."""
         return self.unit != SLOT_TIME
 
     @property
     def whose(self) -> str:
-        """Whom it is about, in words."""
+        """The party, in words."""
         return str(self.party)
 
     def covers(self, whose: Whose) -> bool:
-        """Whether somebody's work is paid from it.
+        """Whether work of this owner is paid from the budget.
 
-        A project is that of our own users: another site may have one of that name, and has its own
-        budget for it, or a slice of this one.
+        A project is one of this site's own users. Another site may have a project of the same name,
+        and has its own budget for it, or a slice of this one.
         """
         if self.party.kind is Kind.PROJECT and whose.site:
             return False
         return self.party.includes(whose)
 
     def period_at(self, now_s: float) -> Period | None:
-        """The period that counts at a moment; None: there is but one."""
+        """The period at a time; None for a budget that is not periodic."""
         return None if self.span is None else period_at(self.span, self.zone, now_s)
 
     def bound_nanos(
         self, tariff: Tariff, limit_s: float | None, task_s: float | None
     ) -> int | None:
-        """The most that a task is taken to use up; None where it can't be paid from this.
+        """Return the most that a task is assumed to use up; None if this budget can't pay for it.
 
         Args:
-            tariff: by which it would be charged.
-            limit_s: its time limit: then this is an upper bound. None: it has none.
-            task_s: how long such tasks take on average; None: nobody knows.
+            tariff: the tariff that would apply.
+            limit_s: its time limit, which makes the result an upper bound. None: it has none.
+            task_s: the average duration of such tasks; None: unknown.
         """
         if self.is_money and tariff.currency != self.unit:
             return None
@@ -131,30 +133,34 @@ class Budget:
         return tariff.most_nanos(task_ns) if self.is_money else task_ns
 
     def used_nanos(self, tariff: Tariff, tasks: int, wall_ns: int) -> int:
-        """What tasks use up of it that have taken so much time of their slots together."""
+        """Return the amount that tasks use up with this total slot time."""
         return tariff.charge_nanos(tasks, wall_ns) if self.is_money else wall_ns
 
     def show(self, nanos: int) -> str:
-        """An amount of it, as people write it."""
+        """Format an amount with the budget's unit."""
         return f"{format_amount(nanos)} {self.unit}"
 
 
 class Purse:
-    """Where a budget stands at this site. Its counts may be changed by whoever keeps to its rules.
+    """The state of a budget at this site. Callers that keep its invariants may change the counts.
 
     Attributes:
         spent_nanos: in this period.
-        held_nanos: for what was handed out and is not reported; for contracts that we pay.
-        elsewhere_nanos: of a budget of ours: what other sites have spent in this period.
-        lent_nanos: likewise: what they have, and may spend or give back.
-        reserved_nanos: what is not for us, as other sites have asked for it.
-        total_nanos: spent since it was opened, in whatever period.
-        allotted_nanos: of another's budget: what it has given us in all, less what we gave back.
-        is_open: whether what we have of another's may be used: it lasts, and was heard of.
-        refused: why its owner gives us no more now, for what uses up `refused_nanos` or more;
-            empty: it may.
-        short_nanos: the most that was needed and had no room since this was looked at;
-        least_short_nanos: the least that a task needed of that.
+        held_nanos: for tasks that are handed out and not reported, and for contracts that this site
+            pays for.
+        elsewhere_nanos: for a budget that this site owns, the spending of other sites in this
+            period.
+        lent_nanos: likewise, the amount that other sites hold, and may spend or give back.
+        reserved_nanos: the amount kept free because other sites have requested it.
+        total_nanos: spent since it was opened, over all periods.
+        allotted_nanos: for another site's budget, all that the owner has given this site, less the
+            amounts given back.
+        is_open: whether this site's slice of another's budget may be used: it is valid and
+            confirmed.
+        refused: why the owner gives no more now for work that needs `refused_nanos` or more; empty:
+            it may give more.
+        short_nanos: the largest need that found no room since this was last read;
+        least_short_nanos: the smallest such need of a task.
     """
 
     __slots__ = (
@@ -171,34 +177,34 @@ class Purse:
         self.is_open = not budget.owner
         self.refused, self.refused_nanos = "", 0
         self.least_short_nanos = 0
-        self.was_told = False  # people, that it is exhausted
+        self.was_told = False  # whether people were told that it is exhausted
 
     @property
     def limit_nanos(self) -> int:
-        """What may be spent here in this period."""
+        """The amount that may be spent here in this period."""
         if not self.budget.owner:
             return self.budget.amount_nanos
         return self.allotted_nanos - (self.total_nanos - self.spent_nanos)
 
     @property
     def left_nanos(self) -> int:
-        """What of that is not spent, here or elsewhere; below zero when more is."""
+        """The part of the limit that is unspent, here and elsewhere; negative when exceeded."""
         return self.limit_nanos - self.spent_nanos - self.elsewhere_nanos
 
     @property
     def free_nanos(self) -> int:
-        """What nobody has, here or elsewhere; below zero when more is held than there is."""
+        """The part that is not spent, held or lent; negative when more is held than there is."""
         return self.left_nanos - self.held_nanos - self.lent_nanos
 
     @property
     def room_nanos(self) -> int:
-        """What may still be held here; as `free_nanos`."""
+        """The amount that can still be held here; may be negative, like `free_nanos`."""
         room = self.free_nanos
         kept = min(self.reserved_nanos, max(0, room))
         return room - kept if self.is_open else min(0, room)
 
     def fits(self, each_nanos: int, tasks: int) -> int:
-        """How many of so many tasks have room that may use up so much each."""
+        """Return how many of `tasks` have room, if each may use up `each_nanos`."""
         room = self.room_nanos
         if each_nanos * tasks <= room or not self.budget.is_hard or not each_nanos:
             return tasks
@@ -206,22 +212,22 @@ class Purse:
         return max(0, room // each_nanos)
 
     def lack(self, one_nanos: int) -> None:
-        """Note that there was no room for a task that may use up so much."""
+        """Note that there was no room for a task that may use up `one_nanos`."""
         self.short_nanos = max(self.short_nanos, one_nanos)
         self.least_short_nanos = min(self.least_short_nanos or one_nanos, one_nanos)
 
     def is_exhausted(self, one_nanos: int = 1) -> bool:
-        """Whether nothing more that uses up so much can be paid from it in this period.
+        """Whether nothing more that costs `one_nanos` can be paid from it in this period.
 
-        What is held, or lent, counts as if it came back; what costs nothing can always be paid.
-        Of another's budget its owner has to say so.
+        Held and lent amounts count as if they returned; work that costs nothing can always be paid.
+        For another site's budget, the owner has to refuse first.
         """
         if not self.budget.is_hard or not one_nanos or self.left_nanos >= one_nanos:
             return False
         return not self.budget.owner or (bool(self.refused) and one_nanos >= self.refused_nanos)
 
     def spend(self, nanos: int, now_s: float) -> None:
-        """Count what was reported at a moment."""
+        """Count an amount that was reported at a time."""
         self.turn(now_s)
         self.spent_nanos += nanos
         self.total_nanos += nanos
@@ -236,7 +242,7 @@ class Purse:
         return True
 
     def standing(self, one_nanos: int = 0) -> str:
-        """Where it stands, for people; with what one task may use up, if that is the trouble."""
+        """Describe its state for people; include the cost of one task if that is the problem."""
         budget, period = self.budget, self.period
         if budget.is_credit:
             owed, limit = budget.show(self.spent_nanos), budget.show(self.limit_nanos)
@@ -256,7 +262,7 @@ class Purse:
         return text
 
     def objection(self, one_nanos: int = 0) -> str:
-        """Why nothing more is paid from it, with the figures, and when that may change."""
+        """Explain why nothing more is paid from it, with the figures, and when that may change."""
         budget, period = self.budget, self.period
         text = f"{named(budget)} is exhausted: {self.standing(one_nanos)}"
         if self.refused:
@@ -268,13 +274,13 @@ class Purse:
 
 @dataclass(slots=True)
 class Earmark:
-    """Money that is held in several purses for one contract, and used up as it is delivered."""
+    """Money held in several purses for one contract, and used up as the contract is delivered."""
 
     purses: tuple[Purse, ...]
     left_nanos: int
 
     def use(self, nanos: int) -> None:
-        """Release what was delivered; whoever calls this spends it."""
+        """Release the amount that was delivered; the caller spends it."""
         nanos = min(nanos, self.left_nanos)
         self.left_nanos -= nanos
         for purse in self.purses:
@@ -286,14 +292,15 @@ class Earmark:
 
 
 def payers(purses: Iterable[Purse]) -> tuple[Purse, ...]:
-    """Those that are about money."""
+    """Return the purses of money budgets."""
     return tuple(purse for purse in purses if purse.budget.is_money)
 
 
 def money_room(purses: Iterable[Purse]) -> int | None:
-    """What a job may be promised money for: the least room of its hard budgets; None: no limit.
+    """Return the money that a job can be promised: the least room of its hard budgets, or None.
 
-    No more than a promise can say, whatever another site says that we may spend of its budget.
+    None means no limit. The result never exceeds the maximum of a promise, even if another site
+    grants more of its own budget.
     """
     rooms = [each.room_nanos for each in payers(purses) if each.budget.is_hard]
     return max(0, min(*rooms, NANOS_LIMIT)) if rooms else None
@@ -302,12 +309,12 @@ def money_room(purses: Iterable[Purse]) -> int | None:
 def unpayable(
     purses: Iterable[Purse], currency: str | None, site: str
 ) -> tuple[Reason, str] | None:
-    """Why nothing in a currency can be paid from somebody's purses, whatever room they have.
+    """Explain why work in a currency can't be paid from any of the purses, whatever their room.
 
     Args:
-        purses: all that pay for somebody's work.
-        currency: that it is charged in; None: that is not known.
-        site: whose user it is; empty: ours.
+        purses: all that pay for the owner's work.
+        currency: the currency of the charge; None: unknown.
+        site: the owner's site; empty: this site.
     """
     paying = payers(purses)
     units = [each.budget.unit for each in paying if each.budget.is_credit]
@@ -322,16 +329,16 @@ def unpayable(
 
 
 def note_short(purses: Iterable[Purse]) -> None:
-    """Note that those without room were asked for some."""
+    """Note a request to each hard money purse that has no room."""
     for purse in payers(purses):
         if purse.budget.is_hard and purse.room_nanos <= 0:
             purse.short_nanos = max(1, purse.short_nanos)
 
 
 def earmark(purses: Iterable[Purse], nanos: int, *, anyway: bool = False) -> Earmark | None:
-    """Hold money for a contract in all purses that pay for it; None when there is no room.
+    """Hold money for a contract in all purses that pay for it; return None when there is no room.
 
-    `anyway`: it was promised in a former life.
+    `anyway`: hold without a check, for a contract promised in an earlier run of this site.
     """
     paying = payers(purses)
     room = money_room(paying)
@@ -343,7 +350,7 @@ def earmark(purses: Iterable[Purse], nanos: int, *, anyway: bool = False) -> Ear
 
 
 def named(budget: Budget) -> str:
-    """A budget, in words."""
+    """Name a budget in words."""
     if budget.is_credit:
         return f"the credit of {budget.party.name}"
     kind = "budget" if budget.is_money else "quota"
@@ -351,5 +358,5 @@ def named(budget: Budget) -> str:
 
 
 def when_shown(at_s: float, zone: ZoneInfo) -> str:
-    """A moment by the clock of a zone, as people write it."""
+    """Format a time by the clock of a zone, for people."""
     return f"{datetime.fromtimestamp(at_s, zone):%Y-%m-%d %H:%M} {zone.key}"

@@ -1,33 +1,33 @@
-"""How many slots a rented pool should have: what is started, what is let go, and why. Pure.
+"""Autoscaling of a rented pool: what to start, what to release, and why. Pure.
 
-*Growing.* A pool grows for the work there is, and not to a ratio. Any number of slots does W
-slot-seconds of work for the same money, but each slot that is started costs something on top: it is
-paid while it starts, while it stands idle before it is let go, and to the end of its billing step.
-So the more slots, the sooner and the dearer; `waste` says how much dearer it may be:
+*Growing.* A pool grows with the work there is, not to a ratio. Any number of slots does W
+slot-seconds of work for the same money, but each started slot has an overhead: it is paid for while
+it starts, while it stands idle before it is released, and to the end of its billing step. So more
+slots mean a sooner and dearer result; `waste` says how much dearer it may be:
 
     o = start + idle + step / 2          slot-seconds that one more slot wastes
     n = waste · W' / o                   slots whose waste is that part of the work, …
     n ≤ open tasks                       … and no more than have something to do
-    n ≥ what does W_d by d               the work that is due by d, for each d: a slot that is there
-                                         does d - now of it, in whole tasks; one that is coming as
-                                         much less as it still needs, and a new one d - now - start
+    n ≥ what does W_d by d               the work that is due by d, for each d: an existing slot
+                                         does d - now of it, in whole tasks; a starting one as
+                                         much less as it still needs; a new one d - now - start
 
-W' is the work that is left when new slots could be ready: what will be done by then needs none.
-Nor is a slot started for a deadline before which it could not be ready.
-Work whose owner would rather have it soon than cheap (`haste`) is worth more waste.
+W' is the work that is left when new slots could be ready: work done by then needs none. No slot is
+started for a deadline before which it could not be ready. Work whose owner prefers it soon to cheap
+(`haste`) justifies more waste.
 
-*Shrinking.* Nobody knows when the next work comes. Who lets a slot go once its idle time has
-cost as much as starting it again pays at most twice what he would have, had he known (the rent-or-
-buy problem: Karlin, Manasse, McGeoch and Owicki 1994); so `idle` is the start by default. Slots
-that are billed by the hour are let go at the end of one that is paid. Idle ones go before busy ones
-do, and busy ones only where the pool must become smaller: those that lose least. Each is drained
+*Shrinking.* The time of the next work is unknown. Releasing a slot once its idle time has cost as
+much as another start pays at most twice the optimum with perfect foresight (the rent-or-buy
+problem: Karlin, Manasse, McGeoch and Owicki 1994); so `idle` defaults to the start time. Slots that
+are billed by the hour are released at the end of a paid hour. Idle slots are released before busy
+ones, and busy ones only where the pool must become smaller: those that lose least. Each is drained
 first.
 
-Of those that are drained and still work, as many as are wanted again are taken back: that is sooner
-and cheaper than a start.
+Draining slots that still work are taken back when they are wanted again: that is sooner and cheaper
+than a start.
 
-*Limits.* So many starts and stops in a minute, whatever the rest says, and no more than the grid
-can give; after failed starts ever longer pauses, and after one that only a change can help, none.
+*Limits.* Starts and stops are limited per minute in all cases, and to the capacity of the grid.
+Failed starts cause a growing back-off; a failure that only a change can fix stops all starts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,29 +41,26 @@ from policies.asks import Objective
 from policies.tariffs import HOUR_NS, cost_nanos
 
 MINUTE_S: Final = 60.0
-# So long before the end of a paid step it is decided whether another is begun.
+# The next billing step is decided this long before the end of a paid one.
 STEP_LEAD_S: Final = 30.0
-PAUSE_MIN_S: Final = 10.0  # after one failed start; twice as long after each further one, …
-PAUSE_MAX_S: Final = 900.0  # … and no longer than this
-HASTE_MAX: Final = (
-    10.0  # so many times the waste is work worth that is to be done soon at any price
-)
+PAUSE_MIN_S: Final = 10.0  # after one failed start; doubles with each further one, …
+PAUSE_MAX_S: Final = 900.0  # … up to this
+HASTE_MAX: Final = 10.0  # the factor on waste for work that is wanted soon at any price
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a pool may grow and shrink, as its owner wrote it.
+    """A pool's limits on growing and shrinking, from its owner's configuration.
 
     Attributes:
-        slots_min: that are always there.
-        slots_max: that there may be.
-        pilot_slots: that one pilot has.
-        waste: what starting and idling may cost, as a part of the work; over zero.
-        idle_s: a pilot without work is let go after so long; None: after as long as it takes to
-            start.
-        step_s: time is billed in steps of so much; 0: by the second.
+        slots_min: slots that are always kept.
+        slots_max: the maximum of slots.
+        pilot_slots: slots of one pilot.
+        waste: the cost of starting and idling, as a part of the work; over zero.
+        idle_s: how long a pilot without work is kept; None: as long as a start takes.
+        step_s: the billing step; 0: by the second.
         starts_max, stops_max: of pilots, within a minute.
-        hourly_nanos: what all slots together may cost in an hour; None: no matter what.
+        hourly_nanos: the maximum cost of all slots together in an hour; None: no limit.
     """
 
     slots_max: int
@@ -78,25 +75,25 @@ class Rules:
 
 
 class Stage(StrEnum):
-    """Where a pilot is in its life."""
+    """The stage of a pilot's life."""
 
-    QUEUED = "queued"  # the grid has it, and has not begun: it costs nothing
-    STARTING = "starting"  # it is paid for, and its worker has not come
+    QUEUED = "queued"  # submitted to the grid, not begun: it costs nothing
+    STARTING = "starting"  # it is paid for, and its worker has not connected
     READY = "ready"
-    DRAINING = "draining"  # it gets nothing more, and is stopped when it has nothing
+    DRAINING = "draining"  # it gets no more tasks, and is stopped when it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A worker that a grid runs, or will run, for us.
+    """A worker that a grid runs, or will run, for this site.
 
     Attributes:
-        since_s: when this stage began; of one that is ready without work: when that began.
+        since_s: when this stage began; for a ready pilot without work, when it became idle.
         paid_s: since when it is paid for; None: it is not.
-        busy: of its slots.
-        lost_s: what is lost if it is stopped now: how long its tasks have run, in all.
-        can_return: it drains by our wish alone, and can be given work again.
-        ends_s: when its grid will stop it; None: it won't.
+        busy: its busy slots.
+        lost_s: the work that is lost if it is stopped now: the total run time of its tasks.
+        can_return: it drains by this site's choice alone, and can be given work again.
+        ends_s: when its grid will stop it; None: never.
     """
 
     name: str
@@ -111,29 +108,30 @@ class Pilot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is there and has nothing to do."""
+        """Whether it is ready and has no tasks."""
         return self.stage is Stage.READY and not self.busy
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What there is to do in a pool: what the broker would have run there, and nowhere else.
+    """The work of a pool: the tasks that the broker would run there, and nowhere else.
 
     Attributes:
         tasks: that wait there or run.
-        slot_s: that they still need, in all; where a pilot can run fewer of them at once than it
-            has slots, because of what is counted, with those that stand idle meanwhile.
-        spread: so many slots more than one each they would take for that, all at once; below zero:
-            fewer, for their owners may not have more.
+        slot_s: slot-seconds that they still need, in all. Where counted resources let a pilot run
+            fewer tasks at once than it has slots, this includes the slots that stand idle
+            meanwhile.
+        spread: slots beyond one per task that they would occupy all at once; negative: fewer,
+            because their owners may not have more.
         running_s: slot-seconds of it that workers have already.
-        due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
-        haste: how much it matters that all is done soon, in the mean: see `haste`.
+        due: (moment, tasks, their seconds) of the part of the queue that must be done by then.
+        haste: the mean importance of finishing soon: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
-        stranded: tasks more that wait here, and that no pilot could do, of `stranded_jobs`;
+        stranded: further tasks that wait here and that no pilot could run, of `stranded_jobs`;
             `stranded_why`: in words.
-        kept: slots that are reserved, or will be when a start would end, and have no task. What
-            they will do of what waits is not in `tasks`.
-        least_s: that a task which waits takes, as far as is known.
+        kept: slots that are reserved, or will be when a start would end, and have no task. Queued
+            tasks that these will run are not in `tasks`.
+        least_s: the shortest duration of a queued task, as far as is known.
     """
 
     tasks: int = 0
@@ -157,17 +155,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was done lately.
+    """The recent history of a pool.
 
     Attributes:
         starts, stops: the moments of the last minute, one for each pilot.
-        failures: starts that failed since one did not.
-        failed_s: when the last of them did.
-        start_s: how long a start takes, as measured, or as its owner expects.
-        price_nanos: what a slot costs us in an hour, as far as is known.
-        attainable: slots more than those there are, or come, that the grid could give; None: it
-            does not say.
-        barred: why nothing is started until somebody has changed something; empty: nothing is.
+        failures: failed starts since the last success.
+        failed_s: the time of the last failure.
+        start_s: the duration of a start, as measured, or as its owner expects.
+        price_nanos: the cost of a slot-hour to this site, as far as is known.
+        attainable: slots that the grid could give beyond those ready or starting; None: unknown.
+        barred: why nothing is started until an operator has fixed a problem; empty: no bar.
     """
 
     start_s: float
@@ -182,15 +179,15 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What is to be done now.
+    """The actions to take now.
 
     Attributes:
-        wanted: slots that there should be.
-        start: how many pilots.
+        wanted: the target number of slots.
+        start: how many pilots to start.
         cancel: pilots that have not begun to work, by name: they are stopped at once.
-        drain: pilots that get nothing more, by name.
-        undrain: pilots that were to get nothing more, and do, by name.
-        why: in words, one reason for each thing that is done, or is not.
+        drain: pilots to give no more tasks, by name.
+        undrain: draining pilots to take back, by name.
+        why: in words, one reason for each action taken or omitted.
     """
 
     wanted: int
@@ -202,13 +199,13 @@ class Orders:
 
 
 class Growth(NamedTuple):
-    """What a pool could have that it has not, for who plans work.
+    """The capacity that a pool could add, for the planner.
 
     Attributes:
         slots: that could be started.
-        start_s: how long that takes.
-        slot_work_s: one slot is started for each so many slot-seconds of work.
-        pilot_slots: that are started together; others are not told that of our pools.
+        start_s: the duration of a start.
+        slot_work_s: slot-seconds of work that justify one more slot.
+        pilot_slots: slots that start together; peers are not told this.
     """
 
     slots: int
@@ -217,9 +214,9 @@ class Growth(NamedTuple):
     pilot_slots: int = 1
 
     def beside(self, warm: int, tasks: int, task_s: float, objective: Objective) -> int:
-        """How many slots would be started for tasks beside those that are there.
+        """Return how many slots would be started for tasks, beside those that are ready.
 
-        None is for work that these do in the meantime.
+        Work that the ready slots do during a start needs no new ones.
         """
         left_s = tasks * task_s - warm * self.start_s
         if warm and left_s <= 0:
@@ -227,7 +224,7 @@ class Growth(NamedTuple):
         return self.for_work(left_s, tasks, objective)
 
     def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
-        """How many slots would be started for so much work, in so many tasks: in whole pilots."""
+        """Return how many slots would be started for so many tasks of work: in whole pilots."""
         worth_s = slot_s * haste(objective)
         slots = _slots_worth(worth_s, self.slot_work_s, min(self.slots, tasks))
         return min(self.slots, _whole(slots, self.pilot_slots))
@@ -237,30 +234,30 @@ NO_GROWTH: Final = Growth(0, 0.0, 0.0)
 
 
 def haste(objective: Objective) -> float:
-    """How many times the usual waste work is worth: 1.0 where only money counts, or carbon."""
+    """Return the factor on the usual waste: 1.0 where only money or carbon counts."""
     whole = objective.time + objective.money + objective.carbon
     return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
 
 
 def _slots_worth(worth_s: float, each_s: float, most: int) -> int:
-    """How many slots that cost so much each are worth so much: one at least, and no more than that.
+    """Return how many slots of cost `each_s` the work is worth: at least one, at most `most`.
 
-    The quotient of what other sites say, or of a start that took no time, may be beyond numbers.
+    Other sites' figures, or a start that takes no time, can make the quotient overflow.
     """
     return most if worth_s >= most * each_s else max(1, int(worth_s / each_s))
 
 
 def _whole(slots: int, pilot_slots: int) -> int:
-    """So many slots, in whole pilots."""
+    """Round slots up to whole pilots."""
     return -(-slots // pilot_slots) * pilot_slots
 
 
 def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> Growth:
-    """What a pool could have that it has not.
+    """Return the capacity that a pool could add.
 
     Args:
         there: slots that are ready now.
-        coming: slots that are on their way.
+        coming: slots that are starting.
     """
     slots, attainable = slots_max(rules, past) - there, past.attainable
     if past.barred or _rest_s(past, now_s) > 0:
@@ -272,10 +269,10 @@ def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> G
 
 
 def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s: float) -> Orders:
-    """What is to be done for a pool now.
+    """Decide the actions for a pool now.
 
     Args:
-        pilots: all that the grid has of ours.
+        pilots: all of this site's pilots that the grid has.
     """
     known = list(pilots)
     spent: list[str] = []
@@ -313,7 +310,7 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
 
 
 def overhead_s(rules: Rules, start_s: float) -> float:
-    """The slot-seconds that one more slot is expected to waste: see o above."""
+    """Return the slot-seconds that one more slot is expected to waste: o above."""
     return start_s + _idle_s(rules, start_s) + rules.step_s / 2
 
 
@@ -324,7 +321,7 @@ def _idle_s(rules: Rules, start_s: float) -> float:
 def _wanted(
     rules: Rules, active: Sequence[Pilot], work: Work, past: Past, now_s: float
 ) -> tuple[int, str]:
-    """How many slots there should be, and why."""
+    """Return how many slots there should be, and why."""
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
     ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
@@ -362,7 +359,7 @@ def _wanted(
 
 
 def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int, str]:
-    """How many slots so much work is worth that nobody does meanwhile, and by which figures."""
+    """Return how many slots the uncovered work is worth, and the figures behind that."""
     each_s = overhead_s(rules, start_s)
     slots = _slots_worth(rules.waste * work.haste * left_s, each_s, work.at_once)
     wasted = [f"{start_s:,.3g} to start", f"{_idle_s(rules, start_s):,.3g} idle"]
@@ -386,7 +383,7 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
 
 
 def slots_max(rules: Rules, past: Past) -> int:
-    """How many slots there may be, by number and by what they cost."""
+    """Return the maximum of slots, by number and by cost."""
     if rules.hourly_nanos is None or not past.price_nanos:
         return rules.slots_max
     paid_for = rules.hourly_nanos // cost_nanos(past.price_nanos, HOUR_NS)
@@ -396,14 +393,14 @@ def slots_max(rules: Rules, past: Past) -> int:
 def _by_deadline(
     active: Sequence[Pilot], work: Work, past: Past, now_s: float
 ) -> Iterable[tuple[float, int]]:
-    """For each moment by which work is due, the slots that are needed for all that is due then.
+    """Yield for each due time the slots that are needed for all the work due by then.
 
-    Those that are there, or come soonest, go before new ones.
+    Slots that are ready, or come soonest, are used before new ones.
     """
     if not work.due:
         return
     coming = sorted((_ready_in_s(each, past, now_s), each.slots) for each in active)
-    total_s = work.running_s  # what workers have already is done first
+    total_s = work.running_s  # the tasks at workers are done first
     for due_s, tasks, task_s in sorted(work.due):
         total_s += tasks * task_s
         needed, left_s = 0, total_s
@@ -419,7 +416,7 @@ def _by_deadline(
 
 
 def _ready_in_s(pilot: Pilot, past: Past, now_s: float) -> float:
-    """How long it takes until a pilot is ready, as far as can be said."""
+    """Return how long it takes until a pilot is ready, as an estimate."""
     if pilot.stage is Stage.READY:
         return 0.0
     return max(0.0, past.start_s - (now_s - pilot.since_s))
@@ -428,11 +425,11 @@ def _ready_in_s(pilot: Pilot, past: Past, now_s: float) -> float:
 def _starts(
     rules: Rules, slots: int, room: int, past: Past, now_s: float
 ) -> tuple[int, tuple[str, ...]]:
-    """How many pilots are started for so many slots, and what keeps it from being more.
+    """Return how many pilots to start for these slots, and the limit that applies.
 
     Args:
-        room: slots that there may be beside those that there are, which are let go among them:
-            they cost until they are gone.
+        room: slots that may be added. Pilots being released count as existing: they cost until they
+            are gone.
     """
     wanted = max(0, slots) // rules.pilot_slots
     if not wanted:
@@ -461,7 +458,7 @@ def _starts(
 
 
 def _taken_back(known: Iterable[Pilot], slots: int) -> tuple[list[str], int]:
-    """Pilots that drain and are taken back for so many slots, the last first; their slots."""
+    """Return the draining pilots to take back for these slots, the last first, and their slots."""
     names: list[str] = []
     back = 0
     for each in sorted((each for each in known if each.can_return), key=lambda each: -each.since_s):
@@ -473,7 +470,7 @@ def _taken_back(known: Iterable[Pilot], slots: int) -> tuple[list[str], int]:
 
 
 def _rest_s(past: Past, now_s: float) -> float:
-    """How long nothing is started, after starts that failed."""
+    """Return the remaining back-off after failed starts."""
     if not past.failures:
         return 0.0
     pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(past.failures - 1, 16))
@@ -483,7 +480,7 @@ def _rest_s(past: Past, now_s: float) -> float:
 def _released(
     rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, now_s: float
 ) -> tuple[list[str], list[str]]:
-    """The pilots that are cancelled, and those that are drained."""
+    """Return the pilots to cancel, and those to drain."""
     there = sum(each.slots for each in active)
     over = there - slots_max(rules, past)
     spare = there - max(wanted, min(work.at_once + work.kept, there))
@@ -502,7 +499,7 @@ def _released(
 
 
 def _dispensable(pilot: Pilot) -> tuple[int, float, float]:
-    """The least goes first."""
+    """The sort key by which pilots are released, first the most dispensable."""
     match pilot.stage:
         case Stage.QUEUED:
             return 0, -pilot.since_s, 0.0  # the last in the queue
@@ -524,9 +521,9 @@ def _has_rested(rules: Rules, pilot: Pilot, start_s: float, now_s: float) -> boo
 
 
 def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, now_s: float) -> bool:
-    """Whether a pilot that rests will end before any task that waits could: it only costs.
+    """Whether an idle pilot will end before any queued task could finish, so that it only costs.
 
-    Not before it has rested, for it may be that all end so soon.
+    It must have been idle for the usual time first: possibly all pilots end this soon.
     """
     if pilot.ends_s is None or not work.least_s or now_s + work.least_s < pilot.ends_s:
         return False
@@ -534,5 +531,5 @@ def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, now_s: float) 
 
 
 def _left_of(most: int, moments: Iterable[float], now_s: float) -> int:
-    """How many of so many in a minute are left."""
+    """Return how many of `most` in a minute are left."""
     return max(0, most - sum(now_s - MINUTE_S < each <= now_s for each in moments))

@@ -1,7 +1,7 @@
-"""Business days: on which days people work, and until when, by calendars of holidays. Pure.
+"""Business days and half days, by calendars of holidays. Pure.
 
-A calendar knows dates alone. When a date begins is said by the time zone of whoever asks
-(policies.weeks); a half day ends by the wall clock of that zone, too.
+A calendar knows only dates. The caller's time zone says when a date begins (policies.weeks); a half
+day ends by the wall clock of that zone, too.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ NONE_HALF: Final[Mapping[date, time]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The days on which people work.
+    """The business days of a calendar.
 
     Attributes:
         weekend: days of the week without work, Monday as 0.
         holidays: dates without work.
-        half_days: dates on which work ends early, and when.
+        half_days: dates on which work ends early, and the time.
 
     Raises:
-        ValueError: no day of the week is left, or a half day is one without work.
+        ValueError: no day of the week is left, or a half day is not a business day.
     """
 
     weekend: frozenset[int] = SATURDAY_SUNDAY
@@ -42,38 +42,38 @@ class Calendar:
                 raise ValueError(f"{day} is a half day, and nobody works on it")
 
     def is_business(self, day: date) -> bool:
-        """Whether people work on a day, or half of it."""
+        """Whether a date is a business day, whole or half."""
         return day.weekday() not in self.weekend and day not in self.holidays
 
     def ends(self, day: date) -> time | None:
-        """When work ends early; None on whole days, and on those without work."""
+        """Return when work ends early; None on whole days and on days without work."""
         return self.half_days.get(day)
 
     def number(self, day: date) -> int | None:
-        """Which business day of its month it is, from 1; None when nobody works on it."""
+        """Return the number of a business day in its month, from 1; None on other days."""
         if not self.is_business(day):
             return None
         return sum(map(self.is_business, _days(day.replace(day=1), day + timedelta(days=1))))
 
     def number_from_end(self, day: date) -> int | None:
-        """The same counted from the end of its month: -1 is the last."""
+        """Return the number counted from the end of the month: -1 is the last."""
         if not self.is_business(day):
             return None
         return -sum(map(self.is_business, _days(day, next_month(day))))
 
 
 def next_month(day: date) -> date:
-    """The first day of the month after a day's. Raises OverflowError after the year 9999."""
+    """Return the first day of the next month. Raise OverflowError after the year 9999."""
     return (day.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
 def read_dates(text: str) -> tuple[frozenset[date], dict[date, time]]:
-    """Read holidays and half days: `2026-12-25`, `2026-12-24 12:30`, a line each.
+    """Parse holidays and half days: `2026-12-25`, `2026-12-24 12:30`, one a line.
 
-    What follows the date or the time, and what follows #, is for people.
+    The rest of a line after the date or the time, and everything after #, is a comment.
 
     Raises:
-        ValueError: it names the line.
+        ValueError: the text names the line.
     """
     holidays: set[date] = set()
     half_days: dict[date, time] = {}
@@ -94,7 +94,7 @@ def read_dates(text: str) -> tuple[frozenset[date], dict[date, time]]:
 
 
 def _date(text: str, line: int) -> date:
-    # As people write it: fromisoformat takes 20261225 and 2026-W52-5, too.
+    # Accept this form only: fromisoformat also takes 20261225 and 2026-W52-5.
     if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         with contextlib.suppress(ValueError):
             return date.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""What work emits: energy, carbon, and its share of the making of the hardware. Pure, exact.
+"""Emissions of work: energy, carbon, and a share of the making of the hardware. Pure, exact.
 
 After the Software Carbon Intensity specification (Green Software Foundation, SCI 1.1):
 
@@ -6,9 +6,9 @@ After the Software Carbon Intensity specification (Green Software Foundation, SC
     O = E·I                                    I is of the place (location-based), not of contracts
     M = TE·(TiR/EL)·(RR/ToR)                   the share of a server's making, by time and by slots
 
-Everything is an integer: microjoules, nanograms of CO2e, milligrams a kilowatt-hour. Each figure
-of a run is worked out as a fraction and rounded once, to the nearest, halves up; parts of a run
-are shares of that, and add up to it exactly (`Footprint.split`).
+Everything is an integer: microjoules, nanograms of CO2e, milligrams a kilowatt-hour. Each figure of
+a run is computed as a fraction and rounded once, to the nearest, halves up. The parts of a run are
+shares of that figure, and add up to it exactly (`Footprint.split`).
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from typing import Final
 
 from federation.adverts import Outlook
 
-COUNT_MAX: Final = 2**63 - 1  # where figures end, in the books as on the wire
-# Dirtier than any power station; who says more has mistaken the unit, or lies.
+COUNT_MAX: Final = 2**63 - 1  # the maximum of a figure, in the books and on the wire
+# Dirtier than any power station: a higher figure is a wrong unit, or a lie.
 INTENSITY_MAX_MG_PER_KWH: Final = 5_000_000
-# Of one slot, be it a whole machine full of GPUs, with its building; and what it may have taken
-# to make, each second of its life.
+# Of one slot, even a whole machine full of GPUs, with its building; and the most that making it may
+# have emitted, and the least lifetime over which that is spread.
 SLOT_WATTS_MAX: Final = 20_000
 PUE_MAX: Final = 5
 EMBODIED_G_MAX: Final = 10**8
@@ -32,15 +32,15 @@ SOURCE_CHARS_MAX: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is known of the hardware of a pool, and of its building.
+    """The known properties of a pool's hardware and building.
 
     Attributes:
-        idle_mw: milliwatts of a slot that does nothing; `max_mw` of one that computes.
+        idle_mw: milliwatts of an idle slot; `max_mw` of a computing one.
         vcpus: of a slot; it draws `max_mw` when all of them compute.
-        pue_thousandths: what the building draws over what its computers do, in thousandths.
+        pue_thousandths: the building's draw over that of its computers, in thousandths.
         embodied_g: grams of CO2e for the making of a server (TE); 0: not counted.
-        lifetime_s: how long a server is used (EL).
-        server_slots: that share it (ToR, of which a slot is RR = 1).
+        lifetime_s: the service life of a server (EL).
+        server_slots: slots that share a server (ToR, of which a slot is RR = 1).
     """
 
     idle_mw: int
@@ -53,13 +53,13 @@ class Machine:
 
     @property
     def busy_watts(self) -> float:
-        """What a slot that computes draws, with its share of the building."""
+        """The draw of a computing slot, with its share of the building."""
         return self.max_mw * self.pue_thousandths / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """CO2e of a kilowatt-hour now, and who says so."""
+    """CO2e of a kilowatt-hour now, and the source of the figure."""
 
     mg_per_kwh: int
     source: str
@@ -67,9 +67,9 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Emissions:
-    """What is known of a pool: what it draws, what its electricity emits now, and in hours to come.
+    """The known emissions of a pool: its draw, and its grid's intensity now and in coming hours.
 
-    What is booked goes by `intensity` alone.
+    Booked figures use `intensity` alone.
     """
 
     machine: Machine | None = None
@@ -79,13 +79,13 @@ class Emissions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a run emitted. Without a source its carbon is not zero, but unknown.
+    """The emissions of a run. Without a source, its carbon is unknown, not zero.
 
     Attributes:
         energy_uj: microjoules, of the hardware and the building.
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
-        intensity_mg_per_kwh: by which `carbon_ng` was worked out.
-        source: where that came from.
+        intensity_mg_per_kwh: the intensity behind `carbon_ng`.
+        source: the source of the intensity.
     """
 
     energy_uj: int = 0
@@ -95,9 +95,9 @@ class Footprint:
     source: str = ""
 
     def split(self, weights: Sequence[int]) -> "list[Footprint]":
-        """Parts in proportion to weights, not all of them zero, that add up to this exactly.
+        """Split in proportion to weights, not all zero, into parts that add up to this exactly.
 
-        Each part is rounded down, and the last has what is left.
+        Each part is rounded down, and the last has the remainder.
         """
         if len(weights) == 1:
             return [self]
@@ -110,7 +110,7 @@ class Footprint:
         ]
 
     def as_told_by(self, site: str) -> "Footprint":
-        """The same, marked as another site's word."""
+        """Return a copy whose source is marked as another site's statement."""
         source = f"{site} says: {self.source}"[:SOURCE_CHARS_MAX] if self.source else ""
         return Footprint(
             self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh, source
@@ -121,7 +121,7 @@ NOTHING_KNOWN: Final = Footprint()
 
 
 def mg_per_kwh(grams: float | str) -> int:
-    """Return an intensity in g/kWh as we count it; ValueError when it can't be one."""
+    """Convert an intensity in g/kWh to mg/kWh; raise ValueError when it is impossible."""
     try:
         exact = Decimal(str(grams))
     except InvalidOperation:
@@ -133,7 +133,7 @@ def mg_per_kwh(grams: float | str) -> int:
 
 
 def energy_uj(machine: Machine, wall_ns: int, cpu_ns: int) -> int:
-    """Return what so much slot time took, of which CPUs were busy for `cpu_ns`."""
+    """Return the energy of this slot time, during which CPUs were busy for `cpu_ns`."""
     full_ns = wall_ns * machine.vcpus
     above_mw = machine.max_mw - machine.idle_mw
     # Milliwatts by nanoseconds are a millionth of a microjoule.
@@ -147,12 +147,12 @@ def carbon_ng(energy_uj: int, mg_per_kwh: int) -> int:
 
 
 def embodied_ng(machine: Machine, wall_ns: int) -> int:
-    """Return M = TE·(TiR/EL)·(RR/ToR) of so much slot time."""
+    """Return M = TE·(TiR/EL)·(RR/ToR) of this slot time."""
     return _divided(machine.embodied_g * wall_ns, machine.lifetime_s * machine.server_slots)
 
 
 def footprint(emissions: Emissions | None, wall_ns: int, cpu_ns: int) -> Footprint:
-    """Return what so much time in a pool's slots emitted, as far as that is known."""
+    """Return the emissions of this time in a pool's slots, as far as they are known."""
     if emissions is None or emissions.machine is None:
         return NOTHING_KNOWN
     machine, intensity = emissions.machine, emissions.intensity
@@ -164,14 +164,14 @@ def footprint(emissions: Emissions | None, wall_ns: int, cpu_ns: int) -> Footpri
 
 
 def objection(found: Footprint, wall_ns: int) -> str:
-    """Why what somebody says that so much slot time emitted can't be; empty when it can."""
+    """Explain why a stated footprint is impossible for this slot time; empty if it is possible."""
     if found.intensity_mg_per_kwh > INTENSITY_MAX_MG_PER_KWH:
         return "its electricity would be dirtier than any"
     if found.energy_uj * 1_000 > wall_ns * SLOT_WATTS_MAX * PUE_MAX + 1_000:
         return "more energy than slots could draw in that time"
     if found.embodied_ng * LIFETIME_S_MIN > wall_ns * EMBODIED_G_MAX + LIFETIME_S_MIN:
         return "a share of hardware that nobody could have made"
-    # One more or less, as not everybody rounds as we do.
+    # A difference of one is rounding.
     if abs(found.carbon_ng - carbon_ng(found.energy_uj, found.intensity_mg_per_kwh)) > 1:
         return "its carbon is not its energy times its intensity"
     if not found.source and found.intensity_mg_per_kwh:

@@ -1,20 +1,21 @@
-"""Who may use how much of a pool: what is guaranteed, lent, and borrowed. Pure.
+"""Shares of a pool by claim: guaranteed, lent and borrowed slots. Pure.
 
-Each claim has a floor, `guaranteed`, and says how much of it others may have while it is not used
-(`lends`), and how many slots beyond it its party may have of what is free or lent (`borrows`). Work
-belongs to the first claim whose party includes it, in the owner's order; who is in none has nothing
-guaranteed, and may borrow everything. What is lent is called back when its owner has work for it.
+Each claim has a floor, `guaranteed`. It says how much of the floor others may use while it is idle
+(`lends`), and how many free or lent slots beyond it its party may use (`borrows`). Work belongs to
+the first claim whose party includes it, in the owner's order; work outside all claims has no
+guarantee, and may borrow everything. Lent slots are called back when their owner has work for them.
 
 With slots N, guaranteed gᵢ, lent lᵢ ≤ gᵢ, borrowed bᵢ, used uᵢ:
     most of i            mᵢ = min(N, gᵢ + bᵢ)
     kept from i          kᵢ = Σ_{j≠i} max(0, gⱼ - lⱼ - uⱼ)
     more for i           min(mᵢ - uᵢ, N - Σu - kᵢ), and at least 0
-    to be called back    of those with u > g, for those with u < g and work that waits
+    to be called back    of those with u > g, for those with u < g and queued work
+
 (Symphony's ownership, lending and borrowing; Kueue's lending and borrowing limits.)
 
-What is reserved is taken out before all of that: a reservation is a claim of its own, that lends
-and borrows nothing, and of the others none has more than what is left. Work is in it that is given
-out by its tariff; its party's other work belongs to the claim that it always belongs to.
+Reserved slots are taken out before all of that. A reservation is a claim of its own that lends and
+borrows nothing, and no other claim gets more than the remainder. Its work is the work handed out at
+its tariff; other work of its party belongs to the party's ordinary claim.
 """
 
 import re
@@ -33,13 +34,13 @@ WHOLE: Final = 10_000  # hundredths of a percent
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Some of a pool's slots: so many, or so many hundredths of a percent of what there are."""
+    """A number of a pool's slots: absolute, or in hundredths of a percent of the total."""
 
     slots: int | None = None
     part: int = WHOLE
 
     def of(self, total: int) -> int:
-        """How many that are of so many slots: whole ones, rounded down."""
+        """Return the number of slots out of a total: whole slots, rounded down."""
         if self.slots is not None:
             return min(self.slots, total)
         return total * self.part // WHOLE
@@ -55,7 +56,7 @@ EVERYTHING: Final = Amount()
 
 
 def read_amount(value: object) -> Amount:
-    """Read `40` or `"25%"`. Raises ValueError."""
+    """Parse `40` or `"25%"`. Raise ValueError."""
     if type(value) is int and 0 <= value <= SLOTS_MAX:
         return Amount(value)
     found = PERCENT.fullmatch(value) if isinstance(value, str) else None
@@ -66,12 +67,12 @@ def read_amount(value: object) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a party may use of a pool."""
+    """A party's rights to a pool."""
 
     who: Party
     guaranteed: Amount = NOTHING
-    lends: Amount = EVERYTHING  # of what is guaranteed
-    borrows: Amount = EVERYTHING  # of the pool, beyond what is guaranteed
+    lends: Amount = EVERYTHING  # of the guaranteed slots
+    borrows: Amount = EVERYTHING  # of the pool, beyond the guaranteed slots
 
 
 REST: Final = Claim(ALL)
@@ -82,9 +83,9 @@ class Seats:
     """Slots that are reserved for a party.
 
     Attributes:
-        tariff: what they were booked at; its version names the reservation.
-        until_s: when they are everybody's again, UTC.
-        is_booked: whether somebody will pay for them; else they are held, and may be let go.
+        tariff: the tariff at booking; its version names the reservation.
+        until_s: the end of the reservation, UTC.
+        is_booked: whether a buyer will pay for them; else they are held, and may be released.
     """
 
     who: Party
@@ -95,12 +96,12 @@ class Seats:
 
     @property
     def name(self) -> str:
-        """Names the reservation, also on usage records."""
+        """The name of the reservation, also on usage records."""
         return self.tariff.version
 
     @property
     def claim(self) -> Claim:
-        """As a claim on a pool."""
+        """The reservation as a claim on a pool."""
         return Claim(self.who, Amount(self.slots), NOTHING, NOTHING)
 
 
@@ -109,16 +110,16 @@ class Level:
     """A claim in slots."""
 
     guaranteed: int
-    kept: int  # of it, that nobody else ever has
+    kept: int  # the part of it that is never lent
     most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims on a pool, in the owner's order. What is in none of them is everybody else's.
+    """The claims on a pool, in the owner's order. All other work belongs to REST.
 
     Attributes:
-        reserved: what is reserved besides, the first booked first.
+        reserved: the reservations, the first booked first.
 
     Raises:
         ValueError: more than everything is guaranteed, or a party is named twice.
@@ -140,28 +141,28 @@ class Claims:
 
     @property
     def all(self) -> tuple[Claim, ...]:
-        """The claims, then everybody else's, then what is reserved."""
+        """The named claims, then REST, then the reservations."""
         return (*self.named, REST, *(each.claim for each in self.reserved))
 
     @property
     def first_reserved(self) -> int:
-        """Which of all is the first reservation."""
+        """The index of the first reservation in `all`."""
         return len(self.named) + 1
 
     @property
     def is_trivial(self) -> bool:
-        """Whether everybody may use everything."""
+        """Whether there are no claims or reservations, so that everything is open to all."""
         return not self.named and not self.reserved
 
     def of(self, whose: Whose) -> int:
-        """Which claim somebody's work belongs to, but for what is given out as reserved."""
+        """Return the index of the claim of an owner's work, except work in a reservation."""
         return next(at for at, each in enumerate(self.all) if each.who.includes(whose))
 
     def levels(self, total: int) -> list[Level]:
-        """The claims in slots, when there are so many.
+        """Convert the claims to slots, for a total.
 
-        When fewer slots are there than are guaranteed, the first claims have theirs first; what is
-        reserved before all others.
+        When there are fewer slots than are guaranteed, the first claims get theirs first, and
+        reservations before all others.
         """
         left = total
         reserved = []
@@ -181,14 +182,14 @@ class Claims:
 
 
 def more(levels: Sequence[Level], used: Mapping[int, int], total: int, claim: int) -> int:
-    """How many more slots the work of a claim may take now."""
+    """Return how many more slots the work of a claim may take now."""
     kept = sum(max(0, each.kept - used.get(at, 0)) for at, each in enumerate(levels) if at != claim)
     free = total - sum(used.values()) - kept
     return max(0, min(levels[claim].most - used.get(claim, 0), free))
 
 
 def excess(levels: Sequence[Level], used: Mapping[int, int]) -> dict[int, int]:
-    """By claim, the slots that its work has and may not have."""
+    """Return the slots, by claim, that its work holds beyond its limit."""
     found = {at: used.get(at, 0) - each.most for at, each in enumerate(levels)}
     return {at: slots for at, slots in found.items() if slots > 0}
 
@@ -196,12 +197,13 @@ def excess(levels: Sequence[Level], used: Mapping[int, int]) -> dict[int, int]:
 def called_back(
     levels: Sequence[Level], used: Mapping[int, int], wanted: Mapping[int, int], total: int
 ) -> dict[int, int]:
-    """By claim, the slots that its work must give up for those who have work and less than theirs.
+    """Return the slots, by claim, that its work must give up for claims below their guarantee.
 
-    Who is furthest over what is guaranteed gives first; nobody gives of what is guaranteed.
+    A claim counts as below only with queued work. The claim that is furthest over its guarantee
+    gives first; no claim gives guaranteed slots.
 
     Args:
-        wanted: by claim, the slots that its waiting work could use.
+        wanted: by claim, the slots that its queued work could use.
     """
     short = sum(
         min(slots, max(0, levels[at].guaranteed - used.get(at, 0))) for at, slots in wanted.items()

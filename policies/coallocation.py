@@ -1,38 +1,43 @@
-"""Slots at several sites, or at none: ordered two-phase booking, as one coordinator sees it. Pure.
+"""All-or-nothing booking of slots at several sites: the coordinator's ordered two-phase protocol.
+
+Pure.
 
     holding ──► booking ──► booked          every site holds, then every site has booked
        └───────────┴──────► releasing ──► released
 
-*Holding.* Sites are asked to hold their part one after the other, by name, all coordinators in the
-same order: of two that want the same slots the one that is first at the first site has them, and
-neither waits for the other holding what that one wants. Each hold lapses by itself after a while.
-Nothing is written: a coordinator that dies here has decided nothing, and its holds lapse.
+*Holding.* The coordinator asks sites to hold their parts one after the other, by name. All
+coordinators use the same order: of two that want the same slots, the one that is first at the first
+site gets them, and neither waits for the other while holding slots that the other wants. Each hold
+lapses by itself. Nothing is stored: a coordinator that dies here has decided nothing, and its holds
+lapse.
 
-*Booking.* When all hold, and for a while yet, it decides: that is written before it is said
-(`Decide`). Then all are told to book, again and again until each has answered. A part that is
-booked lapses later: some minutes after that (KEEP_S), or when it begins, whatever comes last, and
-when it would be over; unless it is kept by then.
+*Booking.* When all sites hold, with enough lease left, the coordinator decides to book. It stores
+that before it sends anything (`Decide`). Then it tells all sites to book, and repeats until each
+has answered. A booked part lapses some minutes after that (KEEP_S) or at its beginning, whichever
+is later, and at its end; unless it is kept by then.
 
-*Booked.* When all have booked, that is written, people are told, and all are told to keep theirs.
+*Booked.* When all have booked, the coordinator stores that, tells the user, and tells all sites to
+keep their parts.
 
-*Releasing.* Who refuses, or has let a hold lapse (what was said came too late), or does not answer
-in time: that is written if the decision to book was, and all are told to release theirs, again and
-again until each has answered that it has nothing; of what was not decided no longer than a hold
-may last anywhere (FORGET_S): a site that is gone for good must not fill the list of bookings.
+*Releasing.* It begins when a site refuses, lets a hold lapse (a message came too late), or times
+out. It is stored if the decision to book was. The coordinator tells all sites to release their
+parts, and repeats until each has answered that it has none; without a decision to book, no longer
+than a hold may last anywhere (FORGET_S): a site that is gone for good must not fill the list of
+bookings.
 
-So, whatever is lost, late or said twice:
+So, whatever is lost, late or repeated:
 
-1. A site books only what it holds, so nothing is ever oversold.
-2. "Booked" is decided only when every site has said that it has booked, and soon (BOOK_S is far
-   below KEEP_S); none of those lets go of it before it lapses, unless the coordinator says so,
+1. A site books only slots that it holds, so nothing is ever oversold.
+2. "Booked" is decided only when every site has answered that it has booked, and soon (BOOK_S is far
+   below KEEP_S). No site lets go of its part before it lapses, unless the coordinator releases it,
    which after that it does only for its user.
-3. Otherwise it is released: by the coordinator, as soon as it is heard; by the lease, where it was
-   only held; and later, where the coordinator is never heard again: after leases none is left.
-4. A site that booked, and hears nothing until that lapses, lets go of it though the coordinator may
-   have decided for it: then the two could not talk all that time, and no work could have come. No
-   rule for messages that may be lost can do without such a last step (two generals); this one costs
-   nobody slots that he could have used.
-5. What a site has let go of it never takes up again: what is late finds that it is over.
+3. Otherwise it is released: by the coordinator, as soon as its message arrives; by the lease, where
+   it was only held; later, where the coordinator never returns: after all leases, none is left.
+4. A site that booked, and gets no message until its part lapses, lets go of it even though the
+   coordinator may have decided for it: the two could not talk all that time, and no work could have
+   come. No protocol over lossy messages can do without such a last step (two generals). This one
+   costs nobody usable slots.
+5. A site never takes up again a part that it has let go of: a late message finds that it is over.
 
 (Gray 1978; presumed abort: Mohan, Lindsay, Obermarck 1986; ordered acquisition: Havender 1968.)
 """
@@ -42,15 +47,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-ASK_S: Final = 5.0  # for an answer to a hold
-MARGIN_S: Final = 2.0  # that each hold must last when it is decided to book
-BOOK_S: Final = 60.0  # until all must have booked
-KEEP_S: Final = 300.0  # that a part stays booked, at least, for who has not said to keep it
-# What was only held has lapsed by itself after so long, whether its site answers or not.
+ASK_S: Final = 5.0  # the timeout of a request to hold
+MARGIN_S: Final = 2.0  # the lease that each hold must have left at the decision to book
+BOOK_S: Final = 60.0  # the timeout until all must have booked
+KEEP_S: Final = 300.0  # how long a part stays booked, at least, without a message to keep it
+# A mere hold has lapsed by itself after this long, whether or not its site answers.
 FORGET_S: Final = 900.0
-AGAIN_S: Final = 2.0  # what was not answered is said again
+AGAIN_S: Final = 2.0  # the interval at which unanswered messages are sent again
 
-# What sites answer.
+# The answers of sites.
 HELD: Final = "held"
 BOOKING: Final = "booking"
 BOOKED: Final = "booked"
@@ -59,7 +64,7 @@ OVER: Final = frozenset({REFUSED, "cancelled", "expired", "ended"})
 
 
 class Phase(StrEnum):
-    """How far a booking has come."""
+    """The phase of a booking."""
 
     HOLDING = "holding"
     BOOKING = "booking"
@@ -70,7 +75,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell a site: hold, book, keep or release its part."""
+    """Tell a site to hold, book, keep or release its part."""
 
     site: str
     step: str
@@ -78,7 +83,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Write down that this is so, before anything after it is said."""
+    """Store this phase before anything after it is sent."""
 
     phase: Phase
 
@@ -88,11 +93,11 @@ Act = Say | Decide
 
 @dataclass(slots=True)
 class Coallocation:
-    """One booking at several sites; each call says what is to be done, in order.
+    """One booking at several sites; each call returns the actions to take, in order.
 
     Attributes:
         sites: by name.
-        states: what each site has answered last.
+        states: the last answer of each site.
         leases_s: until when each holds its part.
         reason: why it is being released.
     """
@@ -102,7 +107,7 @@ class Coallocation:
     states: dict[str, str] = field(default_factory=dict)
     leases_s: dict[str, float] = field(default_factory=dict)
     reason: str = ""
-    _is_decided: bool = False  # to book
+    _is_decided: bool = False  # whether the decision to book was stored
     _since_s: float = 0.0
     _said_s: float = 0.0
 
@@ -110,18 +115,18 @@ class Coallocation:
         self.sites = tuple(sorted(set(self.sites)))
 
     def begin(self, now_s: float) -> list[Act]:
-        """Ask the first site."""
+        """Ask the first site to hold."""
         self._since_s = self._said_s = now_s
         return [Say(self.sites[0], "hold")]
 
     def resume(self, phase: Phase, now_s: float) -> list[Act]:
-        """Go on after a restart, from what was written last."""
+        """Resume after a restart, from the last stored phase."""
         self.phase, self._since_s, self._is_decided = phase, now_s, True
         self.states.clear()
         return self._say_all(now_s)
 
     def heard(self, site: str, state: str, now_s: float, lease_s: float = 0.0) -> list[Act]:
-        """A site has answered; `lease_s`: until when it holds."""
+        """Take a site's answer; `lease_s`: until when it holds."""
         if site not in self.sites:
             return []
         if self.phase is Phase.RELEASED:
@@ -161,7 +166,7 @@ class Coallocation:
         return [Decide(Phase.BOOKING), *self._say_all(now_s)]
 
     def release(self, reason: str, now_s: float) -> list[Act]:
-        """Let go of all of it: one of them failed, or its user does not want it any more."""
+        """Release all parts: a site failed, or the user cancelled."""
         was_decided = self.phase is not Phase.HOLDING
         self.reason, self.phase, self._since_s = reason, Phase.RELEASING, now_s
         written: list[Act] = [Decide(Phase.RELEASING)] if was_decided else []
@@ -178,11 +183,11 @@ class Coallocation:
         return [*written, *self._say_all(now_s)]
 
     def _asked(self) -> tuple[str, ...]:
-        """The sites that were asked to hold: those that have answered, and the next."""
+        """Return the sites that were asked to hold: those that have answered, and the next."""
         return self.sites[: len(self.leases_s) + 1]
 
     def tick(self, now_s: float) -> list[Act]:
-        """Time has passed: say again what was not answered, and give up what takes too long."""
+        """Send unanswered messages again, and give up steps that time out."""
         waited_s = now_s - self._since_s
         if self.phase is Phase.HOLDING and waited_s >= ASK_S:
             site = self._asked()[-1]
@@ -198,7 +203,7 @@ class Coallocation:
         return self._say_all(now_s)
 
     def _say_all(self, now_s: float) -> list[Act]:
-        """What is to be said to whom has not answered it."""
+        """Return the message of this phase for each site that has not answered it."""
         self._said_s = now_s
         step, done = _SAID[self.phase]
         return [Say(each, step) for each in self.sites if self.states.get(each) not in done]

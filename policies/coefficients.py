@@ -1,10 +1,11 @@
-"""What hardware draws and grids emit, by name: coarse averages, for who knows nothing better.
+"""Power draw of hardware and emissions of grids, by name: coarse averages, for want of better data.
 
 From Cloud Carbon Footprint (Thoughtworks, Apache-2.0; github.com/cloud-carbon-footprint: its
 methodology page, `AwsFootprintEstimationConstants.ts`, `GcpFootprintEstimationConstants.ts`), read
-in November 2026. Watts were derived there from SPECpower results; grid factors are averages of a
-year, from about 2020, of the place and not of what was bought. Editions differ by a tenth and more
-(eu-west-1 is 279 or 316): where it matters, configure your own figure, a series or a live source.
+in November 2026. Watts were derived there from SPECpower results. Grid factors are averages of a
+year, from about 2020, for the place and not for purchased contracts. Editions differ by a tenth and
+more (eu-west-1 is 279 or 316): where it matters, configure your own figure, a series or a live
+source.
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ CPUS: Final[dict[str, tuple[int, int]]] = {
     "haswell": (1_000, 4_740),
     "skylake": (650, 4_260),
 }
-# Clouds: the same for the mean of their machines, and their power usage effectiveness, thousandths.
+# Clouds: the same for the average machine, and their power usage effectiveness, thousandths.
 CLOUDS: Final[dict[str, tuple[int, int, int]]] = {
     "aws": (740, 3_500, 1_135),
     "azure": (780, 3_760, 1_185),

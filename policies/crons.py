@@ -1,7 +1,7 @@
-"""Windows that begin as cron says, by the wall clock of a zone, and last a while. Pure.
+"""Windows that begin by a cron expression, on the wall clock of a zone, and have a duration. Pure.
 
-APScheduler's trigger finds the beginnings, on a calendar without jumps: the wall clock's. That the
-clock jumps comes after, in the same way as for policies.hours: each beginning is once.
+APScheduler's trigger finds the beginnings on a calendar without clock changes: the wall clock's.
+Clock changes are applied afterwards, as in policies.hours: each beginning happens once.
 """
 
 import re
@@ -21,21 +21,21 @@ from policies.weeks import DAY_S
 LASTS_MIN_S: Final = 60
 LASTS_MAX_S: Final = 31 * DAY_S
 CHARS_MAX: Final = 100
-# cron itself counts from Sunday, APScheduler from Monday: numbers would mean either.
+# cron itself counts from Sunday, APScheduler from Monday: numbers would be ambiguous.
 _NUMBERED_DAY: Final = re.compile(r"(^|[,-])\d")
 _MOMENT: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class Cron:
-    """When a window begins, as the five fields of cron, and how long it lasts.
+    """The beginnings of a window, as the five fields of cron, and its duration.
 
     Attributes:
         fields: minute, hour, day, month, day of the week; days of the week by their names.
         lasts_s: seconds of the wall clock.
 
     Raises:
-        ValueError: there is no such time, or there never is.
+        ValueError: the expression is invalid, or never matches.
     """
 
     fields: str
@@ -58,15 +58,15 @@ class Cron:
         return CronTrigger.from_crontab(self.fields, timezone=UTC)
 
     def is_open(self, at_s: float) -> bool:
-        """Whether it is open at a moment, UTC."""
+        """Whether it is open at a time, UTC."""
         shown = self._shown(at_s)
         begins = self._begin(shown - timedelta(seconds=self.lasts_s) + _MOMENT)
         return begins is not None and begins <= shown
 
     def edges(self, start_s: float, end_s: float) -> list[float]:
-        """The moments in (start_s, end_s) at which it may open or close, in order, UTC."""
+        """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
         found: set[float] = set()
-        # A day more at both ends: clocks show less than passes, or more.
+        # An extra day at both ends: a wall clock can show less than elapses, or more.
         first = self._shown(start_s) - timedelta(seconds=self.lasts_s + DAY_S)
         last = self._shown(end_s) + timedelta(days=1)
         for begins in self._begins(first, last):
@@ -76,7 +76,7 @@ class Cron:
         return sorted(at_s for at_s in found if start_s < at_s < end_s)
 
     def _shown(self, at_s: float) -> datetime:
-        """What the wall clock has shown, as if it were UTC: a calendar in which no clock jumps."""
+        """Return the latest wall clock time shown, as if in UTC: a calendar without jumps."""
         return latest_shown(at_s, self.zone).replace(tzinfo=UTC)
 
     def _begins(self, first: datetime, last: datetime) -> Iterator[datetime]:
@@ -86,6 +86,6 @@ class Cron:
             begins = self._begin(begins + _MOMENT)
 
     def _begin(self, shown: datetime) -> datetime | None:
-        """The first beginning at or after what a wall clock shows."""
+        """Return the first beginning at or after a wall clock time."""
         found: datetime | None = self._trigger.get_next_fire_time(None, shown)
         return found

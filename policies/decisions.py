@@ -1,7 +1,7 @@
-"""What was decided about an ask, and why: all candidates with verdict, reason and figures.
+"""The decision on an ask, with its reasons: all candidates with verdict, reason and figures.
 
-A decision over thousands of pools is kept and shown bounded (`to_plain`): the best candidates one
-by one, the refused grouped by reason with a few examples. Keep that, not the decision.
+`to_plain` bounds a decision over thousands of pools for storage and display: the best candidates
+one by one, the refused grouped by reason with a few examples. Keep that, not the decision.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ EXAMPLES: Final = 3  # refused ones of a reason
 
 
 class Why(StrEnum):
-    """What settled it."""
+    """The rule that settled the decision."""
 
     NOBODY = "nobody"
     HOME_FIRST = "home-first"
@@ -34,7 +34,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where an ask is to go, as far as adverts tell: ask there, before it goes."""
+    """The destination of an ask, according to adverts: ask for quotes before work is sent."""
 
     ask: Ask
     house: House
@@ -42,26 +42,26 @@ class Decision:
     why: Why
     ranking: Ranking | None  # of the accepted; None when all were refused
     refused: Sequence[tuple[Candidate, Refusal]]
-    near: int  # of the accepted, how many are as good as the best
-    preferred: Sequence[Ranked]  # the lanes of the plan, in the order in which they are liked
+    near: int  # how many of the accepted are as good as the best
+    preferred: Sequence[Ranked]  # the lanes of the plan, in order of preference
     plan: Split | None  # None: nowhere to go
-    deferral: Deferral | None = None  # of an ask that may wait: the plan is what begins at once
+    deferral: Deferral | None = None  # for a deferrable ask: the plan is what begins at once
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nobody that we know of can ever run it."""
+        """Whether no known pool can ever run it."""
         return not self.ranking and all(r.reason in NEVER for _, r in self.refused)
 
     @property
     def puts_off(self) -> bool:
-        """Whether some of it is to wait for better hours."""
+        """Whether some of it waits for better hours."""
         return self.deferral is not None and self.deferral.waits > 0
 
     @property
     def quotes_from(self) -> list[Key]:
-        """Whom to ask for a quote: all that share the plan, or rivals for the whole of it.
+        """The sites to ask for a quote: all that share the plan, or rivals for the whole of it.
 
-        Our own pools are not asked, nor is one for whose window a job waits by its wish.
+        This site's own pools are not asked, nor is a pool whose window the job waits for.
         """
         if self.plan is None:
             return []
@@ -77,16 +77,16 @@ class Decision:
         return [*shares, *(key for key in rivals if key != shares[0])][: self.house.quotes_max]
 
     def _awaits(self, candidate: Candidate) -> bool:
-        """Whether a pool's window is waited for."""
+        """Whether the job waits for this pool's window."""
         return self.ask.when_closed is WhenClosed.WAIT and candidate.is_closed(self.made_s)
 
     def verdict(self, key: Key) -> Ranked | Refusal | None:
-        """What became of one candidate; None when it was not known."""
+        """Return the verdict on one candidate; None when it was not known."""
         found = self.ranking.of(key) if self.ranking else None
         return found or next((why for candidate, why in self.refused if candidate.key == key), None)
 
     def to_plain(self, shown: int = SHOWN) -> dict[str, Any]:
-        """As plain data for people and scripts, bounded however many candidates there are."""
+        """Convert to plain data for people and scripts, bounded for any number of candidates."""
         plan = self.plan
         return {
             "made_s": self.made_s,
@@ -127,7 +127,7 @@ class Decision:
                 return f"the best by more than {band}"
 
     def _unpayable(self) -> str:
-        """That nobody charges in the currency of the cost limit, whatever else is in the way."""
+        """Say that no pool charges in the currency of the cost limit, whatever else is wrong."""
         wanted = self.ask.terms.need.currency
         charged = {candidate.advert.currency for candidate, _ in self.refused}
         if wanted is None or wanted in charged:
@@ -152,7 +152,7 @@ class Decision:
 
 
 def _rows(decision: Decision, shown: int) -> list[dict[str, Any]]:
-    """The best of the accepted, with all that they were judged by."""
+    """Return the best of the accepted, with all the figures behind their rank."""
     if decision.ranking is None:
         return []
     rows = []
@@ -184,7 +184,7 @@ def _rows(decision: Decision, shown: int) -> list[dict[str, Any]]:
 
 
 def _costs(shares: Sequence[tuple[Lane, int]]) -> dict[str, int]:
-    """Nano-units by currency: what is charged in two currencies has no sum."""
+    """Sum nano-units by currency: charges in two currencies have no common sum."""
     costs: dict[str, int] = {}
     for lane, tasks in shares:
         costs[lane.currency] = costs.get(lane.currency, 0) + lane.cost_nanos(tasks)
@@ -192,7 +192,7 @@ def _costs(shares: Sequence[tuple[Lane, int]]) -> dict[str, int]:
 
 
 def _grouped(refused: Sequence[tuple[Candidate, Refusal]]) -> list[dict[str, Any]]:
-    """The refused by reason, the most frequent first, with a few examples in words."""
+    """Group the refused by reason, the most frequent first, with a few examples in words."""
     groups: dict[Reason, list[tuple[Candidate, Refusal]]] = {}
     for candidate, refusal in refused:
         groups.setdefault(refusal.reason, []).append((candidate, refusal))

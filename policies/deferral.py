@@ -1,18 +1,17 @@
-"""What of a job waits for better hours: greener, or cheaper, as its objective weighs them. Pure.
+"""Deferring a job to better hours: greener or cheaper, as its objective weighs them. Pure.
 
-A task that starts at t in a pool is worth w(t): what the objective makes of its grams and money, as
-the mean over the time that it runs. All pools start tasks wherever and whenever w(t) is no more
-than a limit, each slot as soon as it may; of all limits the least counts by which everything is
-done in time. Who starts as early as he may, in times that are allowed, fits in the most runs of
-one length, and a higher limit allows all that a lower one does: so it is found by halving. What
-would be done more than is wanted is left out where it is worst, and what is left finds its
-best place between the others. (The greenest slots before a deadline: Wiesner et al., Let's
-Wait Awhile, Middleware 2021.)
+A task that starts at t in a pool has the worth w(t): the objective's weight of its carbon and
+money, as the mean over its run. All pools start tasks wherever and whenever w(t) is within a limit,
+each slot as soon as it may. The chosen limit is the least by which everything is done in time.
+Starting as early as possible, in the allowed times, fits in the most runs of one length, and a
+higher limit allows all that a lower one does: so bisection finds it. Surplus tasks are left out
+where they are worst, and the remaining runs move to their best place between the others. (The
+greenest slots before a deadline: Wiesner et al., Let's Wait Awhile, Middleware 2021.)
 
-In time is `defer_margin_s` before the deadline, were every task longer by `defer_margin`. What of
-this plan begins at once is placed; the rest waits, if all of it together is better than beginning
-now by `defer_gain`. The plan is made anew as time goes on, and gives nothing away: who turns back
-to beginning at once loses no more by that than waiting had gained.
+In time means `defer_margin_s` before the deadline even if every task takes longer by
+`defer_margin`. The part of this plan that begins at once is placed. The rest waits, if all of it
+together is better than beginning now by `defer_gain`. The plan is made anew as time goes on, and
+gives nothing away: turning back to beginning at once loses no more than waiting had gained.
 """
 
 from bisect import bisect_left
@@ -31,22 +30,22 @@ from policies.ranking import Ranked, Scale
 from policies.splitting import Split
 
 SAME_S: Final = 1e-3  # times that differ by less are the same
-DIGITS: Final = 9  # figures that agree so far, as parts of the largest, are equal
-LATE_S: Final = 5.0  # by so much, or half of the margin, a plan may be carried out too late
+DIGITS: Final = 9  # figures that agree to this many digits, as parts of the largest, are equal
+LATE_S: Final = 5.0  # a plan may be carried out this late, or by half of the margin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Berth:
-    """A pool's slots over a time in which they could do an ask's tasks.
+    """A pool's slots over a time in which they could run an ask's tasks.
 
     Attributes:
-        task_s, counted_s: how long a task is thought to take, and what is counted for it.
+        task_s, counted_s: the expected duration of a task, and the duration that is planned for it.
         from_s, until_s: UTC; when the first could start, and when the last must have ended.
-        lead_s: how long what is sent there is under way.
-        is_open: whether what begins at `from_s` is to be sent there now.
-        worth, grams, money: of a slot-second: what the objective makes of it, of which less is
-            better; CO2e; nano-units of the house's currency.
-        starts: times between which w(t) is straight, each with w(t); empty when nothing fits.
+        lead_s: the transfer time of tasks sent there.
+        is_open: whether tasks that begin at `from_s` are to be sent there now.
+        worth, grams, money: of a slot-second: the objective's value, of which less is better; CO2e;
+            nano-units of the house's currency.
+        starts: times between which w(t) is linear, each with w(t); empty when nothing fits.
     """
 
     key: Key
@@ -64,7 +63,7 @@ class Berth:
     starts: Sequence[tuple[float, float]]
 
     def runs(self, limit: float) -> "Iterator[Run]":
-        """All that it can do where tasks are worth no more than a limit, in order."""
+        """Yield all the runs that it can do where w(t) is within a limit, in order."""
         free_s = self.from_s
         points = self.starts if len(self.starts) != 1 else [*self.starts, *self.starts]
         for before, after in pairwise(points):
@@ -80,7 +79,7 @@ class Berth:
 
 
 class Run(NamedTuple):
-    """Tasks that a pool's slots do one after the other, without a break."""
+    """Tasks that a pool's slots run one after the other, without a break."""
 
     berth: Berth
     begin_s: float
@@ -88,20 +87,20 @@ class Run(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """How many of them each slot does, at most."""
+        """The maximum of these tasks per slot."""
         return -(-self.tasks // self.berth.slots)
 
     @property
     def end_s(self) -> float:
-        """When it is done, by what is counted for a task."""
+        """When it is done, by the planned duration of a task."""
         return self.begin_s + self.rounds * self.berth.counted_s
 
     def total(self, what: str) -> float:
-        """What all of it comes to, of `worth`, `grams` or `money`."""
+        """Return the total of `worth`, `grams` or `money`."""
         return self.mean(what) * self.tasks * self.berth.task_s
 
     def mean(self, what: str) -> float:
-        """And a slot-second of it, if tasks take as long as they are thought to.
+        """Return the mean per slot-second, if tasks take their expected duration.
 
         In the last round not all slots may have a task.
         """
@@ -117,17 +116,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """What was found for a job that may wait.
+    """The result of planning a job that may wait.
 
     Attributes:
         why: why nothing waits; empty when something does.
-        now: how many of the tasks begin at once, by pool, where that is better than was planned.
-        runs: all of that plan, by when they begin; none, when it is no better.
+        now: tasks that begin at once, by pool, where that is better than the original plan.
+        runs: the whole plan, by when the runs begin; empty when it is no better.
         waits: tasks that wait.
-        until_s: UTC, when the first of them begin; `look_s` when these are to be sent.
-        finish_s: UTC, when all is done, by what is counted for a task.
-        carbon_g, money: what all of it emits and costs; `at_once_g`, `at_once_money` the same, did
-            it begin now. Money is in nano-units of the house's currency.
+        until_s: UTC, when the first of them begin; `look_s`: when these are to be sent.
+        finish_s: UTC, when all is done, by the planned duration of a task.
+        carbon_g, money: the emissions and cost of all of it; `at_once_g`, `at_once_money`: the same
+            if it began now. Money is in nano-units of the house's currency.
     """
 
     why: str = ""
@@ -143,7 +142,7 @@ class Deferral:
     at_once_money: float = 0.0
 
     def to_plain(self, currency: str, shown: int) -> dict[str, Any]:
-        """As plain data for people and scripts, with so many of its runs."""
+        """Convert to plain data for people and scripts, with at most `shown` of its runs."""
         if not self.waits:
             return {"waits": 0, "text": f"it may wait, and does not: {self.why}"}
         return {
@@ -175,14 +174,14 @@ class Deferral:
 def defer(
     ask: Ask, places: Sequence[Ranked], plan: Split, scale: Scale, house: House, now_s: float
 ) -> Deferral:
-    """Decide what of an ask waits.
+    """Decide which part of an ask waits.
 
     Args:
         ask: one that may wait.
-        places: where it may run: those of the plan, and those that promise most.
+        places: where it may run: the places of the plan, and the most promising others.
         plan: where it would go at once.
-        scale: what the objective makes of grams and money.
-        house: how much is to be gained, and the margins.
+        scale: the objective's weights of grams and money.
+        house: the minimum gain, and the margins.
         now_s: UTC.
     """
     assert ask.deadline_s is not None, "what may wait has a deadline"
@@ -194,7 +193,7 @@ def defer(
         return Deferral("not all of it could be done now, within its limits")
     berths: list[Berth] = []
     runs: list[Run] | None = None
-    # Who comes somewhat late to what was planned to the last moment finds it within the margin.
+    # A plan that is carried out slightly late at the last moment is still within the margin.
     for late_s in (0.0, min(LATE_S, house.defer_margin_s / 2)):
         until_s = ask.deadline_s - house.defer_margin_s + late_s
         berths = [
@@ -239,7 +238,7 @@ def defer(
 def _berths(
     ask: Ask, one: Ranked, scale: Scale, house: House, now_s: float, until_s: float
 ) -> Iterator[Berth]:
-    """What a pool has of time for an ask: berths for each of its windows."""
+    """Yield a pool's slots over time for an ask: berths for each of its windows."""
     candidate, task_s = one.candidate, one.estimate.task_s
     counted_s = task_s * (1 + house.defer_margin)
     grams = candidate.carbon_ahead or flat(one.carbon / one.estimate.slot_s)
@@ -266,7 +265,7 @@ def _berths(
 def _free_from(
     ask: Ask, candidate: Candidate, span: Span, now_s: float, task_s: float
 ) -> Iterator[tuple[int, float]]:
-    """How many slots there are of a window for an ask, and from when on."""
+    """Yield how many slots of a window an ask can have, and from when."""
     link, slots = candidate.link, span.slots
     if ask.task_bytes:
         slots = max(1, min(slots, int(link.bytes_s / ask.task_bytes * task_s)))
@@ -280,7 +279,7 @@ def _free_from(
 
 
 def _money_over(ask: Ask, one: Ranked, span: Span, house: House) -> Curve:
-    """What a slot-second costs there, in the house's currency."""
+    """Return the cost of a slot-second there, in the house's currency."""
     rate = house.rate(one.candidate.advert.currency) or 0.0
     return price_over(ask, one.candidate, span, one.estimate.task_s).times(rate / 3600)
 
@@ -288,7 +287,7 @@ def _money_over(ask: Ask, one: Ranked, span: Span, house: House) -> Curve:
 def _starts(
     worth: Curve, task_s: float, first_s: float, last_s: float
 ) -> Iterator[tuple[float, float]]:
-    """Between which times w(t) is straight: where the run begins at a change, or ends at one."""
+    """Yield the times between which w(t) is linear: where the run begins or ends at a change."""
     if last_s < first_s - SAME_S:
         return
     last_s = max(first_s, last_s)
@@ -300,7 +299,7 @@ def _starts(
 def _below(
     before: tuple[float, float], after: tuple[float, float], limit: float
 ) -> tuple[float, float] | None:
-    """From when to when a straight line is at a limit, or below."""
+    """Return from when to when a line is at or below a limit."""
     (x0, y0), (x1, y1) = before, after
     if y0 <= limit and y1 <= limit:
         return x0, x1
@@ -312,7 +311,7 @@ def _below(
 
 
 def _changes(berth: Berth) -> bool:
-    """Whether it may matter when something starts there."""
+    """Whether the start time can matter there."""
     edges = berth.worth.edges
     in_time = bisect_left(edges, berth.until_s) - bisect_left(edges, berth.from_s)
     return in_time > 0 or not berth.is_open
@@ -322,12 +321,12 @@ def _changes(berth: Berth) -> bool:
 
 
 def _least_own(berths: Sequence[Berth], tasks: int, house: House) -> list[Run] | None:
-    """The same as `_least` in our own pools alone, for a house that would have work stay there."""
+    """Apply `_least` to this site's own pools alone, if the house prefers work to stay there."""
     return _least([each for each in berths if each.is_own], tasks) if house.prefer_own_s else None
 
 
 def _least(berths: Sequence[Berth], tasks: int) -> list[Run] | None:
-    """The runs by which all tasks are done, by the least limit; None when they can't be."""
+    """Return the runs by which all tasks are done, by the least limit; None when they can't be."""
 
     def fits(limit: float) -> bool:
         left = tasks
@@ -347,7 +346,7 @@ def _least(berths: Sequence[Berth], tasks: int) -> list[Run] | None:
 
 
 def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
-    """So many of their tasks: the worst are left out, of equals the dearer, then the latest."""
+    """Drop surplus tasks: the worst first, of equals the dearer, then the latest."""
     spare = sum(run.tasks for run in runs) - tasks
     most = max((run.mean("worth") for run in runs), default=0.0) or 1.0
 
@@ -364,10 +363,10 @@ def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
 
 
 def _settled(runs: Iterable[Run]) -> Iterator[Run]:
-    """The same, each where it is best for it between those before and after it in its slots.
+    """Move each run to its best time between the runs before and after it in its slots.
 
-    First all are put off as far as they don't lose by it, the last first: so that those before
-    find room. Then they come back, the first first, as far as they don't lose by that.
+    First all are moved later as far as they lose nothing by it, the last first, so that earlier
+    runs find room. Then they are moved earlier, the first first, as far as they lose nothing by it.
     """
     by_berth: dict[Berth, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.berth.key, run.begin_s)):
@@ -386,8 +385,8 @@ def _settled(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def _best_start(run: Run, first_s: float, last_s: float, *, is_late: bool) -> float:
-    """Where a run that begins within a time is best; of equals the earliest, or the latest."""
-    last_s = max(first_s, last_s)  # what is before it may end by a rounding after it begins
+    """Return the best start of a run within a time; of equals the earliest, or the latest."""
+    last_s = max(first_s, last_s)  # rounding can make the previous run end after this one begins
     edges, run_s = run.berth.worth.edges, run.rounds * run.berth.task_s
     edges = edges[bisect_left(edges, first_s) : bisect_left(edges, last_s + run_s)]
     starts = (first_s, last_s, *edges, *(edge - run_s for edge in edges))
@@ -402,7 +401,7 @@ def _best_start(run: Run, first_s: float, last_s: float, *, is_late: bool) -> fl
 
 
 def _joined(runs: Iterable[Run]) -> Iterator[Run]:
-    """The same, in order, those that follow each other without a break as one."""
+    """Join runs that follow each other without a break, in order."""
     last: Run | None = None
     for run in runs:
         if last is not None and run.berth is last.berth and run.begin_s <= last.end_s + SAME_S:
@@ -416,7 +415,7 @@ def _joined(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def _parts(runs: Iterable[Run]) -> tuple[dict[Key, int], list[Run]]:
-    """How many tasks begin at once, by pool, and what begins later."""
+    """Split into the tasks that begin at once, by pool, and the runs that begin later."""
     now: dict[Key, int] = {}
     later: list[Run] = []
     for run in runs:
@@ -429,14 +428,14 @@ def _parts(runs: Iterable[Run]) -> tuple[dict[Key, int], list[Run]]:
 
 
 def _at_once(plan: Split, berths: Sequence[Berth]) -> Iterator[Run]:
-    """A plan that begins now, as runs: in the window that is open, or else the first to open."""
+    """Convert a plan that begins now to runs: in the open window, or else the first to open."""
     for lane, tasks in plan.shares:
         of_pool = [berth for berth in berths if berth.key == lane.key]
         first, *others = [berth for berth in of_pool if berth.is_open] or of_pool[:1]
         if not others:
             yield Run(first, first.from_s, tasks)
             continue
-        (busy,) = others  # slots that are free somewhat later than the first
+        (busy,) = others  # slots that become free somewhat later than the first
         ahead = max(1, ceil((busy.from_s - first.from_s) / first.task_s - ROUNDING)) * first.slots
         both = max(0, tasks - ahead)
         later = both * busy.slots // (first.slots + busy.slots)

@@ -1,8 +1,8 @@
-"""What a site shows of its pools, and to whom: rules, the first that matches decides. Pure.
+"""Disclosure of pools to other sites: ordered rules, of which the first match decides. Pure.
 
-A price is always shown with a pool: what has none can't be ranked, so who wants to keep a price
-to himself does not show the pool. Coarse figures are rounded so that they never promise more
-than there is: capacity down, load up, both to a power of two.
+A price is always shown with a pool: a pool without one can't be ranked, so a site that wants to
+hide a price hides the pool. Coarse figures are rounded so that they never promise more than there
+is: capacity down, load up, both to a power of two.
 """
 
 from collections.abc import Iterable
@@ -14,26 +14,26 @@ from federation.adverts import COUNT_MAX, NUMBER_MAX, PoolAdvert, SiteAdvert
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """What some readers see of some pools."""
+    """The view that some readers get of some pools."""
 
     pools: frozenset[str] | None = None  # None: every pool
-    readers: frozenset[str] | None = None  # None: every site, and what all of them gossip
+    readers: frozenset[str] | None = None  # None: every site, and the advert that is gossiped
     hidden: bool = False  # not shown at all
     coarse: bool = False  # capacity and load as powers of two, no rates
     windows: bool = True  # the calendar ahead, beyond the next window
-    members: bool = False  # which projects and sites may use it; otherwise they find out by asking
+    members: bool = False  # which projects and sites may use it; else they have to ask
 
 
 SHOW_ALL: Final = (Disclosure(),)
 
 
 def readers(rules: Iterable[Disclosure]) -> frozenset[str]:
-    """The sites that may see something else than all do."""
+    """Return the sites that a rule treats differently from others."""
     return frozenset().union(*(rule.readers or () for rule in rules))
 
 
 def redact(advert: SiteAdvert, rules: Iterable[Disclosure], reader: str = "") -> SiteAdvert:
-    """The advert as a reader may see it; as all may see it, and pass it on, without a reader.
+    """Return the advert as a reader may see it; without a reader, the public advert to pass on.
 
     A pool that no rule matches is not shown.
     """

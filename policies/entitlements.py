@@ -1,9 +1,9 @@
-"""Entitlements: who may use which pools in which windows, and how much of them. Pure.
+"""Entitlements: which parties may use which pools in which windows, and how much. Pure.
 
-A rule allows or denies. What one denies no other allows; nothing is allowed that none allows, once
-one allows anything to its kind of people: our own users, or other sites. The order of rules never
-matters. Each rule that allows stands by itself: work must fit into one of them whole, with its
-priority, its class and all limits; they are not added up.
+A rule allows or denies. A denial overrides any allowance. Once a rule allows anything to a kind of
+principal (this site's users, or other sites), everything that no rule allows is forbidden to that
+kind. The order of rules never matters. Each allowing rule stands by itself: work must fit into one
+of them whole, with its priority, its class and all limits; rules are not added up.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,27 +20,28 @@ from policies.windows import Plan, Span
 ELSEWHERE: Final = "elsewhere"
 RULES_MAX: Final = 1_000
 NO_WINDOW: Final = ""
-# Whom a rule must name to make a list of those who may; a project's may be anybody's.
+# The kinds of party that make a rule an allow-list; members of a project may be from any site.
 _OF_OTHERS: Final = frozenset({Kind.SITE, Kind.OTHERS, Kind.ALL})
 _OF_OURS: Final = frozenset({Kind.GROUP, Kind.PROJECT, Kind.OURS, Kind.ALL})
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. What an empty set or None does not narrow, it is about all of.
+    """One rule. An empty set or None does not narrow it.
 
     Attributes:
-        allows: or denies.
-        who: those whom it is about, any of them.
-        pools: ours by name, or ELSEWHERE.
-        windows: of those pools; it holds while one of them does.
-        slots_max: that all work of those in `who` has at one time in those of our pools.
+        allows: whether it allows or denies.
+        who: the parties that it applies to, any of them.
+        pools: this site's pools by name, or ELSEWHERE.
+        windows: of those pools; the rule applies while one of them is open.
+        slots_max: slots that all work of the parties in `who` may hold at one time in those of this
+            site's pools.
         user_slots_max: the same, of each user.
-        queued_max: tasks of theirs at this gateway that have not ended, whatever pool they are for.
+        queued_max: their tasks at this gateway that have not ended, whatever pool they are for.
         user_queued_max: the same, of each user.
-        priority_max: the highest that their jobs may have.
-        classes: price classes that their jobs may have.
-        line: where it is written.
+        priority_max: the highest priority of their jobs.
+        classes: the price classes of their jobs.
+        line: its line in the file.
 
     Raises:
         ValueError: it denies, and has limits.
@@ -65,28 +66,28 @@ class Rule:
 
     @property
     def limits(self) -> tuple[int | None, ...]:
-        """All that is counted."""
+        """All the limits that are counted."""
         return self.slots_max, self.user_slots_max, self.queued_max, self.user_queued_max
 
     @property
     def slots_each(self) -> float:
-        """The slots that one user may have by it, if nobody else of `who` has any."""
+        """The slots that one user may have by it, if no other user of `who` has any."""
         return min(_or_inf(self.slots_max), _or_inf(self.user_slots_max))
 
     def includes(self, whose: Whose) -> bool:
-        """Whether somebody's work is work of those whom it is about."""
+        """Whether the rule applies to an owner's work."""
         return any(party.includes(whose) for party in self.who)
 
     def covers(self, pool: str) -> bool:
-        """Whether it is about a pool."""
+        """Whether it applies to a pool."""
         return not self.pools or pool in self.pools
 
     def holds_in(self, window: str) -> bool:
-        """Whether it holds while this window of a pool does; NO_WINDOW: while none does."""
+        """Whether it applies while this window of a pool is open; NO_WINDOW: while none is."""
         return not self.windows or window in self.windows
 
     def __str__(self) -> str:
-        """As its owner might have written it, in a line."""
+        """Format as its owner might have written it, in a line."""
         words = ["allows" if self.allows else "denies", ", ".join(map(str, self.who))]
         for what, names in (("pools", self.pools), ("windows", self.windows)):
             words += [f"{what} {', '.join(sorted(names))}"] if names else []
@@ -99,7 +100,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What somebody wants to run; without a class, whatever class may run."""
+    """Work that a user wants to run; without a class, any class."""
 
     whose: Whose
     priority: float = -inf
@@ -107,13 +108,13 @@ class Work:
 
 
 class Why(StrEnum):
-    """The reason of a verdict. The value is what answers carry."""
+    """The reason of a verdict. Answers carry the value."""
 
-    OPEN = "open"  # nobody of their kind was allowed anything by name: all may
+    OPEN = "open"  # no rule allows their kind anything by name: all may
     ALLOWED = "allowed"
     OVER_PRIORITY = "over-priority"
     OTHER_CLASS = "other-class"
-    NOT_NOW = "not-now"  # it is in another window
+    NOT_NOW = "not-now"  # it is allowed in another window
     NOT_ALLOWED = "not-allowed"
     DENIED = "denied"
 
@@ -123,12 +124,12 @@ YES: Final = frozenset({Why.OPEN, Why.ALLOWED})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Yes or no, why, and by which rule if it was one.
+    """Yes or no, the reason, and the rule that decided, if any.
 
     Attributes:
-        rule: that decided: of those that allow the one with most slots.
-        fits: all that allow it.
-        slots_max: the most that one user's work may have, if nobody else has any; inf: all.
+        rule: the deciding rule; of several that allow, the one with most slots.
+        fits: all rules that allow it.
+        slots_max: the most that one user's work may have, if no other user has any; inf: all.
     """
 
     why: Why
@@ -151,22 +152,22 @@ class Entitlements:
     """The rules of a site.
 
     Attributes:
-        file: that they are written in.
+        file: the file that contains them.
     """
 
     rules: tuple[Rule, ...] = ()
     file: str = field(default="", compare=False)
 
     def place(self, rule: Rule) -> str:
-        """Where a rule is written, `site.toml:12`."""
+        """Return the location of a rule, `site.toml:12`."""
         return f"{self.file}:{rule.line}" if self.file else f"line {rule.line}"
 
     def is_closed(self, whose: Whose) -> bool:
-        """Whether people like these may do only what some rule allows: ours, or other sites'."""
+        """Whether this kind, this site's users or other sites, may do only what a rule allows."""
         return any(rule.allows and _is_list(rule, bool(whose.site)) for rule in self.rules)
 
     def verdict(self, work: Work, pool: str, window: str) -> Verdict:
-        """Whether work may run in a pool while a window of it holds, or NO_WINDOW."""
+        """Return whether work may run in a pool during a window of it, or NO_WINDOW."""
         about = sorted(
             (each for each in self.rules if each.covers(pool) and each.includes(work.whose)),
             key=_key,
@@ -185,14 +186,14 @@ class Entitlements:
         return _fit(work, holding)
 
     def fitting(self, work: Work) -> Verdict:
-        """The rules that work fits into in some pool at some time, as far as none denies it."""
+        """Return the rules that work fits into in some pool at some time, apart from denials."""
         if not self.is_closed(work.whose):
             return _OPEN
         about = [each for each in self.rules if each.allows and each.includes(work.whose)]
         return _fit(work, sorted(about, key=_key)) if about else _NOT_ALLOWED
 
     def explain(self, verdict: Verdict, work: Work) -> str:
-        """A verdict that is no, with its rule and where that is written."""
+        """Explain a negative verdict, with its rule and the rule's location."""
         rule, user = verdict.rule, work.whose.user
         if rule is None:
             where = f" of {self.file}" if self.file else ""
@@ -213,7 +214,7 @@ class Entitlements:
         return f"it is {verdict.why} to {user} {end}"
 
     def most_of_others(self, pool: str, window: str) -> float:
-        """The most slots that work of some other site may have; inf: all."""
+        """Return the most slots that work of another site may have; inf: all."""
         about = [each for each in self.rules if each.covers(pool) and each.holds_in(window)]
         if any(not each.allows and each.includes(ANOTHER_SITE) for each in about):
             return 0
@@ -233,17 +234,17 @@ class Entitlements:
 
 NO_ENTITLEMENTS: Final = Entitlements()
 
-# Of several verdicts, of which one would do: the best first.
+# The order of verdicts of which one suffices: the best first.
 RANKS: Final = {why: at for at, why in enumerate(Why)}
 
 
 def room(
     verdict: Verdict, user: str, used: Callable[[Rule, str], int], *, of_queue: bool = False
 ) -> float:
-    """How many more slots, or tasks that wait or run, a user's work may have; inf: any number.
+    """Return how many more slots, or queued or running tasks, a user may have; inf: any number.
 
     Args:
-        used: how many all of a rule's parties have, and one user of them if it is not empty.
+        used: the count of all a rule's parties, or of one user of them if that is not empty.
     """
     if verdict.why is Why.OPEN:
         return inf
@@ -263,7 +264,7 @@ def _left(rule: Rule, user: str, used: Callable[[Rule, str], int], of_queue: boo
 def next_change(
     entitlements: Entitlements, work: Work, pool: str, plan: Plan, from_s: float, until_s: float
 ) -> tuple[Span, Verdict] | None:
-    """When the verdict on some work in a pool is next another one, and which; None: not by then."""
+    """Return the next change of the verdict on work in a pool, and its time; None: none by then."""
     spans = plan.spans(from_s, until_s)
     now = entitlements.verdict(work, pool, next(spans).named)
     for span in spans:
@@ -274,7 +275,7 @@ def next_change(
 
 
 def _fit(work: Work, rules: Iterable[Rule]) -> Verdict:
-    """Which of the rules that allow it work fits into, its limits aside."""
+    """Return which of the allowing rules the work fits into, by priority and class only."""
     low = [each for each in rules if work.priority <= _or_inf(each.priority_max)]
     if not low:
         return Verdict(Why.OVER_PRIORITY, max(rules, key=lambda each: _or_inf(each.priority_max)))
@@ -290,7 +291,7 @@ def _fit(work: Work, rules: Iterable[Rule]) -> Verdict:
 
 
 def _is_list(rule: Rule, of_others: bool) -> bool:
-    """Whether a rule names other sites or their users, or, otherwise, our own people."""
+    """Whether a rule names other sites or their users, or, otherwise, this site's users."""
     kinds = _OF_OTHERS if of_others else _OF_OURS
     return any(
         party.kind in kinds or (party.kind is Kind.USER and ("@" in party.name) is of_others)
@@ -299,7 +300,7 @@ def _is_list(rule: Rule, of_others: bool) -> bool:
 
 
 def _may_be_others(rule: Rule) -> bool:
-    """Whether a rule is about work of other sites, all or some of it."""
+    """Whether a rule applies to work of other sites, all or some of it."""
     return _is_list(rule, True) or any(party.kind is Kind.PROJECT for party in rule.who)
 
 
@@ -308,5 +309,5 @@ def _or_inf(limit: float | None) -> float:
 
 
 def _key(rule: Rule) -> str:
-    """Something to sort by that is the same wherever a rule stands."""
+    """A sort key that does not depend on the order of rules."""
     return str(rule)

@@ -1,7 +1,7 @@
-"""Whether a worker offers what a job wants to run in: by tags that it carries. Pure.
+"""Matching a job's environment with the environments that a worker offers, by its tags. Pure.
 
-A worker whose owner lets jobs name images carries `environment:image:PATTERN` for each pattern;
-one that installs Python packages `environment:packages:requirements` and, with uv,
+A worker whose owner lets jobs name images carries `environment:image:PATTERN` for each pattern. A
+worker that installs Python packages carries `environment:packages:requirements` and, with uv,
 `environment:packages:uv`. Adverts carry tags, so other sites know, and older ones pass them on.
 """
 
@@ -21,9 +21,9 @@ SHOWN_MAX: Final = 5
 
 
 def wanted(wish: object) -> str:
-    """What a job wants, "image:localhost/quant:1" or "packages:uv"; "" for nothing. ValueError.
+    """Parse a wish, "image:localhost/quant:1" or "packages:uv"; "" for none. Raise ValueError.
 
-    An unknown wish is an error: what restricts must not be ignored.
+    An unknown wish is an error: a restriction must not be ignored.
     """
     match wish:
         case None:
@@ -38,7 +38,7 @@ def wanted(wish: object) -> str:
 
 
 def wish_plain(environment: str) -> dict[str, str]:
-    """What `wanted` made of a wish, as it travels on."""
+    """Convert the result of `wanted` back to a wish, to send it on."""
     if environment.startswith(IMAGE):
         return {"image": environment.removeprefix(IMAGE)}
     kind, _, digest = environment.removeprefix(PACKAGES).partition(":")
@@ -46,30 +46,30 @@ def wish_plain(environment: str) -> dict[str, str]:
 
 
 def kind_of(environment: str) -> str:
-    """What is looked for: jobs that differ in packages alone ask for the same of a worker."""
+    """Return the kind to match: jobs that differ only in packages need the same of a worker."""
     if environment.startswith(PACKAGES):
         return environment.rpartition(":")[0]
     return environment
 
 
 def has_own_python(environment: str) -> bool:
-    """Whether it brings a Python of its own, whatever the worker's is."""
+    """Whether it has a Python of its own, independent of the worker's."""
     return environment.startswith(IMAGE)
 
 
 def tags_of(images: Iterable[str], packages: Iterable[str]) -> dict[str, bool]:
-    """The tags of a worker that lets jobs name such images, and installs such packages."""
+    """Return the tags of a worker that offers these images and package kinds."""
     found = {f"{TAG}{IMAGE}{pattern}": True for pattern in images}
     return found | {f"{TAG}{PACKAGES}{kind}": True for kind in packages}
 
 
 def tag_of(environment: str) -> dict[str, bool]:
-    """The tag of who offers just this, as a contract for a job does; none for no environment."""
+    """Return the tag for exactly this environment, as in a contract for a job; none for ""."""
     return {f"{TAG}{kind_of(environment)}": True} if environment else {}
 
 
 def is_sandbox(tag: str) -> bool:
-    """Whether it is the tag of who takes other sites' work."""
+    """Whether it is the tag of a worker that takes other sites' work."""
     return tag.startswith(SANDBOX_TAG)
 
 
@@ -82,16 +82,16 @@ def offers(environment: str, tags: Tags) -> bool:
 
 
 def image_patterns(tags: Tags) -> list[str]:
-    """The patterns of images that tags name."""
+    """Return the image patterns in tags."""
     head = f"{TAG}{IMAGE}"
     return [tag.removeprefix(head) for tag in tags if tag.startswith(head)]
 
 
 def matches(image: str, pattern: str) -> bool:
-    """Whether an image is one that a pattern means, part by part between slashes.
+    """Whether a pattern matches an image, part by part between slashes.
 
-    `*` stands for anything within a part, so that no other registry can be meant; a last part of
-    `**` for all parts that may follow.
+    `*` matches anything within a part, so that no other registry can match; a last part of `**`
+    matches all remaining parts.
     """
     parts, wanted = image.split("/"), pattern.split("/")
     if wanted[-1] == "**":
@@ -100,7 +100,7 @@ def matches(image: str, pattern: str) -> bool:
 
 
 def describe(environment: str, tags: Tags) -> str:
-    """Why it is not offered, for people: what is."""
+    """Explain for people why it is not offered, with the environments that are."""
     if environment.startswith(IMAGE):
         patterns = sorted(image_patterns(tags))
         more = ", …" if len(patterns) > SHOWN_MAX else ""

@@ -1,8 +1,8 @@
-"""What it would be like to run an ask at a candidate: when, for how much, at what carbon. Pure.
+"""Estimates of an ask at a candidate: time, cost and carbon. Pure.
 
-Here time and load come in: each estimate is made anew for a decision. A candidate that can't do
-even one task within the limits is refused; one that can do some says how many. A decision makes
-thousands of estimates, hence the plain tuple, and costs that are computed when they are looked at.
+Time and load are taken into account here: each estimate is made anew for a decision. A candidate
+that can't do even one task within the limits is refused; one that can do some says how many. A
+decision makes thousands of estimates, hence the plain tuple, and costs that are computed on demand.
 """
 
 from math import inf
@@ -18,9 +18,9 @@ from policies.outlook import Curve
 from policies.placement import Refusal
 from policies.tariffs import HOUR_NS, Extras, cost_nanos
 
-# Below this the length of a task does not matter, and dividing by it does harm.
+# Below this the duration of a task does not matter, and dividing by it does harm.
 TASK_MIN_S: Final = 1e-6
-# So that a task which just fits is not lost to rounding.
+# Keeps a task that just fits from being lost to rounding.
 ROUNDING: Final = 1e-9
 
 
@@ -35,19 +35,19 @@ class Estimate(NamedTuple):
     slots: int
     closes_s: float  # UTC, when it must be done
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
-    carbon_g: float | None  # by the mean over its run
-    late_s: float = 0.0  # that its slots begin after the first, in the mean: some are to be started
+    carbon_g: float | None  # by the mean intensity over its run
+    late_s: float = 0.0  # the mean delay of its slots after the first: some must be started
 
     @property
     def cost_nanos(self) -> int:
-        """What all of it costs, in the pool's currency."""
+        """The total cost, in the pool's currency."""
         return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
 
 
 def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Estimate | Refusal:
-    """Estimate an ask at a candidate; the refusal names the limit that not one task can keep.
+    """Estimate an ask at a candidate; a refusal names the limit that not even one task can keep.
 
-    Of several windows the one that serves the objective best counts.
+    Of several windows, the one that serves the objective best counts.
     """
     if now_s > candidate.expires_s:
         words = "was last heard of {:.0f} s ago, and its word was good for {:.0f} s"
@@ -77,7 +77,7 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
 
 
 def tasks_by(seconds: float, slots: float, task_s: float) -> int:
-    """Tasks that slots complete in a time, in whole rounds: ⌊slots·⌊seconds / task_s⌋⌋."""
+    """Return the tasks that slots complete in a time, in whole rounds: ⌊slots·⌊seconds/task_s⌋⌋."""
     return max(0, int(slots * ((seconds / task_s + ROUNDING) // 1) + ROUNDING))
 
 
@@ -87,15 +87,15 @@ def pays_for_one(budget_nanos: int, price_nanos: int, task_ns: int) -> bool:
 
 
 def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> int:
-    """Tasks that a budget pays for, at most so many."""
+    """Return the number of tasks that a budget pays for, at most `most`."""
     one = price_nanos * task_ns
     return most if one == 0 else min(most, budget_nanos * HOUR_NS // one)
 
 
 def fits(ask: Ask, found: Estimate) -> int:
-    """How many of an ask's tasks a candidate can do within window, deadline and budget.
+    """Return how many of an ask's tasks a candidate can do within window, deadline and budget.
 
-    All of them, as far as anybody knows, while the length of a task is a guess.
+    While the duration of a task is a guess, all of them count as fitting.
     """
     if ask.task_s is None:
         return ask.tasks
@@ -129,7 +129,7 @@ def _in_span(
         slots_cold = advert.slots_cold
         if slots_cold:
             slots, slots_cold = _with_started(ask, candidate, slots, task_s)
-        # What is in front of us is served by all slots; when none is free, by those that work.
+        # All slots serve the backlog; when none is free, those that are working.
         front_s = candidate.backlog_slot_s(now_s)
         warm = slots - slots_cold
         wait_s = front_s / (candidate.serving or warm) if warm else inf
@@ -139,7 +139,7 @@ def _in_span(
     begin_s = now_s if now_s > span.from_s else span.from_s
     begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
     run_s = -(-tasks // slots) * task_s + late_s
-    # The last task starts when its arguments are there.
+    # The last task starts when its arguments have arrived.
     carry_s = tasks * ask.task_bytes / link.bytes_s + task_s
     finish_s = begin_s + (run_s if run_s > carry_s else carry_s)
     price_nanos = span.price_nanos
@@ -168,7 +168,7 @@ def _in_span(
 
 
 def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
-    """The slots that would do an ask where some must be started first: all, and of them those."""
+    """Return the slots that would do an ask where some must be started: all, and those started."""
     advert, tasks = candidate.advert, ask.tasks
     cold = min(slots, advert.slots_cold)
     warm = slots - cold
@@ -178,7 +178,7 @@ def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> 
 
 
 def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:
-    """What a slot-hour of an ask's tasks costs in a span, as time goes on."""
+    """Return the price of a slot-hour of an ask's tasks in a span, over time."""
     change = candidate.price_change
     prices = [span.price_nanos] if change is None else [span.price_nanos, change.price_nanos]
     extras = candidate.extras
@@ -188,7 +188,7 @@ def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Cur
 
 
 def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
-    """Whether one task keeps the limits. Only what is known refuses, not a guess of its length."""
+    """Check one task against the limits. Only known figures refuse, not a guessed duration."""
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
     if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
@@ -209,24 +209,24 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
 
 
 def _may_be_stopped(ask: Ask) -> bool:
-    """Whether its tasks may begin where they could not end in time: they pay less for that."""
+    """Whether its tasks may begin too late to end in time: preemptible ones pay less for that."""
     return ask.price_class == "preemptible"
 
 
 def affords(ask: Ask, candidate: Candidate) -> bool:
-    """Whether a budget may pay for one task there, at the lowest price that it shows."""
+    """Whether a budget may pay for one task there, at the lowest advertised price."""
     if ask.budget_nanos is None or ask.task_s is None:
         return True
     return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
 
 
 def least_nanos(ask: Ask, candidate: Candidate) -> int:
-    """What one task would cost there, at the lowest price that it shows."""
+    """Return the cost of one task there, at the lowest advertised price."""
     return cost_nanos(*_least(ask, candidate, ask.task_s or 0.0))
 
 
 def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
-    """The lowest price that it shows for a slot-hour of a job, and how long a task takes, in ns."""
+    """Return the lowest advertised price of a slot-hour for a job, and a task's duration in ns."""
     prices = [span.price_nanos for span in candidate.spans]
     if candidate.price_change is not None:
         prices.append(candidate.price_change.price_nanos)
@@ -239,7 +239,7 @@ def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
 
 
 def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
-    """What its advert says that a slot-hour of this job costs now."""
+    """Return the advertised price of a slot-hour of this job now."""
     price_nanos = candidate.advert.price_nanos
     if candidate.extras is None:
         return price_nanos
@@ -247,13 +247,13 @@ def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
 
 
 def _for_job(price_nanos: int, extras: Extras, ask: Ask, task_s: float) -> int:
-    """The price of a slot-hour of this job's tasks, by class, tags and length."""
+    """Return the price of a slot-hour of this job's tasks, by class, tags and duration."""
     task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
     return extras.effective_nanos(price_nanos, ask.price_class, ask.terms.need.tags, task_ns)
 
 
 def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
-    """Counted tags that no single worker has free now."""
+    """Refuse if no single worker has the counted tags free now."""
     free_tags = candidate.advert.free_tags
     for name, wanted in ask.terms.need.tags.items():
         if not isinstance(wanted, bool) and free_tags.get(name, wanted) < wanted:
@@ -263,7 +263,7 @@ def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
 
 
 def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: float) -> int:
-    """The price of a slot-hour over a run that sees it change."""
+    """Return the mean price of a slot-hour over a run that sees it change."""
     if change.at_s <= begin_s:
         return change.price_nanos
     after = round(1_000_000 * (finish_s - change.at_s) / (finish_s - begin_s))  # in millionths
@@ -271,9 +271,9 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: f
 
 
 def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
-    """Of a pool's windows the one that serves the objective best; the first among equals.
+    """Return the pool's window that serves the objective best; the first among equals.
 
-    With both a deadline and a budget one that can do more of it within them goes before.
+    With both a deadline and a budget, a window that can do more within them is preferred.
     """
     first, objective = fitting[0], ask.objective
 

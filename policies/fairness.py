@@ -1,28 +1,29 @@
-"""Whose turn it is: slots shared out by weight, over time, in a tree. Pure.
+"""Fair sharing: slots divided by weight, over time, in a tree. Pure.
 
 *Decayed usage.* A slot-second that ended δ ago counts β = 0.5^(δ / half-life) (HTCondor's and
 Slurm's half-life decay). It is kept as forward decay (Cormode, Shkapenyuk, Srivastava and Xu 2009):
-what ends at t is added with the weight 2^((t - L) / half-life), and now's figure is the sum divided
-by now's weight. The two are equal for any t; nothing has to be touched as time passes, and in
-integers a sum does not depend on the order in which its parts came.
+usage that ends at t is added with the weight 2^((t - L) / half-life), and the current figure is the
+sum divided by the current weight. The two are equal for any t. Nothing needs an update as time
+passes, and in integers a sum does not depend on the order in which its parts came.
 
-*Whose turn.* Fair Tree (Cox and Morrison, Slurm 14.11): among siblings the one with the largest
-level fair share S / U goes first, S its shares and U what it has used; then so among its children,
-down to a leaf. Here U / S, least first: nothing used is 0, and not infinite. So a share's users
-never suffer from, or gain by, what happens within another share. Siblings that have used equally
-much for their shares go by shares, largest first, then by name.
+*Order of turns.* Fair Tree (Cox and Morrison, Slurm 14.11): among siblings the one with the largest
+level fair share S / U goes first, S its shares and U its usage; then likewise among its children,
+down to a leaf. Here it is U / S, least first: no usage is 0, and not infinite. So users of a share
+never suffer or gain by events within another share. Siblings with equal usage for their shares go
+by shares, largest first, then by name.
 
-*Provisional debit.* What is handed out is held at the expected slot time at once, and is in U until
-it is reported; then what it took is in its place. What has run longer than expected is held at what
-it has run. So a burst before the first report does not get everything.
+*Provisional debit.* Handed-out work is held at its expected slot time at once, and counts in U
+until it is reported; then its real usage replaces it. Work that has run longer than expected is
+held at its run time so far. So a burst before the first report does not get everything.
 
-*Ageing.* Whoever has work that waits, and has got nothing for `max_wait`, goes before all siblings
-that have; of several the one that has waited longest. It gets one turn (a bundle of short tasks, or
-one that fills a slot), and its wait begins anew. So a child waits at most so long, and one turn of
-each sibling, of the turns that its parent gets; and the parent gets some for the same reason. Until
-then ageing changes nothing, and parts converge to shares.
+*Ageing.* A node whose work waits, and that has got nothing for `max_wait`, goes before all siblings
+that have; of several, the one that has waited longest. It gets one turn (a bundle of short tasks,
+or one that fills a slot), and its wait starts again. So a child waits at most `max_wait`, and one
+turn of each sibling, of the turns that its parent gets; and the parent gets some for the same
+reason. Until then ageing changes nothing, and usage converges to shares.
 
-Time comes in (`now_s`, UTC). A clock that is set back goes on here from where it was.
+The caller passes in the time (`now_s`, UTC). If its clock is set back, time goes on here from where
+it was.
 """
 
 from bisect import insort
@@ -35,15 +36,15 @@ from policies.parties import Kind, Party, Whose
 from policies.shares import REST, FairShare, Share
 
 NS: Final = 10**9
-UNIT_BITS: Final = 30  # a nanosecond used now weighs this many bits at the beginning, …
-HALF_LIVES_MAX: Final = 64  # … and so many more until all sums are halved as often
-CHILDREN_MAX: Final = 10_000  # that nobody wrote, in a tree; who comes after them is in a rest
-# A child that nobody wrote is forgotten, if room is needed, and not shown, with less than this.
+UNIT_BITS: Final = 30  # the initial weight of a nanosecond of usage, in bits, …
+HALF_LIVES_MAX: Final = 64  # … and the bits added until all sums are halved as often
+CHILDREN_MAX: Final = 10_000  # of unwritten children in a tree; later ones share a rest node
+# An unwritten child with less usage than this is not shown, and is removed if room is needed.
 NEGLIGIBLE_NS: Final = NS
-FORGET_S: Final = 60.0  # they are looked for no more often
+FORGET_S: Final = 60.0  # the minimum interval between searches for such children
 OWN: Final = "(own)"  # in place of a site's name, which has no brackets
 
-# Of a node among its siblings: whether it is not late; what it has used for its shares, or since
+# The rank of a node among its siblings: whether it is not late; its usage for its shares, or since
 # when it waits; its shares, negative; its name.
 Level = tuple[bool, float, int, str]
 Place = tuple[Level, ...]
@@ -59,13 +60,13 @@ class Node:
     each: Kind | None
     path: tuple["Node", ...] = ()
     is_written: bool = True
-    parts: list["Node"] = field(default_factory=list)  # of its children those that are written
+    parts: list["Node"] = field(default_factory=list)  # its children from the configuration
     children: dict[str, "Node"] = field(default_factory=dict)
-    used: int = 0  # nanoseconds of slot time, weighed
-    held_ns: int = 0  # expected of what is handed out
-    since_s: float = 0.0  # it got something, or began to wait; by the tree's own clock
+    used: int = 0  # nanoseconds of slot time, weighted
+    held_ns: int = 0  # expected slot time of work that is handed out
+    since_s: float = 0.0  # when it last got something, or began to wait; by the tree's own clock
     jobs: int = 0  # that have not ended
-    level: Level = (True, 0.0, 0, "")  # of one that waits, since `turns` were reckoned
+    level: Level = (True, 0.0, 0, "")  # of one that waits, as of the last computation of `turns`
 
     @property
     def title(self) -> str:
@@ -73,7 +74,7 @@ class Node:
         return "/".join(node.name for node in self.path)
 
     def includes(self, whose: Whose) -> bool:
-        """Whether somebody's work is in it."""
+        """Whether an owner's work belongs to it."""
         if self.who is not None:
             return self.who.includes(whose)
         return any(part.includes(whose) for part in self.parts)
@@ -81,14 +82,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a share stands.
+    """The state of a share.
 
     Attributes:
-        target: its part of all slots, if everybody always wanted more.
-        used_s: decayed slot-seconds; `part`: what part of all such it is; `held_s`: expected of
-            what is handed out.
-        wait_s: how long it has waited for a slot; None: nothing of it waits.
-        place: 1 for the leaf whose turn is next, of those that wait; None: it is none of them.
+        target: its part of all slots, if all shares always wanted more.
+        used_s: decayed slot-seconds; `part`: its part of all such; `held_s`: the expected time of
+            handed-out work.
+        wait_s: how long it has waited for a slot; None: it has no queued work.
+        place: 1 for the leaf with the next turn, of those that wait; None: not a waiting leaf.
     """
 
     node: Node
@@ -102,19 +103,19 @@ class Standing:
 
 
 class Tree:
-    """The shares of a site, what was used of each, and whose turn it is."""
+    """The shares of a site, the usage of each, and the order of turns."""
 
     def __init__(self, rules: FairShare) -> None:
         self.rules = rules
         self.root = Node("", 1, None, rules.each)
-        self._children = 0  # that nobody wrote
+        self._children = 0  # the number of unwritten children
         self._forgot_s = -FORGET_S
         self._waiting: dict[Node, None] = {}
-        self._queues: dict[Node, list[Node]] = {}  # by parent: who waits, in the order of turns
-        self._walked: list[Node] = []  # the leaves in that order, once all were looked at
+        self._queues: dict[Node, list[Node]] = {}  # by parent: its waiting children in order
+        self._walked: list[Node] = []  # the leaves in that order, once all were visited
         self._seen_s: float | None = None
         self._origin_s = 0.0  # the moment whose weight is that of UNIT_BITS
-        self._clock_s = 0.0  # since then
+        self._clock_s = 0.0  # seconds since then
         self._weight = 1 << UNIT_BITS
         below: dict[str, list[Share]] = {}
         for share in rules.shares:
@@ -124,7 +125,7 @@ class Tree:
     # --- time ----------------------------------------------------------------------------------
 
     def move_on(self, now_s: float) -> None:
-        """It is this late now."""
+        """Set the current time."""
         if now_s == self._seen_s:
             return
         if self._seen_s is None:
@@ -149,10 +150,10 @@ class Tree:
             node.used >>= times
             node.since_s -= passed_s
 
-    # --- whose work it is ----------------------------------------------------------------------
+    # --- owners of work -------------------------------------------------------------------------
 
     def leaf_of(self, whose: Whose) -> Node:
-        """The leaf that somebody's work is in; it is made where nobody wrote it."""
+        """Return the leaf for an owner's work; create it if it is not in the configuration."""
         node = self.root
         while True:
             part = next((each for each in node.parts if each.includes(whose)), None)
@@ -181,7 +182,7 @@ class Tree:
         return made
 
     def _forget_idle(self) -> None:
-        """Forget children that nobody wrote, and that have nothing that matters."""
+        """Remove unwritten children without jobs or significant usage."""
         if self._clock_s - self._forgot_s < FORGET_S:
             return
         self._forgot_s = self._clock_s
@@ -194,32 +195,32 @@ class Tree:
         is_busy = node.jobs or node.held_ns or node in self._waiting
         return bool(node.is_written or is_busy or self.used_ns(node) >= NEGLIGIBLE_NS)
 
-    # --- what was used -------------------------------------------------------------------------
+    # --- usage ----------------------------------------------------------------------------------
 
     def used_ns(self, node: Node) -> float:
-        """The decayed slot time of a share, nanoseconds, as of the last moment."""
+        """Return the decayed slot time of a share, nanoseconds, as of the last `move_on`."""
         return node.used / self._weight
 
     def charge(self, leaf: Node, wall_ns: int) -> None:
-        """So much slot time ended just now."""
+        """Add slot time that ended just now."""
         used = wall_ns * self._weight
         self.root.used += used
         for node in leaf.path:
             node.used += used
 
     def hold(self, leaf: Node, expected_ns: int) -> None:
-        """So much was handed out; or, negative, was reported or came back."""
+        """Hold the expected time of handed-out work; a negative time releases it."""
         self.root.held_ns += expected_ns
         for node in leaf.path:
             node.held_ns += expected_ns
 
-    # --- whose turn it is ----------------------------------------------------------------------
+    # --- order of turns -------------------------------------------------------------------------
 
     def begin(self, leaves: Iterable[Node]) -> None:
-        """These leaves have work that waits: `turns` are theirs, until the next `begin`.
+        """Set the leaves that have queued work: `turns` are theirs, until the next `begin`.
 
-        To be said before work is handed out, and also when nothing waits: who has nothing to wait
-        for is not waiting.
+        Call it before handing out work, and also when nothing is queued: a leaf without queued work
+        is not waiting.
         """
         waiting = dict.fromkeys(node for leaf in leaves for node in leaf.path)
         for node in waiting:
@@ -229,7 +230,7 @@ class Tree:
         self._forget_turns()
 
     def turns(self) -> Iterable[Node]:
-        """The leaves that wait, in the order of their turns, which `gave` keeps right."""
+        """Return the waiting leaves in the order of their turns; `gave` keeps that up to date."""
         return self._walked or self._walk()
 
     def _walk(self) -> Iterator[Node]:
@@ -244,7 +245,7 @@ class Tree:
         for leaf in self._turns_below(self.root):
             walked.append(leaf)
             yield leaf
-        self._walked = walked  # to the end, as for a worker that has no room: the next has none
+        self._walked = walked  # a complete walk, as for a worker without room: reuse it
 
     def _turns_below(self, node: Node) -> Iterator[Node]:
         for child in self._queues.get(node, ()):
@@ -254,7 +255,7 @@ class Tree:
                 yield child
 
     def gave(self, leaf: Node) -> None:
-        """A leaf got something: its wait begins anew, and it is further back."""
+        """Note that a leaf got work: its wait starts again, and it moves back."""
         parent = self.root
         self._walked = []
         for node in leaf.path:
@@ -271,19 +272,19 @@ class Tree:
         self._walked = []
 
     def place(self, leaf: Node) -> Place:
-        """The place of a leaf that waits, by which jobs can be compared: the least goes first."""
+        """Return the place of a waiting leaf, by which jobs compare: the least goes first."""
         return tuple([node.level for node in leaf.path])
 
     def is_ahead(self, leaf: Node, other: Node, held_ns: int) -> bool:
-        """Whether a leaf goes before another, even if so much came back of what that one has."""
+        """Whether a leaf goes before another, even if `held_ns` of the other's hold came back."""
         node, sibling = _parting(leaf, other)
         return self._level(node) < self._level(sibling, held_ns)
 
     def turn(self, leaf: Node, others: Collection[Node], task_ns: int, tasks: int) -> int:
-        """How many of so many tasks a leaf that is first gets at once, where others wait for them.
+        """Return how many of so many tasks the first leaf gets at once, where others wait for them.
 
-        As many as it takes until it is the turn of one of the others. Or, where that is more, its
-        part of them: what it would have of them in the end, in one turn instead of many.
+        As many as it takes until another leaf's turn. Or, where that is more, its part of the
+        tasks: its eventual share, in one turn instead of many.
         """
         if not others:
             return tasks
@@ -293,7 +294,7 @@ class Tree:
         return min(tasks, max(1 + due_ns // task_ns, int(tasks * _part(leaf, others))))
 
     def _due_ns(self, leaf: Node, other: Node) -> int:
-        """The slot time that a leaf can be given before another goes before it; -1: it is late."""
+        """Return the slot time that a leaf can get before another goes first; -1: one is late."""
         node, sibling = _parting(leaf, other)
         if not (node.level[0] and sibling.level[0]):
             return -1
@@ -309,10 +310,10 @@ class Tree:
     def _total(self, node: Node) -> int:
         return node.used + node.held_ns * self._weight
 
-    # --- to look at ----------------------------------------------------------------------------
+    # --- inspection -----------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[Node]:
-        """The root and all below it, parents before their children."""
+        """Yield the root and all nodes below it, parents before their children."""
         stack = [self.root]
         while stack:
             node = stack.pop()
@@ -320,7 +321,7 @@ class Tree:
             stack += reversed(node.children.values())
 
     def standings(self) -> list[Standing]:
-        """How each share stands; those that nobody wrote only while they matter."""
+        """Return the state of each share; unwritten ones only while they matter."""
         self._forget_turns()  # time has passed
         places = {leaf: number for number, leaf in enumerate(self.turns(), 1)}
         found: list[Standing] = []
@@ -354,13 +355,13 @@ def _level_of(node: Node) -> Level:
 
 
 def _parting(leaf: Node, other: Node) -> tuple[Node, Node]:
-    """The siblings at which the ways to two leaves part."""
+    """Return the siblings at which the paths to two leaves diverge."""
     ways = zip(leaf.path, other.path, strict=False)
     return next((node, sibling) for node, sibling in ways if node is not sibling)
 
 
 def _part(leaf: Node, others: Iterable[Node]) -> float:
-    """A leaf's part of what is shared out among it and others."""
+    """Return a leaf's part of slots that are divided among it and others."""
     part, beside = 1.0, list(others)
     for depth, node in enumerate(leaf.path):
         total = sum(each.shares for each in {node, *(other.path[depth] for other in beside)})
@@ -370,7 +371,7 @@ def _part(leaf: Node, others: Iterable[Node]) -> float:
 
 
 def _grow(node: Node, below: dict[str, list[Share]]) -> None:
-    """Make the written shares below a node."""
+    """Create the configured shares below a node."""
     for share in below.get(node.name, ()):
         part = Node(share.name, share.shares, share.who, share.each)
         part.path = (*node.path, part)
@@ -380,9 +381,9 @@ def _grow(node: Node, below: dict[str, list[Share]]) -> None:
 
 
 def _name_of(each: Kind, whose: Whose) -> str:
-    """The child that somebody's work is in, where each has one.
+    """Return the name of the child for an owner's work, where each owner has one.
 
-    Other sites choose the names of their users and projects: a site is one, whoever it works for.
+    Other sites choose the names of their users and projects: a whole site is one child.
     """
     if whose.site:
         return f"{Kind.SITE}:{whose.site}"
@@ -393,12 +394,12 @@ def _name_of(each: Kind, whose: Whose) -> str:
 
 
 def spread_ns(wall_ns: int, start_s: float, end_s: float, now_s: float, half_life_s: float) -> int:
-    """What slot time comes to now that was used evenly over [start_s, end_s), before now.
+    """Return the decayed value of slot time that was used evenly over [start_s, end_s), before now.
 
     The mean of 0.5^((now - t) / half-life) over t: (β(now - end) - β(now - start)) / (λ·(end -
     start)), λ = ln 2 / half-life.
     """
-    end_s = min(end_s, max(start_s, now_s))  # of an hour that goes on, what has passed
+    end_s = min(end_s, max(start_s, now_s))  # of the current hour, only the part that has passed
     spent = (end_s - start_s) / half_life_s
     mean = -expm1(-spent * log(2)) / (spent * log(2)) if spent > 1e-9 else 1.0
     past: float = 0.5 ** (max(0.0, now_s - end_s) / half_life_s)

@@ -1,7 +1,7 @@
-"""Who may never run a job, whatever the load and the hour: filters, cheapest first. Pure.
+"""Pools that may never run a job, at any load and hour: filters, cheapest first. Pure.
 
-These look only at what changes seldom, so that jobs alike in it are judged together and once for
-each pool (policies.market). What depends on time and load is policies.estimates' to say.
+The filters use only slowly changing facts, so that similar jobs are judged together and once for
+each pool (policies.market). policies.estimates judges time and load.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ from policies.placement import Need, Offer, Refusal, check_environment, check_ta
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job demands of where it runs; equal terms have equal verdicts.
+    """A job's requirements of the place where it runs; equal terms have equal verdicts.
 
-    Our own pools are trusted, and never forbidden by where the job has come from.
+    This site's own pools are trusted, and never forbidden by the job's path.
     """
 
     need: Need  # its tags must be hashable
@@ -26,7 +26,7 @@ class Terms:
     allowed_sites: frozenset[str] | None = None  # None: all of them
     forbidden_sites: frozenset[str] = field(default_factory=frozenset)
     jurisdictions: frozenset[str] | None = None  # where its data may go; None: anywhere
-    path: tuple[str, ...] = ()  # the sites that it has come through
+    path: tuple[str, ...] = ()  # the sites that it was forwarded through
     hops_left: int = 3
     readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
     barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
@@ -35,7 +35,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a pool is, as opposed to how busy it is."""
+    """The static facts of a pool, without its load."""
 
     site: str
     is_own: bool
@@ -44,11 +44,11 @@ class Profile:
     jurisdiction: str
     currency: str
     projects: frozenset[str] | None
-    may_use: bool  # whether its site lets ours send it work
+    may_use: bool  # whether its site accepts work from this one
 
 
 def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
-    """Work goes only to sites that were trusted with it, one by one."""
+    """Refuse sites that are not individually trusted with the work."""
     if profile.is_own:
         return None
     if not terms.may_leave:
@@ -61,21 +61,21 @@ def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_results(terms: Terms, profile: Profile) -> Refusal | None:
-    """Results are pickles, as dangerous as functions: only of sites that are trusted with that."""
+    """Refuse sites whose results are not trusted: they are pickles, as dangerous as functions."""
     if profile.is_own or terms.readable is None or profile.site in terms.readable:
         return None
     return Refusal(Reason.RESULTS_NOT_TRUSTED, "gives results that are not accepted here")
 
 
 def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
-    """A job that was forwarded as often as it may stays here."""
+    """Refuse other sites for a job without forwarding hops left."""
     if profile.is_own or terms.hops_left > 0:
         return None
     return Refusal(Reason.NO_HOPS_LEFT, "is a hop away, and the job may not be forwarded again")
 
 
 def check_path(terms: Terms, profile: Profile) -> Refusal | None:
-    """A job never comes back to a site that passed it on: no loops."""
+    """Refuse sites that forwarded the job before: no loops."""
     if profile.is_own or profile.site not in terms.path:
         return None
     return Refusal(
@@ -84,7 +84,7 @@ def check_path(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
-    """The user's own choice of sites."""
+    """Apply the user's choice of sites."""
     if profile.site in terms.forbidden_sites:
         return Refusal(Reason.SITE_FORBIDDEN, "is forbidden by the job")
     if terms.allowed_sites is not None and profile.site not in terms.allowed_sites:
@@ -93,7 +93,7 @@ def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
-    """Data may only go where its owner said; a pool that does not say where it is, is nowhere."""
+    """Refuse pools outside the job's jurisdictions, and pools of unknown jurisdiction."""
     if terms.jurisdictions is None or profile.jurisdiction in terms.jurisdictions:
         return None
     return Refusal(
@@ -104,7 +104,7 @@ def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
-    """The pool's owner says which sites and which projects may use it."""
+    """Refuse sites and projects that the pool's owner does not admit."""
     if not profile.may_use:
         return Refusal(Reason.NOT_ENTITLED, "takes no work from this site")
     if profile.projects is None or terms.project in profile.projects:
@@ -113,18 +113,18 @@ def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
-    """Pickled code runs on the same minor version only; another one may crash."""
+    """Refuse another minor version of Python: it may crash on pickled code."""
     if has_own_python(terms.need.environment):
         return None
     if terms.need.python in profile.pythons or not profile.pythons:
-        return None  # whoever has no workers is refused for that: it passes
+        return None  # a pool without workers is refused elsewhere: it passes
     has = ", ".join(profile.pythons)
     words = "runs Python {}, the job was made with {}"
     return Refusal(Reason.PYTHON_DIFFERS, words, (has, terms.need.python))
 
 
 def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
-    """A cost limit can only be kept in the currency that the pool charges in."""
+    """Refuse other currencies for a job with a cost limit: the limit holds only in its own."""
     if terms.need.currency in (None, profile.currency):
         return None
     words = "charges in {}, the cost limit is in {}"
@@ -132,7 +132,7 @@ def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_need(terms: Terms, profile: Profile) -> Refusal | None:
-    """The pool has what the job's tags ask for, and what it wants to run in."""
+    """Refuse pools that lack the job's tags or its environment."""
     return check_environment(terms.need, profile.offer) or check_tags(terms.need, profile.offer)
 
 
@@ -152,7 +152,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
 
 
 def filters_for(terms: Terms) -> tuple[Filter, ...]:
-    """Those of the filters that refuse anybody on these terms: most jobs ask for little."""
+    """Return the filters that can refuse on these terms: most jobs ask for little."""
     is_idle: dict[Filter, bool] = {
         check_results: terms.readable is None,
         check_hops: terms.hops_left > 0,
@@ -166,7 +166,7 @@ def filters_for(terms: Terms) -> tuple[Filter, ...]:
 
 
 def judge_terms(terms: Terms, profile: Profile, filters: Iterable[Filter]) -> Refusal | None:
-    """The first reason why this pool may never run jobs on these terms; None when it may.
+    """Return the first reason why this pool may never run jobs on these terms, or None.
 
     `filters` are those for these terms, chosen once for many pools.
     """

@@ -1,11 +1,11 @@
-"""When a window is open: the days on which it begins, and its times on the wall clock. Pure.
+"""Opening hours of a window: the days on which it begins, and its wall clock times. Pure.
 
-[from, to) on the wall clock of a zone, on each day on which it begins; one that ends at or before
-it begins ends on the next day. It begins when the clock first shows its time, and ends when the
-clock first shows that: in the two nights in which it jumps what is from 01:30 to 03:30 is an hour
-shorter or longer, but one span; what is jumped over is when the clock has jumped. (As RFC 5545 has
-it, but for what is jumped over. Bands of the week, policies.weeks, are on whenever the clock shows
-a time of theirs: a price may come twice, production begins once.)
+[from, to) on the wall clock of a zone, on each day on which it begins; a window whose end is at or
+before its beginning ends on the next day. It begins when the clock first shows its time, and ends
+when the clock first shows its end. In the two nights of a clock change a window from 01:30 to 03:30
+is an hour shorter or longer, but one span; a time that is skipped happens at the clock change. (As
+in RFC 5545, except for skipped times. Bands of the week, policies.weeks, are on whenever the clock
+shows a time of theirs: a price may come twice, production begins once.)
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from policies.calendars import Calendar
 from policies.periods import UTC_ZONE
 from policies.weeks import DAY_S, DAYS, EVERY_DAY, jumps, read_weekdays
 
-SPAN_MAX_S: Final = 400 * DAY_S  # that is looked ahead
+SPAN_MAX_S: Final = 400 * DAY_S  # the maximum look-ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class Weekdays:
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """Days on which people work: all, or the n-th of each month, from its end below zero."""
+    """Business days: all, or the n-th of each month, counted from its end if negative."""
 
     number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Days on which nobody works."""
+    """Days that are not business days."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonthEnd:
-    """The last day of each month, whether anybody works on it or not."""
+    """The last day of each month, business day or not."""
 
 
 Days = Weekdays | Business | Free | MonthEnd
@@ -53,10 +53,10 @@ _WEEKDAYS: Final = re.compile(r"daily|[a-z]{3}(-[a-z]{3})?(,[a-z]{3}(-[a-z]{3})?
 
 
 def read_days(text: str) -> Days:
-    """Read days: `daily`, `mon-fri`, `sat,sun`, `business`, `business 3`, `business -1`, `free`,
-    `month-end`.
+    """Parse days, or raise ValueError.
 
-    Raises ValueError.
+    The forms are `daily`, `mon-fri`, `sat,sun`, `business`, `business 3`, `business -1`, `free`,
+    `month-end`.
     """
     match text.split():
         case ["business"]:
@@ -74,7 +74,7 @@ def read_days(text: str) -> Days:
 
 
 def show_days(days: Days) -> str:
-    """Days as a window names them."""
+    """Format days as in a window's configuration."""
     match days:
         case Weekdays():
             if days.days == EVERY_DAY:
@@ -95,7 +95,7 @@ def _no_days(text: str) -> ValueError:
 
 
 def falls_on(days: Days, day: date, calendar: Calendar) -> bool:
-    """Whether a day is one of these."""
+    """Whether a date is one of these days."""
     match days:
         case Weekdays():
             return day.weekday() in days.days
@@ -117,11 +117,11 @@ class Hours:
     Attributes:
         from_s, to_s: seconds of the day, up to 86,400 for `to_s`.
         days: on which it begins.
-        follows_work: on a half day it begins when work ends then, if that is before `from_s`.
-        also, never: dates on which it begins besides, and on which it does not, whatever they are.
+        follows_work: on a half day it begins when work ends, if that is before `from_s`.
+        also, never: extra dates on which it begins, and dates on which it does not, in any case.
 
     Raises:
-        ValueError: it is of no length, or a date is in both.
+        ValueError: it has no length, or a date is in both.
     """
 
     from_s: int = 0
@@ -142,7 +142,7 @@ class Hours:
             raise ValueError(f"{min(self.also & self.never)} is both among and not among the dates")
 
     def begins_s(self, day: date) -> int | None:
-        """At which second of a day it begins; None on others."""
+        """Return the second of a day at which it begins; None on other days."""
         is_its = day in self.also or falls_on(self.days, day, self.calendar)
         if not is_its or day in self.never:
             return None
@@ -152,7 +152,7 @@ class Hours:
         return min(self.from_s, work_ends.hour * 3600 + work_ends.minute * 60)
 
     def is_open(self, at_s: float) -> bool:
-        """Whether it is open at a moment, UTC."""
+        """Whether it is open at a time, UTC."""
         local = latest_shown(at_s, self.zone)
         second = local.hour * 3600 + local.minute * 60 + local.second
         begins_s = self.begins_s(local.date())
@@ -171,7 +171,7 @@ class Hours:
         return self.to_s <= self.from_s
 
     def edges(self, start_s: float, end_s: float) -> list[float]:
-        """The moments in (start_s, end_s) at which it may open or close, in order, UTC."""
+        """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
         day = datetime.fromtimestamp(start_s, self.zone).date() - timedelta(days=1)
         last = datetime.fromtimestamp(end_s, self.zone).date()
         found: set[float] = set()
@@ -186,9 +186,9 @@ class Hours:
 
 
 def latest_shown(at_s: float, zone: ZoneInfo) -> datetime:
-    """The latest that a wall clock has shown up to a moment, without its zone.
+    """Return the latest time that a wall clock has shown up to a moment, without its zone.
 
-    That is what it shows, but in the hour that comes a second time.
+    That is what the clock shows, except in the hour that is repeated.
     """
     local = datetime.fromtimestamp(at_s, zone)
     if local.fold:
@@ -198,7 +198,7 @@ def latest_shown(at_s: float, zone: ZoneInfo) -> datetime:
 
 
 def reached_s(day: date, second: int, zone: ZoneInfo) -> float:
-    """When a wall clock first shows a second of a day, or has jumped over it; UTC."""
+    """Return when a wall clock first shows or skips a second of a day; UTC."""
     shown = datetime.combine(day, time(second // 3600, second // 60 % 60, second % 60))
     at_s = shown.replace(tzinfo=zone).timestamp()
     if datetime.fromtimestamp(at_s, zone).replace(tzinfo=None) == shown:
@@ -212,19 +212,19 @@ def _jumps_near(at_s: float, zone: ZoneInfo) -> set[float]:
 
 
 class Opens(Protocol):
-    """What is open at some times, and at others not: Hours, or policies.crons."""
+    """Something that is open at some times only: Hours, or policies.crons."""
 
     def is_open(self, at_s: float) -> bool:
-        """Whether it is open at a moment, UTC."""
+        """Whether it is open at a time, UTC."""
 
     def edges(self, start_s: float, end_s: float) -> list[float]:
-        """All moments in (start_s, end_s) at which that may change, in order, UTC."""
+        """Return all times in (start_s, end_s) at which that may change, in order, UTC."""
 
 
 def open_spans(when: Opens, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-    """When something is open within [start_s, end_s): half-open spans, in order, apart.
+    """Yield the spans within [start_s, end_s) when it is open: half-open, in order, disjoint.
 
-    Raises ValueError for more than SPAN_MAX_S.
+    Raise ValueError for more than SPAN_MAX_S.
     """
     if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
         raise ValueError(f"a window is looked at for up to {SPAN_MAX_S // DAY_S} days")

@@ -1,8 +1,8 @@
-"""Every pool that this site knows of, its own and its peers', as candidates to choose from. Pure.
+"""The market: every pool known to this site, its own and its peers', as candidates. Pure.
 
-What an advert says is made ready once, when it arrives, so that a decision over thousands of
-pools only computes with it. An advert is always out of date, so what we sent to its pool since
-then is counted here and corrects it (`Candidate.backlog_slot_s`).
+Adverts are prepared once, when they arrive, so that a decision over thousands of pools only
+computes with them. An advert is always out of date, so work sent to its pool since then is counted
+here and corrects it (`Candidate.backlog_slot_s`).
 """
 
 from bisect import insort
@@ -22,23 +22,23 @@ from policies.tariffs import Extras, Surcharge
 
 Key = tuple[str, str]  # site and pool
 
-# Clocks of members agree this well or they can't deal: leases and windows depend on them.
+# Clocks of members must agree this well for deals: leases and windows depend on them.
 SKEW_MAX_S: Final = 2.0
-# Nobody who could do without waits for the first slot of a pool that has had none for so long. A
-# host that starts again, or a grid that has room again, is back within this time.
+# After this long without a slot, no work that has an alternative waits for a pool's first slot. A
+# restarted host, or a grid with room again, is back within this time.
 EMPTY_S: Final = 600.0
 SITES_MAX: Final = 10_000
-# Less than this share of its slots no busy pool is taken to keep at work, whatever it measured.
+# The assumed minimum share of its slots that a busy pool keeps working, whatever it measured.
 SERVING_MIN: Final = 0.01
-# Sendings that are told apart for one pool; when there are more, the two oldest become one.
+# Separate sendings kept for one pool; beyond that, the two oldest are merged.
 SENT_MAX: Final = 64
-# Kinds of jobs whose verdicts are remembered; each holds one entry a pool.
+# Kinds of jobs whose verdicts are cached; each holds one entry a pool.
 TERMS_REMEMBERED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way to a site: round trip, and bytes per second."""
+    """The network link to a site: round trip, and bytes per second."""
 
     rtt_s: float = 0.05
     bytes_s: float = 12.5e6
@@ -59,7 +59,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Work that went to a pool at a time: tasks, their slot-seconds, and of which job."""
+    """Work that was sent to a pool at a time: tasks, their slot-seconds, and the job."""
 
     at_s: float
     tasks: int
@@ -69,10 +69,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pool that work may go to, with what is known of it since `as_of_s`."""
+    """A pool that work may go to, with the knowledge of it since `as_of_s`."""
 
     key: Key
-    number: int  # of its profile: as long as that stays the same, so do all verdicts on it
+    number: int  # of its profile: while that stays the same, so do all verdicts on it
     is_own: bool
     as_of_s: float
     expires_s: float
@@ -82,28 +82,28 @@ class Candidate:
     price_change: PriceChange | None  # of a pool without windows: those have their own prices
     link: Link
     carbon_g_per_slot_s: float | None  # now
-    carbon_ahead: Curve | None  # the same as it will change; None: as far as is known, it won't
+    carbon_ahead: Curve | None  # the same over time; None: no change is known
     serving: float | None  # slots that really work when none is free; None: all of them
     drift: float  # λ̂ - μ̂, slot-seconds per second
     load_slot_s: float  # L + sent
-    slots_free: int  # less those that our work took
+    slots_free: int  # less those taken by this site's work
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
-    empty_since_s: float | None = None  # by our clock, when it shows neither workers nor slots
+    empty_since_s: float | None = None  # by this site's clock; None: it has workers and slots
 
     def is_deserted(self, now_s: float) -> bool:
-        """Whether it has shown no slot for so long that none is to be expected."""
+        """Whether it has shown no slot for so long that none is expected."""
         return self.empty_since_s is not None and now_s - self.empty_since_s >= EMPTY_S
 
     def opens_s(self, now_s: float) -> float:
-        """When it has slots for us by its windows: now, if it has some; inf when none is known."""
+        """Return when its windows have slots: now, if open; inf when no window is known."""
         return min(
             (max(now_s, each.from_s) for each in self.spans if each.until_s > now_s), default=inf
         )
 
     @property
     def is_cold(self) -> bool:
-        """Whether work would have to wait until a slot has been started for it."""
+        """Whether work would have to wait for the start of a slot."""
         return self.advert.slots_cold > 0 and not self.slots_free
 
     def must_start(self, tasks: int) -> bool:
@@ -111,14 +111,14 @@ class Candidate:
         return self.advert.slots_cold > 0 and tasks > self.slots_free
 
     def is_closed(self, now_s: float) -> bool:
-        """Whether it has none now, or only since its clock and ours may differ about that."""
+        """Whether it has no slots now, or has them only within the tolerance of clock skew."""
         return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S
 
     def backlog_slot_s(self, now_s: float) -> float:
-        """Slot-seconds of work that stand before ours now, from what was advertised.
+        """Return the slot-seconds of work queued before new work now, estimated from the advert.
 
-        L̂ = max(0, L + sent + (λ̂ - μ̂)·τ): the load L at `as_of_s`, what we sent since then, and
-        what came and went in the τ seconds since (Dahlin's load interpretation).
+        L̂ = max(0, L + sent + (λ̂ - μ̂)·τ): the load L at `as_of_s`, the work sent since then, and
+        the arrivals and completions in the τ seconds since (Dahlin's load interpretation).
         """
         return max(0.0, self.load_slot_s + self.drift * (now_s - self.as_of_s))
 
@@ -127,8 +127,8 @@ class Market:
     """The candidates of a site: its own pools, and those of the adverts that it has.
 
     Args:
-        site: who we are.
-        link: of a peer that we have not measured and that gives no hint.
+        site: the name of this site.
+        link: the default for a peer that was not measured and gives no hint.
     """
 
     def __init__(self, site: str, link: Link | None = None) -> None:
@@ -143,12 +143,12 @@ class Market:
         self._verdicts: OrderedDict[Terms, dict[int, Refusal | None]] = OrderedDict()
 
     def learn(self, advert: SiteAdvert, now_s: float) -> bool:
-        """Take an advert, a peer's or our own; False when what we have is as new.
+        """Take an advert, a peer's or this site's own; return False when the known one is as new.
 
-        Our own is never out of date: give it again whenever it changed.
+        This site's own is never out of date: pass it again whenever it changed.
 
         Raises:
-            ProtocolError: it comes from the future, or from one site too many.
+            ProtocolError: it comes from the future, or there are too many sites.
         """
         if advert.issued_s > now_s + SKEW_MAX_S:
             ahead_s = advert.issued_s - now_s
@@ -173,7 +173,7 @@ class Market:
         return True
 
     def forget(self, site: str) -> None:
-        """A site is gone, or its advert expired long ago."""
+        """Remove a site that left, or whose advert expired long ago."""
         if self._adverts.pop(site, None) is not None:
             self._forget_verdicts(self._sites.pop(site), {})
             self._names.remove(site)
@@ -181,14 +181,14 @@ class Market:
             self._all = None
 
     def measured(self, site: str, link: Link) -> None:
-        """The way to a site was measured; that counts for more than any hint."""
+        """Set the measured link to a site; that overrides any hint."""
         self._links[site] = link
         for pool, candidate in self._sites.get(site, {}).items():
             self._sites[site][pool] = replace(candidate, link=link)
         self._all = None
 
     def sent(self, key: Key, tasks: int, slot_s: float, now_s: float, job: str = "") -> None:
-        """Work was placed at a pool; negative figures take back what it returned unrun."""
+        """Count work placed at a pool; negative figures take back work that it returned unrun."""
         site, pool = key
         candidate = self._sites.get(site, {}).get(pool)
         if candidate is not None:
@@ -201,9 +201,9 @@ class Market:
             self._all = None
 
     def without(self, job: str, keys: Iterable[Key]) -> "Market":
-        """As it is now, but for what was sent to these pools for a job: it has slots there.
+        """Return a copy without the work sent to these pools for a job: the job has slots there.
 
-        To decide on, and to learn nothing: that is for the market itself.
+        Use it to decide only: adverts go to the market itself.
         """
         others: dict[str, dict[str, Candidate]] = {}
         for site, pool in keys:
@@ -221,7 +221,7 @@ class Market:
         return found
 
     def advert(self, site: str) -> SiteAdvert | None:
-        """What a site said last of itself."""
+        """Return the last advert of a site."""
         return self._adverts.get(site)
 
     @property
@@ -238,13 +238,14 @@ class Market:
 
     @property
     def has_others(self) -> bool:
-        """Whether any other site has shown itself."""
+        """Whether any other site is known."""
         return len(self._names) > (self.site in self._sites)
 
     def verdicts(self, terms: Terms) -> dict[int, Refusal | None]:
-        """By a candidate's number, who may never run jobs on these terms, and why.
+        """Return the verdicts on all candidates for these terms, by a candidate's number.
 
-        Jobs that ask for the same are judged once (HTCondor's autoclusters).
+        A verdict is why a pool may never run such jobs, or None where it may. Jobs with the same
+        requirements are judged once (HTCondor's autoclusters).
         """
         known = self._verdicts.setdefault(terms, {})
         self._verdicts.move_to_end(terms)
@@ -294,7 +295,7 @@ class Market:
         )
         if before is None:
             return candidate
-        # What left us a way's length before it was issued had not arrived by then.
+        # Work sent within a link's latency before the advert was issued had not arrived by then.
         since_s = as_of_s - candidate.link.rtt_s
         return _with_sent(candidate, tuple(sent for sent in before.sent if sent.at_s > since_s))
 
@@ -321,17 +322,17 @@ def _with_sent(candidate: Candidate, sent: tuple[Sent, ...]) -> Candidate:
 
 
 def _serving(pool: PoolAdvert) -> float | None:
-    """Slots that really work when none is free: what was measured, within reason."""
+    """Return the slots that really work when none is free: the measured rate, within bounds."""
     if pool.slots_free or not pool.work_rate or not pool.slots_warm:
         return None
     return max(pool.work_rate, SERVING_MIN * pool.slots_warm)
 
 
 def _drift(pool: PoolAdvert) -> float:
-    """λ̂ - μ̂: μ̂ is the measured work rate when no slot is free, else all slots.
+    """Return λ̂ - μ̂: μ̂ is the measured work rate when no slot is free, else all slots.
 
-    An unknown λ̂ equals the measured rate: what goes out came in. Without rates the load is taken
-    to stay as it was.
+    An unknown λ̂ equals the measured rate: arrivals equal departures. Without rates, the load is
+    assumed to stay constant.
     """
     rate = pool.work_rate
     if rate is None:
@@ -368,9 +369,9 @@ def _extras(pool: PoolAdvert) -> Extras | None:
 
 
 def _carbon_ahead(pool: PoolAdvert, before: Candidate | None) -> Curve | None:
-    """The same over the hours to come, of a pool that knows them.
+    """Return the emissions over the coming hours, of a pool that forecasts them.
 
-    Made anew only when it is another: our own advert is looked at for each plan.
+    It is recomputed only on a change: this site's own advert is read for each plan.
     """
     if pool.carbon_ahead is None or pool.carbon_g_per_kwh is None or pool.slot_watts is None:
         return None
@@ -384,7 +385,7 @@ def _electricity(pool: PoolAdvert) -> tuple[object, ...]:
 
 
 def _carbon(pool: PoolAdvert) -> float | None:
-    """Grams of CO2e per slot-second: O = E·I of the SCI, with E what a busy slot draws."""
+    """Return grams of CO2e per slot-second: O = E·I of the SCI, with E the draw of a busy slot."""
     if pool.carbon_g_per_kwh is None or pool.slot_watts is None:
         return None
     return pool.slot_watts * pool.carbon_g_per_kwh / 3.6e6

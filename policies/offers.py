@@ -1,16 +1,16 @@
-"""Whether a job can keep its deadline and its budget, and if not, what comes nearest. Pure.
+"""Whether a job can keep its deadline and its budget, and if not, the nearest offers. Pure.
 
 By Nimrod-G's rule (Buyya, Abramson, Giddy 2000; Buyya and Murshed 2002) a job whose limits can't be
-kept together is refused when it is submitted, and told by what limits it would be taken: the
-earliest end within its budget, and the least money by its deadline. What judges is the planner
-itself (`brokering.place`): a job is taken if there is a place for all of it, and an offer is named
-only if it would be taken, so that who accepts it is not refused again. Which of time and money
-counts more within the limits is the objective's to say, there as always.
+kept together is refused when it is submitted, together with limits by which it would be taken: the
+earliest end within its budget, and the least money by its deadline. The planner itself judges
+(`brokering.place`): a job is taken if there is a place for all of it, and an offer is made only if
+it would be taken, so that accepting it does not lead to another refusal. The objective decides, as
+always, whether time or money counts more within the limits.
 
-Only what is known refuses. Nothing is judged while the length of a task is unknown; pools that are
-shut, full of others' work, or not heard of lately count as they are; and where no offer can be
-named, only what is hopeless is refused: at every pool that is known one task costs more than the
-whole job may. Anything else may be done by a pool that has room later.
+Only known facts refuse. Nothing is judged while the duration of a task is unknown. Pools that are
+closed, full of others' work, or silent count as they are. Where no offer can be made, only a
+hopeless job is refused: at every known pool one task costs more than the whole job may. Any other
+job may be done by a pool that has room later.
 """
 
 from collections.abc import Mapping
@@ -28,31 +28,31 @@ from policies.estimates import affords, least_nanos
 from policies.market import Market
 from policies.ranking import Chance
 
-# Tasks vary: an offer has so much more time and money than is expected, and a minute to take it in.
+# Tasks vary: an offer adds this share of time and money to the estimate, and time to accept it.
 SPARE: Final = 0.05
 KEEP_S: Final = 60.0
 HALVINGS: Final = 6  # the earliest end is found to a part of 64
-STRETCHES: Final = 3  # limits that seemed enough, and weren't, are widened by half so often
-DIGITS: Final = 3  # of an amount that people read, rounded up
+STRETCHES: Final = 3  # limits that turn out too tight are widened by half this often
+DIGITS: Final = 3  # significant digits of an amount for people, rounded up
 
-FAR_S: Final = 1e9  # later than any job is waited for
+FAR_S: Final = 1e9  # later than the end of any job
 # Reasons for which a plan is short because of the job's own limits.
 OWN_LIMITS: Final = frozenset({Reason.DEADLINE, Reason.COST_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """An ask that can't keep its limits: how many of its tasks are too many, and the offers."""
+    """An ask that can't keep its limits: the number of its tasks that don't fit, and the offers."""
 
     ask: Ask
     short: int
     reason: Reason
     offers: tuple[Offer, ...]
-    why: str = ""  # no task of it can be done at all, for this reason
+    why: str = ""  # why not even one of its tasks can be done
 
     @property
     def text(self) -> str:
-        """In words: what can't be done, how much of it could, and what can."""
+        """A text: what can't be done, how much of it could, and what can."""
         ask, limits = self.ask, []
         if ask.deadline_s is not None:
             limits.append(f"by {show_time(ask.deadline_s)}")
@@ -74,7 +74,7 @@ class Unmet:
         return f"{found}. {them} can {'; or '.join(offer.text for offer in self.offers)}"
 
     def to_plain(self) -> dict[str, Any]:
-        """As it is told: values that any program can read."""
+        """Convert to plain values that any program can read."""
         return {
             "text": self.text,
             "short": self.short,
@@ -91,14 +91,13 @@ def judge(
     chance: Chance,
     resting: Mapping[str, Rest] | None = None,
 ) -> Unmet | None:
-    """Judge whether all of an ask can be done within its limits; None when it can, as far as
-    anybody knows.
+    """Judge whether all of an ask can be done within its limits; None when it can.
 
-    The arguments are those of `place`.
+    None is also the answer while too little is known. The arguments are those of `place`.
     """
     if ask.task_s is None or (ask.deadline_s is None and ask.budget_nanos is None):
         return None
-    # Waiting for better hours is what it may do with the time that it has, and no limit.
+    # Deferral is an option within the time that it has, and no limit.
     question = _Question(
         replace(ask, deferrable=False), market, house, now_s, chance, resting or {}
     )
@@ -111,10 +110,10 @@ def judge(
 
 
 def why_hopeless(one: Decision) -> str:
-    """Why a cost limit pays for no task at any pool that is known; empty where it may.
+    """Explain why a cost limit pays for no task at any known pool; empty where it may.
 
-    What could run it, now or later, would cost more by each price that it shows, also by those
-    of later hours: so this stays true whoever has room, and however many slots there will be.
+    Every pool that could run it, now or later, would cost more at each advertised price, also those
+    of later hours: so this stays true at any load and any number of slots.
 
     Args:
         one: the plan of a single task.
@@ -130,7 +129,7 @@ def why_hopeless(one: Decision) -> str:
 
 
 def falls_short(decision: Decision) -> bool:
-    """Whether a plan leaves out what its job's own limits have no room for, and nothing else."""
+    """Whether a plan leaves tasks out because of its job's own limits, and for no other reason."""
     ask = decision.ask
     if ask.task_s is None or (ask.deadline_s is None and ask.budget_nanos is None):
         return False
@@ -142,7 +141,7 @@ def falls_short(decision: Decision) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """An ask, and all that it takes to plan it under other limits."""
+    """An ask, and all the inputs needed to plan it under other limits."""
 
     ask: Ask
     market: Market
@@ -152,11 +151,11 @@ class _Question:
     resting: Mapping[str, Rest]
 
     def plan(self, **changes: Any) -> Decision:
-        """Where it would go, were it changed so."""
+        """Plan the ask with these changes."""
         return self._place(self.house, changes)
 
     def plan_freely(self, **changes: Any) -> Decision:
-        """The same, were the house to like nothing but the best."""
+        """Plan the ask with these changes, without the house's band and preference for home."""
         return self._place(replace(self.house, band=0.0, prefer_own_s=0.0), changes)
 
     def _place(self, house: House, changes: dict[str, Any]) -> Decision:
@@ -165,13 +164,13 @@ class _Question:
 
 
 def _later(question: _Question) -> Offer | None:
-    """The earliest end within the budget."""
+    """Offer the earliest end within the budget."""
     ask, now_s = question.ask, question.now_s
     if ask.deadline_s is None:
         return None
     far_s = now_s + FAR_S
     quickest = question.plan_freely(deadline_s=far_s, objective=FASTEST)
-    if not _is_whole(quickest):  # among others than these, it may be
+    if not _is_whole(quickest):  # it may be, with a choice of other pools
         quickest = question.plan(deadline_s=far_s)
     if not _is_whole(quickest) or quickest.plan is None:
         return None
@@ -191,7 +190,7 @@ def _later(question: _Question) -> Offer | None:
 
 
 def _dearer(question: _Question) -> Offer | None:
-    """The least cost by the deadline."""
+    """Offer the least cost by the deadline."""
     if question.ask.budget_nanos is None:
         return None
     cheapest = question.plan_freely(budget_nanos=None, objective=CHEAPEST)
@@ -214,13 +213,13 @@ def _stretched(least: float) -> list[float]:
 
 
 def _rounded_up(nanos: float) -> int:
-    """An amount as people write it."""
+    """Round an amount up to DIGITS digits."""
     step: int = 10 ** max(0, len(str(ceil(nanos))) - DIGITS)
     return -(-ceil(nanos) // step) * step
 
 
 def _offer(kind: Literal["later", "dearer"], decision: Decision) -> Offer | None:
-    """An offer, by a plan that keeps it; None when the plan does not."""
+    """Make an offer from a plan that keeps it; None when the plan does not."""
     plan, ask = decision.plan, decision.ask
     if plan is None or not _is_whole(decision):
         return None
@@ -243,7 +242,7 @@ def _is_whole(decision: Decision) -> bool:
 
 
 def _short(decision: Decision) -> tuple[int, Reason]:
-    """How many tasks have no place, and why."""
+    """Return how many tasks have no place, and why."""
     if decision.plan is not None:
         return decision.plan.short, decision.plan.reason or Reason.DEADLINE
     reasons = {refusal.reason for _, refusal in decision.refused}

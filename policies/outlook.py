@@ -1,8 +1,8 @@
-"""What is known of hours to come: packed for an advert, and as a curve to reckon with. Pure.
+"""Forecasts of coming hours: packed for an advert, and as a curve to compute with. Pure.
 
-An `Outlook` is what travels: steps of one length. A `Curve` is any figure that holds from one time
-to the next, be it grams, money, or what an objective makes of both; its mean over a span is what a
-run that takes so long has of it.
+An `Outlook` is the form on the wire: steps of one length. A `Curve` is any step function of time,
+be it grams, money, or an objective's value of both; its mean over a span is the mean for a run of
+that span.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,17 +18,17 @@ from federation.adverts import (
     Outlook,
 )
 
-HORIZON_S: Final = 48 * 3_600.0  # nobody foresees more of weather, and adverts are small
+HORIZON_S: Final = 48 * 3_600.0  # weather forecasts reach no further, and adverts are small
 MG_IN_DG: Final = 100
 JITTER_S: Final = 0.5  # times that differ by less are the same
 
 
 class Curve:
-    """A figure that holds from one time to the next.
+    """A step function of time.
 
     Args:
         edges: when it changes, in order.
-        values: what it is before the first of them, between them, and after the last.
+        values: the values before the first edge, between edges, and after the last.
     """
 
     __slots__ = ("_sums", "edges", "least", "values")
@@ -43,11 +43,11 @@ class Curve:
         self._sums = list(accumulate(spans, initial=0.0))  # from the first edge to each
 
     def at(self, time: float) -> float:
-        """What it is at a time; at an edge, what it is from then on."""
+        """Return the value at a time; at an edge, the value from then on."""
         return self.values[bisect_right(self.edges, time)]
 
     def mean(self, begin: float, end: float) -> float:
-        """Its mean over [begin, end), weighted by time; of no time, what it is then."""
+        """Return the mean over [begin, end), weighted by time; of an empty span, the value then."""
         first = bisect_right(self.edges, begin)
         last = bisect_left(self.edges, end)
         if last <= first:
@@ -61,17 +61,17 @@ class Curve:
         return whole / (end - begin)
 
     def times(self, factor: float) -> "Curve":
-        """The same, so many times as high."""
+        """Return a copy scaled by a factor."""
         return Curve(self.edges, [factor * value for value in self.values])
 
 
 def flat(value: float) -> Curve:
-    """What does not change."""
+    """Return a constant curve."""
     return Curve((), (value,))
 
 
 def added(curves: Iterable[Curve]) -> Curve:
-    """The sum of curves, at each time."""
+    """Return the sum of curves, at each time."""
     some = list(curves)
     if len(some) == 1:
         return some[0]
@@ -81,9 +81,9 @@ def added(curves: Iterable[Curve]) -> Curve:
 
 
 def curve_of(now: float, ahead: Outlook) -> Curve:
-    """What an outlook says, beginning with the figure of now, that holds until the outlook begins.
+    """Return the curve of an outlook, preceded by the current figure until the outlook begins.
 
-    Where it ends the worst of it counts: nobody is to wait for what nobody foresees. In the unit of
+    After its end the worst value counts: no work waits for hours without a forecast. In the unit of
     `now`, a gram a kilowatt-hour.
     """
     edges = [ahead.from_s + ahead.step_s * at for at in range(len(ahead.dg_per_kwh) + 1)]
@@ -94,11 +94,11 @@ def curve_of(now: float, ahead: Outlook) -> Curve:
 def outlook(
     steps: Sequence[tuple[float, int]], now_s: float, step_s: float | None = None
 ) -> Outlook | None:
-    """Pack what is foreseen; None when that is nothing.
+    """Pack a forecast; None when there is none.
 
     Steps are times, in order, with milligrams a kilowatt-hour from then on. Each holds for
-    `step_s`, or else as long as most of them do; so where one is missing the outlook ends: it is
-    not filled in from its neighbours. Those that are many are averaged, a few at a time.
+    `step_s`, or else for the most common length; so where one is missing the outlook ends: it is
+    not interpolated from its neighbours. Too many steps are averaged, a few at a time.
     """
     step_s = _length_s(steps) if step_s is None else step_s
     known = [each for each in steps if now_s < each[0] <= now_s + HORIZON_S]
@@ -113,8 +113,9 @@ def outlook(
 
 
 def differs(one: Outlook | None, other: Outlook | None, share: float) -> bool:
-    """Whether somebody would plan otherwise for the difference: by more than a share somewhere, or
-    one of them is not there. What one of them does not reach is no difference.
+    """Whether two outlooks differ enough to change plans: by more than a share somewhere.
+
+    One that is missing differs, too. Times that one of them does not cover make no difference.
     """
     if one is None or other is None:
         return one is not other
@@ -130,13 +131,13 @@ def differs(one: Outlook | None, other: Outlook | None, share: float) -> bool:
 
 
 def _length_s(steps: Sequence[tuple[float, int]]) -> float:
-    """How long most of the steps are; an hour, where there is only one."""
+    """Return the median length of the steps; an hour, where there is only one."""
     gaps = [after - before for (before, _), (after, _) in pairwise(steps)]
     return median_low(gaps) if gaps else 3_600.0
 
 
 def _unbroken(steps: Sequence[tuple[float, int]], step_s: float) -> int:
-    """How many of them follow each other without a gap."""
+    """Return how many of them follow each other without a gap."""
     for at, ((before, _), (after, _)) in enumerate(pairwise(steps)):
         if abs(after - before - step_s) > JITTER_S:
             return at + 1

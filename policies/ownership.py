@@ -1,7 +1,8 @@
-"""What a slot-hour of hardware of one's own costs. Pure.
+"""The cost of a slot-hour on owned hardware. Pure.
 
-A price of zero breaks brokering: such a pool looks free next to any other, so that all work goes
-there whatever waits, no cost limit ever ends anything, and nobody can be paid. What it costs is
+A price of zero breaks brokering: such a pool looks free next to any other, so all work goes there
+however long the queue is, no cost limit ever ends anything, and its owner can't be paid. The cost
+is
 
     (hardware / years + W/1000 · PUE · 8,766 h · power price + space + staff)     a year
       / (slots · 8,766 h · utilisation)                                           slot-hours sold
@@ -9,7 +10,7 @@ there whatever waits, no cost limit ever ends anything, and nobody can be paid. 
 The shares are those of the usual models of total cost of ownership, depreciated in a straight line
 and without interest (J. Koomey et al., "A simple model for determining true total cost of ownership
 for data centers", Uptime Institute 2007; L. Barroso, U. Hölzle, P. Ranganathan, "The Datacenter as
-a Computer", 3rd ed. 2018, chapter 6). What stands idle is paid by what is used: hence utilisation.
+a Computer", 3rd ed. 2018, chapter 6). Used slots pay for idle ones: hence utilisation.
 """
 
 from dataclasses import dataclass, fields
@@ -25,11 +26,11 @@ NANOS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What hardware costs, in units of one currency, and what comes out of it.
+    """The costs of hardware, in units of one currency, and its capacity.
 
     Attributes:
-        hardware: what all of it cost, installed.
-        watts: that all of it draws on average, at this utilisation.
+        hardware: the cost of all of it, installed.
+        watts: its average draw, at this utilisation.
         pue: power usage effectiveness of the building: all its power over that of the hardware.
         power_price: of a kilowatt-hour.
         space, staff: a year.
@@ -63,10 +64,10 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a slot-hour costs, and each share of it, nano-units.
+    """The cost of a slot-hour, and each share of it, nano-units.
 
-    The price is the sum of what the shares were before rounding, so it may differ from the sum of
-    those here by two nano-units.
+    The price is the sum of the shares before rounding, so it may differ from the sum of those here
+    by two nano-units.
     """
 
     hardware_nanos: int
@@ -77,7 +78,7 @@ class Costs:
 
 
 def price_of(owned: Ownership) -> Costs:
-    """The price of a slot-hour at which hardware of one's own pays for itself."""
+    """Return the price of a slot-hour at which owned hardware pays for itself."""
     slot_hours = Fraction(owned.slots * HOURS_A_YEAR) * Fraction(owned.utilisation)
     kwh = Fraction(owned.watts) / 1000 * Fraction(owned.pue) * HOURS_A_YEAR
     shares = [

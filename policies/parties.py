@@ -1,7 +1,7 @@
-"""Whose work it is, and rules about that: users, groups, projects, sites. Pure.
+"""Owners of work, and parties that rules name: users, groups, projects, sites. Pure.
 
-A rule names a party as people write it: `user:ada`, `group:quants`, `project:risk`, `site:paris`,
-`ours` (whoever works at our own gateway), `others` (all that other sites send), `all`.
+A rule names a party as `user:ada`, `group:quants`, `project:risk`, `site:paris`, `ours` (all users
+of this gateway), `others` (all work from other sites), `all`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NAME_CHARS_MAX: Final = 200
 
 
 class Kind(StrEnum):
-    """What a rule names."""
+    """The kind of a party."""
 
     USER = "user"
     GROUP = "group"
@@ -28,13 +28,13 @@ NAMED: Final = frozenset({Kind.USER, Kind.GROUP, Kind.PROJECT, Kind.SITE})
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Whose work something is.
+    """The owner of work.
 
     Attributes:
-        user: as we know them; those of other sites are `ada@paris`.
+        user: as known here; users of other sites are `ada@paris`.
         group: the user's, as configured here; empty when there is none.
-        project: that it is done for, as its user's token says.
-        site: the one that sent it to us; empty for our own.
+        project: of the work, according to its user's token.
+        site: the site that sent it here; empty for this site's own work.
     """
 
     user: str
@@ -45,13 +45,13 @@ class Whose:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Those whom a rule is about."""
+    """A principal or a set of principals that a rule applies to."""
 
     kind: Kind
     name: str = ""
 
     def includes(self, whose: Whose) -> bool:
-        """Whether somebody's work is work of this party."""
+        """Whether an owner's work is work of this party."""
         match self.kind:
             case Kind.ALL:
                 return True
@@ -72,8 +72,8 @@ class Party:
         return f"{self.kind}:{self.name}" if self.kind in NAMED else str(self.kind)
 
 
-NOBODY_KNOWN: Final = Whose("")  # a user of ours
-ANOTHER_SITE: Final = Whose("", site="?")  # somebody's work at another site: a name of no site
+NOBODY_KNOWN: Final = Whose("")  # a user of this site
+ANOTHER_SITE: Final = Whose("", site="?")  # unknown work from another site: no site has this name
 
 ALL: Final = Party(Kind.ALL)
 OURS: Final = Party(Kind.OURS)
@@ -81,7 +81,7 @@ OTHERS: Final = Party(Kind.OTHERS)
 
 
 def read_party(text: str) -> Party:
-    """Read a party as a rule names it. Raises ValueError."""
+    """Parse a party as a rule names it. Raise ValueError."""
     kind, colon, name = text.partition(":")
     if kind in NAMED and colon:
         if 0 < len(name) <= NAME_CHARS_MAX and name.isprintable():

@@ -1,7 +1,7 @@
-"""Periods of the calendar in a named time zone, half-open, right when clocks change.
+"""Calendar periods in a named time zone, half-open, correct across clock changes.
 
-A period begins when its first day does. Where midnight is skipped as clocks go forward, that is
-the moment of the change; where it comes twice, the first one.
+A period begins when its first day does. Where midnight is skipped as clocks go forward, that is the
+moment of the change; where midnight comes twice, the first one.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ UTC_ZONE: Final = ZoneInfo("UTC")
 
 
 class Span(StrEnum):
-    """How long a period is. Weeks begin on Monday, as ISO 8601 has them."""
+    """The length of a period. Weeks begin on Monday, as in ISO 8601."""
 
     DAY = "day"
     WEEK = "week"
@@ -26,7 +26,7 @@ class Span(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What lies in [start_s, end_s), in seconds since 1970; `key` names it, as in "2026-11"."""
+    """The period [start_s, end_s), in seconds since 1970; `key` names it, as in "2026-11"."""
 
     key: str
     start_s: float
@@ -34,7 +34,7 @@ class Period:
 
 
 def read_zone(name: str) -> ZoneInfo:
-    """The time zone of an IANA name. Raises ValueError for one that is not known."""
+    """Return the time zone of an IANA name. Raise ValueError if it is unknown."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -43,11 +43,11 @@ def read_zone(name: str) -> ZoneInfo:
 
 
 def period_at(span: Span, zone: ZoneInfo, at_s: float) -> Period:
-    """The period that a moment is in: start_s <= at_s < end_s."""
-    # Of a whole second, as days begin with one: a fraction would be rounded, into the next day.
+    """Return the period that contains a time: start_s <= at_s < end_s."""
+    # Use whole seconds, as days begin with one: a fraction would be rounded into the next day.
     first = _first_day(span, datetime.fromtimestamp(floor(at_s), zone).date())
     following = _next_first_day(span, first)
-    # Where clocks go back over midnight an hour of yesterday comes after today has begun.
+    # Where clocks go back over midnight, an hour of yesterday comes after today has begun.
     if _midnight_s(following, zone) <= at_s:
         first, following = following, _next_first_day(span, following)
     return Period(_key(span, first), _midnight_s(first, zone), _midnight_s(following, zone))

@@ -1,8 +1,8 @@
-"""Who may run a job, and whom to ask first: filters, then an order. Pure.
+"""Placement rules: filters that decide which offers may run a job. Pure.
 
-A filter gives the reason for refusing, or None. The filters are a list, cheapest first; adding a
-rule is adding a line. "Never here" is told apart from "not now": a job that every offer refuses
-for ever is refused at once, one that must only wait is kept.
+A filter returns the reason for a refusal, or None. The filters are a list, cheapest first; a new
+rule is a new line. "Never here" is distinct from "not now": a job that every offer refuses for ever
+is refused at once, one that must only wait is kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from federation.reasons import Reason
 from policies import environments
 
-# A tag's value: True for a plain tag, a number for one that is counted ("gpu=2").
+# A tag's value: True for a plain tag, a number for a counted one ("gpu=2").
 TagValue = bool | int | float
 Tags = Mapping[str, TagValue]
 
@@ -32,33 +32,33 @@ class FrozenTags(dict[str, TagValue]):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Need:
-    """What a job asks of whoever runs it."""
+    """A job's requirements of the place where it runs."""
 
     tags: Tags
     python: str
     currency: str | None  # of its cost limit; None when it has none
-    environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
+    environment: str = ""  # its environment, in the notation of policies.environments; "": any
     is_others: bool = False  # it is another site's code: sent by it, or by a guest of it
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a worker, or a pool, offers: all of it, used or not."""
+    """The full capacity of a worker or a pool, used or not."""
 
     name: str
     pool: str
     tags: Tags
     python: str
     currency: str
-    takes_others: bool = True  # work of other sites is shut in there, or its owner takes the risk
+    takes_others: bool = True  # it sandboxes work of other sites, or its owner accepts the risk
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an offer does not do, with the figure that would.
+    """The reason why an offer does not fit, with the figures.
 
-    The sentence is made when somebody reads it: a decision may refuse thousands of pools that
-    nobody asks about. Without figures `words` is the sentence; with them it is its template.
+    The sentence is made on demand: a decision may refuse thousands of pools whose reasons are never
+    read. Without figures `words` is the sentence; with them it is its template.
     """
 
     reason: Reason
@@ -72,12 +72,12 @@ class Refusal:
 
 
 def counted(tags: Tags) -> dict[str, int | float]:
-    """The tags that are counted: whoever runs a task holds that many while it runs."""
+    """Return the counted tags: a running task holds that many."""
     return {name: value for name, value in tags.items() if not isinstance(value, bool)}
 
 
 def check_python(need: Need, offer: Offer) -> Refusal | None:
-    """Pickled code runs on the same minor version only; another one may crash."""
+    """Refuse another minor version of Python: it may crash on pickled code."""
     if need.python == offer.python or environments.has_own_python(need.environment):
         return None
     return Refusal(
@@ -87,14 +87,14 @@ def check_python(need: Need, offer: Offer) -> Refusal | None:
 
 
 def check_others(need: Need, offer: Offer) -> Refusal | None:
-    """Other sites' work runs where it is shut in, or where the owner has accepted the risk."""
+    """Refuse work of other sites without a sandbox, unless the owner accepted the risk."""
     if offer.takes_others or not need.is_others:
         return None
     return Refusal(Reason.NO_SANDBOX, "has no sandbox for work of other sites")
 
 
 def check_tags(need: Need, offer: Offer) -> Refusal | None:
-    """Every tag asked for is there, and the counted ones are large enough."""
+    """Refuse if a requested tag is missing, or a counted one is too small."""
     for name, wanted in need.tags.items():
         if name not in offer.tags:
             return Refusal(Reason.TAG_MISSING, f"has no tag {show_tag(name, wanted)}")
@@ -109,7 +109,7 @@ def check_tags(need: Need, offer: Offer) -> Refusal | None:
 
 
 def check_environment(need: Need, offer: Offer) -> Refusal | None:
-    """What the job wants to run in is offered: an image, or packages."""
+    """Refuse if the job's environment is not offered: an image, or packages."""
     if not need.environment or environments.offers(need.environment, offer.tags):
         return None
     words = environments.describe(need.environment, offer.tags)
@@ -117,7 +117,7 @@ def check_environment(need: Need, offer: Offer) -> Refusal | None:
 
 
 def check_currency(need: Need, offer: Offer) -> Refusal | None:
-    """A cost limit can only be kept in the currency that the pool charges in."""
+    """Refuse other currencies for a job with a cost limit: the limit holds only in its own."""
     if need.currency in (None, offer.currency):
         return None
     return Refusal(
@@ -136,7 +136,7 @@ FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
 
 
 def judge(need: Need, offer: Offer) -> Refusal | None:
-    """The first reason why this offer can never run that need; None when it can."""
+    """Return the first reason why this offer can never meet that need, or None."""
     for check in FILTERS:
         refusal = check(need, offer)
         if refusal is not None:
@@ -145,7 +145,7 @@ def judge(need: Need, offer: Offer) -> Refusal | None:
 
 
 def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
-    """Each offer's refusal, or None as soon as one of them can run it."""
+    """Return each offer's refusal, or None as soon as one of them can run it."""
     refusals: dict[str, Refusal] = {}
     for offer in offers:
         refusal = judge(need, offer)
@@ -156,12 +156,12 @@ def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
 
 
 def show_tag(name: str, value: TagValue) -> str:
-    """A tag as people write it: `linux`, `gpu=2`; no digit of a number is lost."""
+    """Format a tag: `linux`, `gpu=2`; no digit of a number is lost."""
     if isinstance(value, bool):
         return name
     return f"{name}={int(value) if value == int(value) else value!r}"
 
 
 def show_tags(tags: Tags) -> str:
-    """Tags as people write them, in order: `gpu=2,linux`."""
+    """Format tags in order: `gpu=2,linux`."""
     return ",".join(show_tag(name, value) for name, value in sorted(tags.items()))

@@ -1,10 +1,10 @@
-"""A pool's price list, and what it comes to: for everybody at a moment, and for one buyer. Pure.
+"""A pool's price list and the prices it gives: the public one at a time, and one buyer's. Pure.
 
     list price ─┐
     or spot ────┴─ band of the week ─ window ─► public price ─ contract or volume ─ tags ─ class ─►
 
-The public price is what adverts say. A contract or a volume tier may only make it less: who has one
-pays what is lower. What a price comes to for some time is `policies.tariffs`'s.
+Adverts carry the public price. A contract or a volume tier can only lower it: its buyer pays the
+lower of the two. `policies.tariffs` computes the charge for a time.
 """
 
 from bisect import bisect_right
@@ -29,13 +29,13 @@ FACTOR_MAX: Final = 1_000 * MILLION
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """A price of its own, or a factor of the one that it takes the place of, in millionths."""
+    """A fixed price, or a factor on the price that it replaces, in millionths."""
 
     nanos: int | None = None
     factor: int = MILLION
 
     def of(self, price_nanos: int) -> int:
-        """What a price becomes."""
+        """Return the adjusted price."""
         if self.nanos is not None:
             return self.nanos
         return round_half_up(Fraction(price_nanos * self.factor, MILLION))
@@ -43,7 +43,7 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A span of the week with a name and prices of its own."""
+    """A span of the week with a name and its own prices."""
 
     name: str
     span: Span
@@ -52,7 +52,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What applies from so many slot-hours on, of one buyer in one calendar month."""
+    """The adjustment from a number of slot-hours on, of one buyer in one calendar month."""
 
     from_slot_hours: int
     adjust: Adjustment
@@ -60,19 +60,19 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Everything that a pool's owner has said of its prices.
+    """The owner's price configuration of a pool.
 
     Attributes:
         price_nanos: the list price of a slot-hour.
         version: names this list on every quote and usage record.
         zone: of the bands.
-        spot: takes the place of the list price, where there is one.
+        spot: replaces the list price, if set.
         volume: in order, from the least.
         contracts: prices of buyers, by site.
         plan: the pool's windows, with a factor each.
 
     Raises:
-        ValueError: what can't be, or can't be meant.
+        ValueError: the prices are impossible, or clearly unintended.
     """
 
     price_nanos: int
@@ -112,7 +112,7 @@ class PriceList:
             raise ValueError("the minimum charge of a task is more than a slot-hour costs")
 
     def at(self, utc_s: float, level: int = 0) -> "PriceNow":
-        """The list at a moment, at this level of the spot price, if it has one."""
+        """Return the list at a time, at this level of the spot price, if it has one."""
         holds = self._holds(utc_s)
         public_nanos = self._public_nanos(*holds, level)
         tariff = Tariff(
@@ -127,22 +127,22 @@ class PriceList:
         return PriceNow(self, tariff, self._next(utc_s, level, public_nanos), level)
 
     def public_nanos(self, utc_s: float, level: int = 0) -> int:
-        """What a slot-hour costs everybody at a moment, at this level of the spot price."""
+        """Return the public price of a slot-hour at a time, at this level of the spot price."""
         return self._public_nanos(*self._holds(utc_s), level)
 
     def next_change_s(self, utc_s: float) -> float | None:
-        """When band or window will be another, UTC; None when that is not within eight days."""
+        """Return when band or window will change, UTC; None if not within eight days."""
         now = self._holds(utc_s)
         return next((at_s for at_s, *holds in self._ahead(utc_s) if tuple(holds) != now), None)
 
     def band_changes(self, utc_s: float) -> list[float]:
-        """The moments at which the band may be another, in the coming eight days, in order."""
+        """Return the times at which the band may change, in the coming eight days, in order."""
         if not self.bands:
             return []
         return list(changes(utc_s, self.zone, (band.span for band in self.bands)))
 
     def _ahead(self, utc_s: float) -> Iterator[tuple[float, Band | None, Window | None]]:
-        """Where band or window may be another in the coming eight days, and what holds then."""
+        """Yield the times at which band or window may change in the next eight days, with both."""
         spans = list(self.plan.spans(utc_s, utc_s + HORIZON_DAYS * DAY_S))
         begin_s = [span.from_s for span in spans]
         for at_s in sorted({*self.band_changes(utc_s), *begin_s[1:]}):
@@ -175,7 +175,7 @@ class PriceList:
 
 @dataclass(frozen=True, slots=True)
 class PriceNow:
-    """A price list at a moment: the public tariff, and the next change that is known of it."""
+    """A price list at a time: the public tariff, and its next known change."""
 
     prices: PriceList
     tariff: Tariff
@@ -183,7 +183,7 @@ class PriceNow:
     level: int = 0  # of the spot price
 
     def tariff_for(self, wanted: Wanted) -> Tariff:
-        """What one buyer pays for one kind of job."""
+        """Return the tariff of one buyer for one kind of job."""
         prices, public_nanos = self.prices, self.tariff.price_nanos
         own_nanos = public_nanos
         adjust = prices.contracts.get(wanted.site) if wanted.site else None

@@ -1,18 +1,18 @@
-"""Which candidates serve an objective best, and a draw among those that serve it alike. Pure.
+"""Ranking of candidates by an objective, and a draw among near-equals. Pure.
 
 The utility, lower is better:
 
     U = (w_m·C/C_ref + w_t·T/T_ref + w_c·G/G_ref) / (w_m + w_t + w_c)
 
 with C the cost, T the seconds until all is done and G the grams of CO2e, as if all went to one
-candidate. A reference is the median of the positive values among the candidates themselves, so
-that 1 is what is usual today, and a free or a hopeless pool does not stretch the scale. Who does
-not tell his carbon counts as the worst that does.
+candidate. A reference is the median of the positive values among the candidates themselves, so that
+1 is the usual value today, and a free or a hopeless pool does not stretch the scale. A candidate of
+unknown carbon counts as the worst known one.
 
-Everybody ranks by the same adverts, so who always took the best would meet everybody there. Among
-near-equals (U ≤ (1 + band)·U_best) the order is drawn with weights e^(-U/τ - V), τ = band·U_best:
-who is at the edge of the band is e times less likely to come first than the best. V breaks ties
-by what the objective does not weigh: the sum of such measures, each over its mean among the
+All sites rank by the same adverts: if each took the best, all would meet there. Among near-equals
+(U ≤ (1 + band)·U_best) the order is drawn with weights e^(-U/τ - V), τ = band·U_best: a candidate
+at the edge of the band is e times less likely to come first than the best. V breaks ties by
+measures that the objective does not weigh: the sum of such measures, each over its mean among the
 near-equals.
 """
 
@@ -29,19 +29,19 @@ from policies.asks import Ask, House, Objective
 from policies.estimates import Estimate, fits
 from policies.market import Candidate, Key
 
-# Utilities this close are the same: they differ by rounding.
+# Utilities this close are equal: they differ by rounding.
 SAME: Final = 1e-9
 
 
-# A number from 0 to 1 for a place; where it comes from is the caller's.
+# Returns a number from 0 to 1 for a place; the caller chooses its source.
 Chance = Callable[[Key], float]
 
 
 def lots(name: str) -> Chance:
-    """Draw one lot for each place under a name, for good.
+    """Return a source of one fixed lot for each place, determined by a name.
 
-    So a job that is placed again and again falls for the same of the near-equals each time, however
-    their figures change within the band: it does not wander, and different jobs spread.
+    So a job that is placed again and again prefers the same of the near-equals each time, however
+    their figures change within the band: it does not move around, and different jobs spread.
     """
     seed = sha256(name.encode()).digest()[:16]
 
@@ -53,7 +53,7 @@ def lots(name: str) -> Chance:
 
 
 class Ranked(NamedTuple):
-    """A candidate with its utility, and the measures that it comes from."""
+    """A candidate with its utility, and the measures behind it."""
 
     utility: float
     money: float  # nano-units of the house's currency
@@ -70,7 +70,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What utilities are relative to, so that quotes which come later are judged alike.
+    """The scale of utilities, kept so that later quotes are judged alike.
 
     The factors turn a measure into its part of the utility.
     """
@@ -80,11 +80,11 @@ class Scale:
     carbon: float
 
     def utility(self, money: float, time: float, carbon: float) -> float:
-        """The weighted sum."""
+        """Return the weighted sum."""
         return self.money * money + self.time * time + self.carbon * carbon
 
     def parts(self, one: Ranked) -> dict[str, float]:
-        """What a utility is the sum of."""
+        """Return the summands of a utility."""
         return {
             "money": self.money * one.money,
             "time": self.time * one.time,
@@ -93,9 +93,9 @@ class Scale:
 
 
 class Ranking(Sequence[Ranked]):
-    """Candidates by utility, best first; of equals in the order in which they were given.
+    """Candidates by utility, best first; equals stay in the given order.
 
-    Kept by columns: of thousands of candidates only a few are ever looked at one by one.
+    Stored by columns: of thousands of candidates only a few are ever looked at one by one.
     """
 
     def __init__(
@@ -146,31 +146,31 @@ class Ranking(Sequence[Ranked]):
         )
 
     def of(self, key: Key) -> Ranked | None:
-        """The candidate of a site's pool."""
+        """Return the candidate of a site's pool."""
         for row, candidate in enumerate(self._candidates):
             if candidate.key == key:
                 return self._row(row)
         return None
 
     def own(self) -> list[Ranked]:
-        """Our own pools, best first."""
+        """Return this site's own pools, best first."""
         candidates = self._candidates
         return [self._row(row) for row in self._order if candidates[row].is_own]
 
     def roomiest(self, count: int, ask: Ask) -> list[Ranked]:
-        """Those that can do most of an ask within its limits."""
+        """Return the candidates that can do most of an ask within its limits."""
         estimates = self._estimates
         most = nlargest(count, self._order, key=lambda row: fits(ask, estimates[row]))
         return [self._row(row) for row in most]
 
     def cheapest(self, count: int) -> list[Ranked]:
-        """Those that cost least, and of them the soonest first."""
+        """Return the cheapest candidates, of equals the soonest first."""
         money, time = self._money, self._time
         least = nsmallest(count, self._order, key=lambda row: (money[row], time[row]))
         return [self._row(row) for row in least]
 
     def promising(self, count: int) -> list[Ranked]:
-        """Those that would serve the objective best in the greenest of the hours that they know."""
+        """Return those that would serve the objective best in their greenest known hours."""
         candidates, estimates, by_carbon = self._candidates, self._estimates, self.scale.carbon
 
         def utility(row: int) -> float:
@@ -183,7 +183,7 @@ class Ranking(Sequence[Ranked]):
         return [self._row(row) for row in nsmallest(count, self._order, key=utility)]
 
     def near_equals(self, band: float) -> list[Ranked]:
-        """Those within a share of the best."""
+        """Return the candidates within a share of the best."""
         if not self._order:
             return []
         limit = self._utilities[self._order[0]] * (1 + band) + SAME
@@ -194,10 +194,10 @@ class Ranking(Sequence[Ranked]):
 def draw(
     near: Sequence[Ranked], objective: Objective, band: float, count: int, chance: Chance
 ) -> list[Ranked]:
-    """Draw some of the near-equals, given best first, in an order in which the better come sooner.
+    """Draw some of the near-equals, given best first; the better tend to come sooner.
 
-    Drawing without replacement by weights w is taking the least -ln(u)/w (Efraimidis and
-    Spirakis 2006); here in logarithms, so that no weight is too small.
+    Drawing without replacement by weights w is taking the least -ln(u)/w (Efraimidis and Spirakis
+    2006); here in logarithms, so that no weight is too small.
     """
     if len(near) < 2:
         return list(near)

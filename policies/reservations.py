@@ -1,17 +1,18 @@
-"""Reservations: slots of a pool that are kept for a party in a span of time, and their price. Pure.
+"""Reservations: slots of a pool that are kept for a party for a span of time, at a price. Pure.
 
-A reservation is for [from_s, until_s), UTC. What may be reserved at a moment is what no window or
-claim guarantees to anybody, less what is reserved already, and never more than the owner's `most`
-of a pool and what its party may use then. In its span it is a claim of its own (policies.claims),
-with its own price; what does not fit beside it makes way as before any window.
+A reservation is for [from_s, until_s), UTC. The slots that may be reserved at a time are those that
+no window or claim guarantees, less those already reserved. They never exceed the owner's `most` of
+a pool, nor the slots that its party may use then. In its span a reservation is a claim of its own
+(policies.claims), with its own price; work that does not fit beside it makes room as before any
+window.
 
     free(t) = min(N - Σ guaranteed(t), most) - Σ reserved(t)      at each t in the span, N slots
     price   = ⌊Σ p_i·t_i / T + ½⌋ per slot-hour                   p_i public in t_i, T = Σ t_i
     unused  = max(0, slots·T' - used)                             T' until it ends, or is cancelled
     bill    = price · (unused · unused_factor + slots·(T - T') · cancel_factor)
 
-`used` is charged as it is used, like all work, at the reservation's price. Prices go by the pool's
-list when it is booked, and stay.
+`used` is charged during use, like all work, at the reservation's price. Prices follow the pool's
+list at booking time, and stay fixed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,20 +34,20 @@ from policies.weeks import DAY_S
 from policies.windows import AHEAD_S, Plan, Rules, Span, Window
 
 NAMED: Final = "reservation "  # before its id: a tariff's version, and a window's name
-BOOKED_MAX: Final = 1_000  # that are to come, of a site
-ONES_MAX: Final = 250  # of these one user's: the shortest cost nothing, and would keep others out
+BOOKED_MAX: Final = 1_000  # of a site, not ended
+ONES_MAX: Final = 250  # of these, one user's: the shortest cost nothing, and would block others
 HALF: Final = Amount(part=5_000)
 LAST_S: Final = 253_402_300_799.0  # the end of the year 9999
-CLOCK_S: Final = 60.0  # so long before now one may still begin: it takes time to ask
+CLOCK_S: Final = 60.0  # a reservation may begin this long before now: it takes time to ask
 
 
 class State(StrEnum):
-    """What has become of a reservation. The value is what the books and people see.
+    """The state of a reservation. Books and people see the value.
 
-    held → booking → booked → ended, or cancelled; a hold that nobody books in time has expired.
-    What is one of several parts is `booking` until all of them are booked (policies.coallocation);
-    of one site alone it never is. What we have at other sites is `releasing` until they have heard
-    that we don't want it.
+    held → booking → booked → ended, or cancelled; a hold that is not booked in time has expired.
+    One of several parts is `booking` until all of them are booked (policies.coallocation); one at a
+    single site never is. This site's reservation at another is `releasing` until that site has
+    acknowledged the release.
     """
 
     HELD = "held"
@@ -63,15 +64,15 @@ OPEN: Final = frozenset({State.HELD, State.BOOKING, State.BOOKED, State.RELEASIN
 
 @dataclass(frozen=True, slots=True)
 class ReservationRules:
-    """What an owner says about reservations.
+    """An owner's rules for reservations.
 
     Attributes:
         most: of a pool, reserved at one time.
-        longest_s, ahead_s: how long one may be, and how far ahead it may end.
+        longest_s, ahead_s: the maximum length, and how far ahead it may end.
         unused_factor, cancel_factor: of the price, in millionths: for reserved time that is not
-            used, and for what is left of it when it is cancelled.
-        hold_s: so long slots are held for who has not booked yet.
-        drain_lead_s, grace_s: as a window's, where no window says so.
+            used, and for the time left at cancellation.
+        hold_s: how long slots are held before booking.
+        drain_lead_s, grace_s: as a window's, where no window sets them.
     """
 
     most: Amount = HALF
@@ -85,7 +86,7 @@ class ReservationRules:
 
 
 class Used(NamedTuple):
-    """What was used of a reservation: slot time, what was charged for it, in so many records."""
+    """The use of a reservation: slot time, the charge for it, and the number of records."""
 
     ns: int = 0
     nanos: int = 0
@@ -97,14 +98,14 @@ class Reservation:
     """Slots of a pool for a party, in [from_s, until_s).
 
     Attributes:
-        whole: the booking that it is a part of, over several sites; its own id if of one.
-        by: who made it, in whose name it is billed.
-        site: the site that asked for it; empty: a user of ours.
+        whole: the booking over several sites that it is a part of; its own id if of one site.
+        by: the owner in whose name it is made and billed.
+        site: the site that asked for it; empty: a user of this site.
         price_nanos: of a slot-hour.
         lease_s: until when it is held, while it is.
         left_s: when it was cancelled.
-        used_ns, billed_nanos: slot time that was used, and the bill for what was not, at its end,
-            booked at `billed_s`.
+        used_ns, billed_nanos: slot time used, and the bill for unused time, at its end, booked at
+            `billed_s`.
     """
 
     id: str
@@ -129,32 +130,32 @@ class Reservation:
 
     @property
     def tariff_name(self) -> str:
-        """Names it on usage records."""
+        """Its name on usage records."""
         return NAMED + self.id
 
     @property
     def tariff(self) -> Tariff:
-        """What a slot-hour of it costs."""
+        """The tariff of its slot-hours."""
         return Tariff(self.price_nanos, self.currency, self.tariff_name)
 
     @property
     def total_nanos(self) -> int:
-        """What all of its time costs."""
+        """The price of all of its time."""
         return cost_nanos(self.price_nanos, self.slot_ns(self.until_s))
 
     @property
     def ends_s(self) -> float:
-        """Until when it keeps slots: shorter when it was cancelled."""
+        """Until when it keeps slots: earlier when it was cancelled."""
         if self.left_s is None:
             return self.until_s
         return max(self.from_s, min(self.until_s, self.left_s))
 
     def slot_ns(self, until_s: float) -> int:
-        """Its slot time up to a moment."""
+        """Return its slot time up to a time."""
         return round(max(0.0, until_s - self.from_s) * 1e9) * self.slots
 
     def takes_slots(self, utc_s: float) -> bool:
-        """Whether it still stands in the way of others, now or later."""
+        """Whether it takes slots from others, now or later."""
         is_over = self.left_s is not None or utc_s >= self.until_s or self.has_lapsed(utc_s)
         return self.state in OPEN and not is_over
 
@@ -169,11 +170,11 @@ class Reservation:
         return inf
 
     def has_lapsed(self, utc_s: float) -> bool:
-        """Whether it was held, or is one of several parts, and nobody has confirmed it in time."""
+        """Whether it was held, or is one of several parts, and was not confirmed in time."""
         return utc_s >= self.lapses_s
 
     def standing(self, utc_s: float) -> str:
-        """Its state in a word, as people see it."""
+        """Return its state in a word, for people."""
         if self.has_lapsed(utc_s):
             return State.EXPIRED
         if self.state is not State.BOOKED:
@@ -183,10 +184,10 @@ class Reservation:
         return self.state if utc_s < self.from_s else "running"
 
     def bill_nanos(self, used: "Used") -> int:
-        """What is charged at its end, besides what was used.
+        """Return the charge at its end, besides its use.
 
-        Each record of what was used is rounded by itself: what that comes to is taken off, so that
-        all together costs no more than was booked. What tags added to a price is no rounding.
+        Each record of use is rounded by itself. The sum of the roundings is subtracted, so that the
+        total is no more than was booked. An addition to a price by tags is no rounding.
         """
         unused_ns = max(0, self.slot_ns(self.ends_s) - used.ns)
         left_ns = self.slot_ns(self.until_s) - self.slot_ns(self.ends_s)
@@ -198,9 +199,9 @@ class Reservation:
 
 
 def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:
-    """What becomes of a part that another site wants to book, keep or release; maybe nothing.
+    """Return a part after another site's request to book, keep or release it; maybe unchanged.
 
-    See policies.coallocation. What is over stays over, and what was done is not done twice.
+    See policies.coallocation. A finished part stays finished, and requests are idempotent.
     """
     if reservation.has_lapsed(utc_s):
         return replace(reservation, state=State.EXPIRED)
@@ -217,13 +218,13 @@ def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:
 
 
 class CantReserve(Exception):
-    """Slots that can't be reserved; the text says why, with figures, and what could be."""
+    """Slots can't be reserved; the text says why, with figures, and offers alternatives."""
 
 
 def check_span(
     rules: ReservationRules, slots: int, from_s: float, until_s: float, utc_s: float
 ) -> None:
-    """Refuse what no pool could give. Raises CantReserve."""
+    """Refuse spans and sizes that no pool could give. Raise CantReserve."""
     if slots < 1:
         raise CantReserve(f"a reservation is of one slot at least, not {slots}")
     if until_s <= from_s:
@@ -239,7 +240,7 @@ def check_span(
 
 
 def check_who(who: Party, by: Whose) -> None:
-    """Refuse to reserve for anybody but oneself, one's group or project. Raises CantReserve."""
+    """Refuse a party other than the caller, its group or its project. Raise CantReserve."""
     own = (Party(Kind.USER, by.user), Party(Kind.GROUP, by.group), Party(Kind.PROJECT, by.project))
     if who not in own:
         names = ", ".join(str(each) for each in own if each.name)
@@ -248,13 +249,13 @@ def check_who(who: Party, by: Whose) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What is reserved of a pool, and could be.
+    """The reservations of a pool, and the slots that can still be reserved.
 
     Attributes:
         plan: its windows and claims.
         total: slots that it has.
-        made: the reservations of it.
-        entitled: how many slots somebody's work may have in all in a span, by what else counts.
+        made: its reservations.
+        entitled: the total slots that an owner's work may have in a span, by other rules.
     """
 
     plan: Plan
@@ -264,13 +265,16 @@ class Book:
     entitled: Callable[[Whose, Span], float] = lambda *_: inf
 
     def free(self, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
-        """How many slots may be reserved for somebody's work over all of a span; 0 or more."""
+        """Return how many slots may be reserved for an owner over all of a span; 0 or more."""
         return max(0, min(slots for _, slots in self._steps(whose, from_s, until_s, utc_s)))
 
     def _steps(
         self, whose: Whose, from_s: float, until_s: float, utc_s: float
     ) -> Iterator[tuple[float, int]]:
-        """From when on how many slots may be reserved, over a span; below zero: too many are."""
+        """Yield each time at which the reservable slots change, with their number.
+
+        A negative number means that too many are reserved.
+        """
         changes: dict[float, tuple[int, int]] = {}
         for each in self.made:
             if each.takes_slots(utc_s):
@@ -295,7 +299,7 @@ class Book:
                 at_s = edges[-1][0]
 
     def check(self, whose: Whose, slots: int, from_s: float, until_s: float, utc_s: float) -> None:
-        """Refuse what does not fit, and say what does. Raises CantReserve."""
+        """Refuse a request that does not fit, and offer one that does. Raise CantReserve."""
         free = self.free(whose, from_s, until_s, utc_s)
         if slots <= free:
             return
@@ -314,9 +318,9 @@ class Book:
     def first_fit(
         self, whose: Whose, slots: int, lasts_s: float, after_s: float, utc_s: float
     ) -> float | None:
-        """The first moment after one from which so many slots could be had for so long.
+        """Return the first time after one from which so many slots are free for so long.
 
-        All is gone through once, however much is reserved: anybody may ask, again and again.
+        It takes one pass over all reservations: any user may ask, again and again.
         """
         end_s = utc_s + self.rules.ahead_s
         if end_s - lasts_s <= after_s:
@@ -333,16 +337,16 @@ class Book:
 
 
 def edges_in(edges: Iterable[float], start_s: float, end_s: float) -> Iterator[float]:
-    """Those in (start_s, end_s)."""
+    """Return the edges in (start_s, end_s)."""
     return (each for each in edges if start_s < each < end_s)
 
 
 def price_over(prices: PriceList, level: int, from_s: float, until_s: float, site: str = "") -> int:
-    """What a slot-hour costs on the mean over a span, as the list is now.
+    """Return the mean price of a slot-hour over a span, by the present list.
 
     Args:
-        level: of the spot price now, which nobody knows ahead.
-        site: that buys; by its contract it may pay less.
+        level: the present one of the spot price, which can't be forecast.
+        site: the buyer; its contract may lower the price.
     """
     adjust = prices.contracts.get(site) if site else None
     total, at_s = Fraction(0), from_s
@@ -366,10 +370,10 @@ def _own(adjust: Adjustment | None, nanos: int) -> int:
 def overlay(
     rules: Rules, made: Iterable[Reservation], owner: ReservationRules, utc_s: float
 ) -> Rules:
-    """What holds for a pool with its reservations: spans change where one begins or ends.
+    """Return a pool's rules with its reservations: spans change where one begins or ends.
 
-    Holds are in it too, but only from when they lapse: nothing that would have to be stopped begins
-    meanwhile, and nobody makes way for slots that nobody has booked.
+    A hold counts only from when it lapses: no work that would have to be stopped begins meanwhile,
+    and no work makes room for slots that are not booked.
     """
     standing = sorted(
         (_confirmed(each) for each in made if each.takes_slots(utc_s)),
@@ -383,8 +387,8 @@ def overlay(
         for each in standing
     ]
     spans = []
-    # Who looks at them tells them apart by identity. Of a thousand reservations it takes seconds to
-    # compare all that each span has: their places in the list say as much.
+    # Callers compare claims by identity. Comparing all reservations of each span takes seconds for
+    # a thousand of them: their places in the list suffice as a key.
     alike: dict[tuple[Claims, tuple[int, ...]], Claims] = {}
     for span in rules.spans:
         cuts = [span.from_s, *sorted(edges_in(edges, span.from_s, span.until_s)), span.until_s]
@@ -406,16 +410,16 @@ def overlay(
 
 
 def _confirmed(reservation: Reservation) -> Reservation:
-    """As it would be if it were booked just before it lapses."""
+    """Return it as if it were booked just before it lapses."""
     if reservation.state is not State.HELD:
         return reservation
     return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_s))
 
 
 def _window(window: Window | None, first: Reservation, owner: ReservationRules) -> Window:
-    """What a span is called in which something is reserved.
+    """Name the window of a span with reservations.
 
-    By the first alone: who has been told to make room is not told anew when another is booked.
+    By the first alone: work that was told to make room is not told again when another is booked.
     """
     name = first.tariff_name
     if window is not None:
@@ -427,13 +431,13 @@ def _window(window: Window | None, first: Reservation, owner: ReservationRules) 
 
 
 def clock(at_s: float) -> str:
-    """A moment, as errors have it; what is beyond all calendars, as the last that there is."""
+    """Format a time for errors; a time beyond the calendar as the last one in it."""
     at_s = min(at_s, LAST_S)
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def length(lasts_s: float) -> str:
-    """A length of time: `90 s`, `45 min`, `2 h`, `14 d`."""
+    """Format a duration: `90 s`, `45 min`, `2 h`, `14 d`."""
     for unit, unit_s in (("d", DAY_S), ("h", 3600), ("min", 60)):
         if lasts_s >= 2 * unit_s or lasts_s == unit_s:
             return f"{lasts_s / unit_s:g} {unit}"

@@ -1,9 +1,9 @@
-"""Whose part of the slots is how large: a tree of shares, as its owner wrote it, and checked. Pure.
+"""Fair shares: the tree of shares in the configuration, and its validation. Pure.
 
-A share is somebody's (`who`, see parties.py), or that of all who have shares below it. Below one
-parent the first share, as written, that includes somebody's work has it; so down the tree. What a
-parent includes and none of its children does is in its `rest`, which has one share; with `each` the
-rest is split anew: one share for each user, group, project or site.
+A share belongs to a party (`who`, see parties.py), or to the parties of the shares below it. Below
+one parent, the first share in order that includes an owner gets the owner's work; so down the tree.
+Work that a parent includes and none of its children does is in its `rest`, which has one share.
+With `each`, the rest is split again: one share for each user, group, project or site.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,24 +12,24 @@ from typing import Final
 
 from policies.parties import NAMED, Kind, Party
 
-REST: Final = "rest"  # the name of what no share at its side includes
+REST: Final = "rest"  # the name for work that no sibling share includes
 SHARES_WRITTEN_MAX: Final = 1_000
 SHARES_EACH_MAX: Final = 1_000_000
 LEVELS_MAX: Final = 8
 NAME_CHARS_MAX: Final = 60
-NAME_MARKS: Final = frozenset("/:")  # they part the names of a path, and kinds from names
+NAME_MARKS: Final = frozenset("/:")  # separators in a path, and between kind and name
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One share, as written.
+    """One share, as configured.
 
     Attributes:
-        name: no other share has it.
+        name: unique among shares.
         shares: its weight among the shares of the same parent.
         parent: the name of the share that it is a part of; empty: it is at the top.
-        who: whose work it is; None: whose work is that of a share below it.
-        each: of what kind those are who have one share each in its rest.
+        who: the party of its work; None: the parties of the shares below it.
+        each: the kind of principal that gets one share each in its rest.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Share:
 
 
 class BadShares(ValueError):
-    """No tree can be made of shares; the text names the share and its key.
+    """Shares that form no valid tree; the text names the share and its key.
 
     Attributes:
-        key: that is wrong; of `share`, or, without one, of the whole.
+        key: the invalid key; of `share`, or, without one, of the whole.
     """
 
     def __init__(self, key: str, text: str, share: Share | None = None) -> None:
@@ -54,16 +54,16 @@ class BadShares(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """How a site's slots are shared out.
+    """The division of a site's slots.
 
     Attributes:
-        half_life_s: after so long half of what was used is forgotten.
-        max_wait_s: whoever has waited so long for a slot goes first.
+        half_life_s: the half-life of past usage.
+        max_wait_s: a share that has waited this long for a slot goes first.
         each: as of a share, at the top.
-        shares: in the order in which they are asked whose work something is.
+        shares: in the order in which they are matched with an owner.
 
     Raises:
-        BadShares: no tree can be made of them.
+        BadShares: they form no valid tree.
     """
 
     half_life_s: float = 7 * 86_400.0
@@ -123,7 +123,7 @@ def _check_alone(share: Share, *, is_parent: bool) -> None:
 
 
 def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
-    """Refuse a parent that is not there, a circle, and what is too deep."""
+    """Refuse a missing parent, a cycle, and too many levels."""
     names = [share.name]
     while (parent := by_name[names[-1]].parent) != "":
         below = by_name[names[-1]]
@@ -139,7 +139,7 @@ def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
 
 
 def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> None:
-    """Refuse shares that nothing would ever be in, as another before them takes it all."""
+    """Refuse shares that can never match, because an earlier one takes all their work."""
     seen: dict[str, list[Share]] = {}
     for share in shares:
         if share.who is None:
@@ -160,7 +160,7 @@ def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> N
 
 
 def _scope(share: Share, by_name: Mapping[str, Share]) -> str:
-    """The share above it that says whose work it is; empty: none does."""
+    """Return the nearest share above it that names a party; empty: none does."""
     return next((each.name for each in _above(share, by_name) if each.who is not None), "")
 
 
@@ -171,7 +171,7 @@ def _above(share: Share, by_name: Mapping[str, Share]) -> Iterator[Share]:
 
 
 def _covers(party: Party, other: Party) -> bool:
-    """Whether all work of another party is work of this one, whoever does it."""
+    """Whether all work of another party is work of this one, for any owner."""
     match party.kind:
         case Kind.ALL:
             return True

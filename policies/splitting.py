@@ -1,17 +1,17 @@
-"""One job over several places: so many tasks to each, by rate, within deadline and budget. Pure.
+"""Splitting a job over several places, by rate, within deadline and budget. Pure.
 
 A place completes n(t) = r·t - n½ tasks in t seconds (GridWay's benchmark model: Montero, Huedo and
-Llorente, Parallel Computing 2006), with n½ = N/2 for N slots, plus what it could have done in the
-time until it starts. All end together when
+Llorente, Parallel Computing 2006), with n½ = N/2 for N slots, plus the tasks it could have done in
+the time until it starts. All end together when
 
     n_s = r_s·(n + Σ n½) / Σ r - n½_s
 
 which is the fastest split. The cheapest fills the cheapest place up to the deadline, then the next
-(Nimrod-G's cost optimisation); what it can do by then it does in whole rounds, N·⌊t/T⌋. Between
-the two lie the fills up to any earlier time, and the fastest splits over fewer places. A few of
-those are tried, and the objective picks: money alone gives cost optimisation, time alone time
-optimisation, and among plans that are near-equal the one that is better in what was not weighed,
-so that equally dear places are used together (cost-time optimisation).
+(Nimrod-G's cost optimisation); a place does whole rounds by then, N·⌊t/T⌋. Between the two lie the
+fills up to any earlier time, and the fastest splits over fewer places. A few of those are tried,
+and the objective picks: money alone gives cost optimisation, time alone time optimisation, and
+among near-equal plans the one that is better in the unweighted measures, so that equally dear
+places are used together (cost-time optimisation).
 """
 
 import math
@@ -26,13 +26,13 @@ from policies.asks import Objective
 from policies.estimates import ROUNDING, tasks_by, tasks_for
 from policies.tariffs import cost_nanos
 
-# Times between the fastest and the cheapest plan that are tried.
+# The number of times between the fastest and the cheapest plan to try.
 TIMES_TRIED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A place as a split sees it. Times count from now."""
+    """A place in a split. Times count from now."""
 
     key: tuple[str, str]
     rate: float  # tasks per second, once it is going; above zero
@@ -43,42 +43,42 @@ class Lane:
     tasks_max: int = 1 << 62
     price_nanos: int = 0  # of a slot-hour
     currency: str = ""
-    currency_rate: float = 1.0  # what it is worth, to compare by
+    currency_rate: float = 1.0  # of the currency, for comparison
     task_g: float = 0.0  # grams of CO2e
 
     @property
     def slots(self) -> float:
-        """Slots that its rate amounts to."""
+        """The number of slots that its rate amounts to."""
         return self.rate * self.task_s
 
     @property
     def head(self) -> float:
-        """GridWay's n½: tasks that it is behind a place which starts at once at full rate."""
+        """GridWay's n½: its deficit in tasks against a place that starts at once at full rate."""
         return self.slots / 2 + self.rate * self.start_s
 
     @property
     def money(self) -> float:
-        """What a task costs, to compare by."""
+        """The cost of a task, for comparison."""
         return self.currency_rate * self.price_nanos * self.task_s / 3600
 
     def finish_s(self, tasks: int) -> float:
-        """When so many tasks are done, in whole rounds."""
+        """Return when so many tasks are done, in whole rounds."""
         if tasks == 0:
             return 0.0
         return self.start_s + math.ceil(tasks / self.slots - ROUNDING) * self.task_s
 
     def tasks_by(self, time_s: float) -> int:
-        """Tasks that it can have done by a time, never more than it takes."""
+        """Return the tasks that it can have done by a time, at most `tasks_max`."""
         room_s = min(time_s, self.closes_s) - self.start_s
         can = self.tasks_max if room_s == math.inf else tasks_by(room_s, self.slots, self.task_s)
         return max(self.tasks_min, min(self.tasks_max, can))
 
     def cost_nanos(self, tasks: int) -> int:
-        """What so many tasks cost, in its currency."""
+        """Return the cost of so many tasks, in its currency."""
         return cost_nanos(self.price_nanos, tasks * self._task_ns)
 
     def affords(self, budget_nanos: int) -> int:
-        """Tasks that a budget pays for here."""
+        """Return the number of tasks that a budget pays for here."""
         return tasks_for(budget_nanos, self.price_nanos, self._task_ns, self.tasks_max)
 
     @property
@@ -88,7 +88,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a split must keep; times count from now, the budget is in the lanes' one currency."""
+    """The limits of a split; times count from now, the budget is in the lanes' one currency."""
 
     deadline_s: float = math.inf
     budget_nanos: int | None = None
@@ -96,7 +96,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """So many tasks to each lane, and how many found no place."""
+    """The number of tasks for each lane, and of those without a place."""
 
     lanes: tuple[Lane, ...]
     tasks: tuple[int, ...]
@@ -110,12 +110,12 @@ class Split:
 
     @property
     def money(self) -> float:
-        """What it costs, to compare by: in one currency, and not rounded."""
+        """The cost for comparison: in one currency, and not rounded."""
         return sum(lane.money * n for lane, n in self.shares)
 
     @property
     def cost_nanos(self) -> int:
-        """What it costs, when all lanes charge in one currency."""
+        """The cost, when all lanes charge in one currency."""
         return sum(lane.cost_nanos(n) for lane, n in self.shares)
 
     @property
@@ -125,16 +125,16 @@ class Split:
 
     @property
     def shares(self) -> list[tuple[Lane, int]]:
-        """The lanes that get something, with how much."""
+        """The lanes that get tasks, with their number."""
         return [(lane, n) for lane, n in zip(self.lanes, self.tasks, strict=True) if n]
 
 
 def split(
     lanes: Sequence[Lane], tasks: int, objective: Objective, limits: Limits, band: float
 ) -> Split:
-    """Divide tasks over lanes, which come in the order in which they are liked.
+    """Divide tasks over lanes, which are given in order of preference.
 
-    What the limits leave no room for is `short`, with the reason: a lane's end or size, the
+    Tasks for which the limits leave no room are `short`, with the reason: a lane's end or size, the
     deadline, or the budget. Lanes get their `tasks_min`, together `tasks` at most, in any case.
     """
     capped = [replace(lane, tasks_max=lane.tasks_by(limits.deadline_s)) for lane in lanes]
@@ -151,9 +151,9 @@ def split(
 
 
 def fastest(lanes: Sequence[Lane], tasks: int) -> list[int]:
-    """Tasks for each lane so that all end together; those with less than one are left out.
+    """Return tasks for each lane so that all end together; lanes with less than one are left out.
 
-    Each within its `tasks_min` and `tasks_max`, which must leave room for them.
+    Each is within its `tasks_min` and `tasks_max`, which must leave room for the tasks.
     """
     used = list(lanes)
     while True:
@@ -175,7 +175,7 @@ def fastest(lanes: Sequence[Lane], tasks: int) -> list[int]:
 def fill(
     lanes: Sequence[Lane], tasks: int, time_s: float, order: Sequence[int]
 ) -> list[int] | None:
-    """Fill one lane after another with what it can do by a time; None when that is too little."""
+    """Fill the lanes one by one up to a time; return None when they have too little room."""
     given = [lane.tasks_min for lane in lanes]
     left = tasks - sum(given)
     for at in order:
@@ -186,10 +186,10 @@ def fill(
 
 
 def _level(lanes: Sequence[Lane], tasks: int) -> list[float]:
-    """The n_s of the module's formula, each kept within its lane's bounds.
+    """Return the n_s of the module's formula, each kept within its lane's bounds.
 
-    Every share grows with the common end X, from tasks_min to tasks_max; between two times at
-    which one of them starts or stops to grow, X is the formula's, over those that grow.
+    Every share grows with the common end X, from tasks_min to tasks_max. Between two times at which
+    one of them starts or stops growing, X is the formula's, over those that grow.
     """
 
     def share(lane: Lane, end_s: float) -> float:
@@ -218,7 +218,10 @@ def _level(lanes: Sequence[Lane], tasks: int) -> list[float]:
 
 
 def _round(lanes: Sequence[Lane], shares: Sequence[float], tasks: int) -> list[int]:
-    """Whole tasks that add up: what is left goes where most was cut off, and there is room."""
+    """Round to whole tasks with the right sum: the remainder goes where most was cut off.
+
+    Lanes without room get none of it.
+    """
     given = [
         max(lane.tasks_min, min(int(share), lane.tasks_max))
         for lane, share in zip(lanes, shares, strict=True)
@@ -239,7 +242,7 @@ def _round(lanes: Sequence[Lane], shares: Sequence[float], tasks: int) -> list[i
 
 
 def _affordable(lanes: Sequence[Lane], tasks: int, budget_nanos: int) -> int:
-    """How many of the tasks a budget pays for, the cheapest lanes first."""
+    """Return how many of the tasks a budget pays for, the cheapest lanes first."""
     placed = sum(lane.tasks_min for lane in lanes)
     left = budget_nanos - sum(lane.cost_nanos(lane.tasks_min) for lane in lanes)
     for at in _by_cost(lanes):
@@ -253,11 +256,12 @@ def _affordable(lanes: Sequence[Lane], tasks: int, budget_nanos: int) -> int:
 
 
 def _plans(lanes: Sequence[Lane], tasks: int, budget_nanos: int | None) -> list[Split]:
-    """What there is to choose from, within the budget: the fastest splits over the first few lanes,
-    and fills up to later and later times; in order of liking and, with a budget or where something
-    has its place already, of cost.
+    """Return the plans to choose from, within the budget.
+
+    They are the fastest splits over the first few lanes, and fills up to later and later times; in
+    order of preference and, with a budget or with fixed minimums, of cost.
     """
-    # Where something is at home in any case, that is liked most, which need not be the best.
+    # Lanes with a fixed minimum, those at home, are preferred, and need not be the best.
     by_cost = budget_nanos is not None or any(lane.tasks_min for lane in lanes)
     orders = [range(len(lanes))] + ([_by_cost(lanes)] if by_cost else [])
     found = [fastest(lanes, tasks)]
@@ -271,18 +275,18 @@ def _plans(lanes: Sequence[Lane], tasks: int, budget_nanos: int | None) -> list[
         step = (max(last_s, first_s) / first_s) ** (1 / TIMES_TRIED) if first_s else 1.0
         times_s = [first_s * step**at for at in range(TIMES_TRIED)] if step > 1 else [first_s]
         found += [given for time_s in times_s if (given := fill(lanes, tasks, time_s, order))]
-    # The first of equal plans is taken: the one that uses those more which are liked more.
+    # The first of equal plans is taken: the one that uses the preferred lanes more.
     different = sorted({tuple(given) for given in found}, reverse=True)
     plans = [Split(tuple(lanes), given) for given in different]
     if budget_nanos is None:
         return plans
     within = [plan for plan in plans if plan.cost_nanos <= budget_nanos]
-    # When what runs already costs too much, there is nothing left to choose.
+    # When the fixed minimums already exceed the budget, there is no choice.
     return within or [min(plans, key=lambda plan: plan.cost_nanos)]
 
 
 def _fastest_of_first(lanes: Sequence[Lane], tasks: int, order: Sequence[int]) -> list[list[int]]:
-    """The fastest splits over the first lane of an order, the first two, and so on."""
+    """Return the fastest splits over the first lane of an order, the first two, and so on."""
     found = []
     some = [replace(lane, tasks_max=lane.tasks_min) for lane in lanes]
     for at in order[:-1]:
@@ -293,10 +297,10 @@ def _fastest_of_first(lanes: Sequence[Lane], tasks: int, order: Sequence[int]) -
 
 
 def _pick(plans: Sequence[Split], objective: Objective, band: float) -> Split:
-    """The plan that serves the objective; among near-equals by what it does not weigh.
+    """Return the plan that serves the objective; among near-equals, by the unweighted measures.
 
     Each measure counts relative to the least of all plans. Plans that are near-equal in that too
-    are told apart by the number of their lanes, since each of them is a contract.
+    are ranked by the number of their lanes, since each of them is a contract.
     """
     measures = [(plan.money, plan.finish_s, plan.carbon_g) for plan in plans]
     least = [min(column) or 1.0 for column in zip(*measures, strict=True)]

@@ -4,10 +4,10 @@
 
 With an exponent of two or more it stays near the floor while there is room, and climbs steeply when
 the last slots go: the convex congestion price of networks (Mackie-Mason and Varian 1995; Kelly,
-Maulloo and Tan 1998). Buyers go where it is cheap, which makes it dear: so utilisation is damped
+Maulloo and Tan 1998). Buyers go where it is cheap, which makes it dear. So utilisation is damped
 first (an average that forgets with a time constant), and then moves between levels, with
 hysteresis: a level is left only when the damped utilisation is more than three quarters of a
-level's width away from its middle. A price that is told stands for a while.
+level's width away from its middle. A quoted price is valid for a while.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from typing import Final
 
 from policies.tariffs import round_half_up
 
-# Half a level away from its middle is its edge; what is beyond by half as much again leaves it.
+# In widths of a level: half a width from the middle is its edge, and half as much again leaves it.
 HYSTERESIS: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A spot price of a slot-hour, and how it moves.
+    """A spot price of a slot-hour, and its dynamics.
 
     Attributes:
-        floor_nanos, ceiling_nanos: it is never below, never above.
+        floor_nanos, ceiling_nanos: the least and the highest price.
         exponent: of the curve, one or more; above one it is convex.
-        damp_s: the time constant, seconds, in which utilisation is followed; 0: at once.
+        damp_s: the time constant, seconds, with which it follows utilisation; 0: at once.
         steps: levels between floor and ceiling.
     """
 
@@ -45,18 +45,18 @@ class Spot:
             raise ValueError("exponent and steps must be one or more, damp_s zero or more")
 
     def price_nanos(self, level: int) -> int:
-        """The price at a level, 0 to `steps`: the curve at that share of all slots."""
+        """Return the price at a level, 0 to `steps`: the curve at that share of all slots."""
         share = Fraction(min(max(level, 0), self.steps), self.steps) ** self.exponent
         return self.floor_nanos + round_half_up(share * (self.ceiling_nanos - self.floor_nanos))
 
     def within(self, price_nanos: int) -> int:
-        """A price, no lower than the floor and no higher than the ceiling."""
+        """Limit a price to the range from floor to ceiling."""
         return min(max(price_nanos, self.floor_nanos), self.ceiling_nanos)
 
 
 @dataclass(frozen=True, slots=True)
 class SpotState:
-    """Where a spot price is: its level, the utilisation as damped, and since when (UTC)."""
+    """The state of a spot price: its level, the damped utilisation, and its time (UTC)."""
 
     level: int = 0
     damped: float = 0.0
@@ -64,7 +64,7 @@ class SpotState:
 
 
 def follow(spot: Spot, state: SpotState, utilisation: float, utc_s: float) -> SpotState:
-    """The state after utilisation was found to be this; the first time it is taken as it is.
+    """Return the state after a measurement of utilisation; the first is taken undamped.
 
     A clock that was set back counts as no time.
     """

@@ -1,15 +1,15 @@
-"""Prices and what work costs by them: integer nano-units of a currency per slot-hour.
+"""Prices and the cost of work by them: integer nano-units of a currency per slot-hour.
 
-**The one rounding rule.** A usage record is charged for the time that its tasks took together,
-rounded up to whole steps, at least one step for each task; that time at the price is rounded half
-up to a nano-unit, once; and it is never less than the minimum charge of each task:
+**The one rounding rule.** A usage record is charged for the total time of its tasks, rounded up to
+whole steps, at least one step for each task; that time at the price is rounded half up to a
+nano-unit, once; and it is never less than the minimum charge of each task:
 
     charge = max(tasks · minimum, ⌊price · max(⌈wall/step⌉, tasks) · step / 3600 s + ½⌋)
 
-and never more than what the books can hold (NANOS_LIMIT).
+and never more than the books can hold (NANOS_LIMIT).
 
-Prices themselves are rounded half up to a nano-unit whenever somebody is told one: what is
-advertised and quoted is what is charged by, to the nano-unit.
+Prices themselves are rounded half up to a nano-unit before they are shown: the advertised and
+quoted price is the charged one, to the nano-unit.
 """
 
 from collections.abc import Mapping
@@ -23,22 +23,22 @@ HOUR_S: Final = 3_600
 HOUR_NS: Final = HOUR_S * 10**9
 MILLION: Final = 10**6  # factors are whole millionths: exact, and the same on every machine
 
-# Guaranteed work keeps its slot; preemptible work is cheaper, and goes after it.
+# Guaranteed work keeps its slot; preemptible work is cheaper, and yields to it.
 PriceClass = Literal["guaranteed", "preemptible"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """What a slot-hour costs somebody now, and which version of the price list said so.
+    """A buyer's price of a slot-hour, with the version of the price list behind it.
 
     Attributes:
         price_nanos: of a slot-hour.
         version: names the price list.
-        window: the part of the list that is in force, by its name; empty: it has none.
-        price_class: what is bought.
-        list_nanos: what a slot-hour costs whoever has no contract; None: the same.
-        minimum_nanos: that each task costs at least.
-        step_ns: time is rounded up to whole steps of so many nanoseconds; 0: it is not.
+        window: the name of the part of the list that is in force; empty: none.
+        price_class: the class that is bought.
+        list_nanos: the price of a slot-hour without a contract; None: the same.
+        minimum_nanos: the minimum charge of each task.
+        step_ns: the step, in nanoseconds, to which time is rounded up; 0: none.
     """
 
     price_nanos: int
@@ -59,40 +59,40 @@ class Tariff:
         check_currency(self.currency)
 
     def charge_nanos(self, tasks: int, wall_ns: int) -> int:
-        """What so many tasks cost that took so much time of their slots together."""
+        """Return the charge for tasks with this total slot time."""
         return _charge(self.price_nanos, tasks, wall_ns, self.minimum_nanos, self.step_ns)
 
     def list_charge_nanos(self, tasks: int, wall_ns: int) -> int:
-        """What the same would have cost whoever has no contract."""
+        """Return the charge for the same without a contract."""
         price_nanos = self.price_nanos if self.list_nanos is None else self.list_nanos
         return _charge(price_nanos, tasks, wall_ns, self.minimum_nanos, self.step_ns)
 
     def expected_nanos(self, tasks: int, task_s: float | None) -> int:
-        """What so many tasks are expected to cost, each reported by itself, as the broker reckons.
+        """Return the expected charge for tasks that are reported one by one, as the broker sees it.
 
-        `task_s` is how long one takes; None: nobody knows, and only what is certain counts.
+        `task_s` is the duration of one; None: unknown, and only certain charges count.
         """
         return tasks * self.charge_nanos(1, round((task_s or 0.0) * 1e9))
 
     def most_nanos(self, task_ns: int) -> int:
-        """The most that a task comes to which takes so long at the most.
+        """Return the most that a task of this maximum duration can cost.
 
-        Rounded up: however many are charged together, they cost no more than each by itself here.
+        Rounded up: tasks that are charged together cost no more than the sum of these.
         """
         billed_ns = _billed_ns(1, task_ns, self.step_ns)
         by_time_nanos = -(-self.price_nanos * billed_ns // HOUR_NS)
         return min(NANOS_LIMIT, max(by_time_nanos, self.minimum_nanos))
 
     def for_tasks_of(self, task_ns: int) -> int:
-        """The price of a slot-hour of tasks that take so long, minimum and steps included."""
+        """Return the price of a slot-hour of tasks of this duration, minimum and steps included."""
         return effective_nanos(self.price_nanos, task_ns, self.minimum_nanos, self.step_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Surcharge:
-    """What a tag that a job asks for does to the price of a slot-hour.
+    """The effect of a requested tag on the price of a slot-hour.
 
-    `add_nanos` for each one of a tag that is counted. The factor is in millionths.
+    `add_nanos` is for each unit of a counted tag. The factor is in millionths.
     """
 
     add_nanos: int = 0
@@ -101,9 +101,9 @@ class Surcharge:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What makes one job's price differ from a pool's: class, tags, how long its tasks take.
+    """The adjustments of a pool's price for one job: class, tags, duration of its tasks.
 
-    It is all on the pool's advert, so that a buyer reckons as the seller does, to the nano-unit.
+    It is all on the pool's advert, so that buyer and seller compute the same, to the nano-unit.
     """
 
     preemptible: int = MILLION  # the factor of that class, in millionths
@@ -114,7 +114,7 @@ class Extras:
     def price_nanos(
         self, public_nanos: int, price_class: PriceClass, tags: Mapping[str, float]
     ) -> int:
-        """The price of a slot-hour of a job: (public · Π factors + Σ additions) · class."""
+        """Return the price of a slot-hour of a job: (public · Π factors + Σ additions) · class."""
         asked = [(each, tags[name]) for name, each in self.surcharges.items() if name in tags]
         if price_class == "guaranteed" and not asked:
             return public_nanos
@@ -134,15 +134,15 @@ class Extras:
         tags: Mapping[str, float],
         task_ns: int,
     ) -> int:
-        """What a slot-hour comes to for tasks that take so long, to compare and to plan by."""
+        """Return the effective price of a slot-hour for tasks of this duration, for comparison."""
         price_nanos = self.price_nanos(public_nanos, price_class, tags)
         minimum_nanos = min(self.minimum_nanos, price_nanos)
         return effective_nanos(price_nanos, task_ns, minimum_nanos, self.step_ns)
 
     def tariff(self, public: Tariff, price_nanos: int, list_nanos: int, wanted: "Wanted") -> Tariff:
-        """What a job is charged by, from base prices for its buyer and for whoever has no contract.
+        """Return a job's tariff, from the base prices for its buyer and without a contract.
 
-        The minimum is never above the price of a slot-hour: so a discount reaches it too.
+        The minimum is never above the price of a slot-hour: so a discount lowers it too.
         """
         price = self.price_nanos(price_nanos, wanted.price_class, wanted.tags)
         return replace(
@@ -156,10 +156,10 @@ class Extras:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody wants a price for.
+    """A request for a price.
 
     Attributes:
-        site: the site that buys; empty: a user of ours.
+        site: the site that buys; empty: a user of this site.
         price_class: which one.
         tags: that the job asks for.
         bought_ns: slot time that the buyer has had of the pool in this calendar month.
@@ -172,23 +172,23 @@ class Wanted:
 
 
 def round_half_up(amount: Fraction) -> int:
-    """Nano-units, halves up, and never more than a database's integer holds."""
+    """Round to nano-units, halves up, within the range of a database integer."""
     return min(NANOS_LIMIT, (2 * amount.numerator + amount.denominator) // (2 * amount.denominator))
 
 
 def cost_nanos(price_nanos: int, wall_ns: int) -> int:
-    """Return what `wall_ns` of one slot cost at a price per slot-hour, halves rounded up."""
+    """Return the cost of `wall_ns` of one slot at a price per slot-hour, halves rounded up."""
     if price_nanos < 0 or wall_ns < 0:
         raise ValueError(f"no cost of {wall_ns} ns at {price_nanos}: both must be zero or more")
     return (2 * price_nanos * wall_ns + HOUR_NS) // (2 * HOUR_NS)
 
 
 def effective_nanos(price_nanos: int, task_ns: int, minimum_nanos: int, step_ns: int) -> int:
-    """The price of a slot-hour at which a lone task of `task_ns` costs what it is charged.
+    """Return the price of a slot-hour at which a lone task of `task_ns` costs its charge.
 
-    Rounded up, so that what is planned by it is never too hopeful. It is a price, which is told,
-    quoted and written down: at most NANOS_LIMIT, which only a task with a minimum of over 2.5
-    million nano-units for each nanosecond that it takes comes to.
+    Rounded up, so that a plan by it is never too optimistic. It is a price that is shown, quoted
+    and stored: at most NANOS_LIMIT, which is reached only by a task with a minimum of over 2.5
+    million nano-units for each nanosecond of its duration.
     """
     if not minimum_nanos and not step_ns:
         return price_nanos

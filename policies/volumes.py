@@ -1,6 +1,6 @@
-"""What each buyer has had of each pool in this calendar month, for volume prices. Pure.
+"""Slot time that each buyer has had of each pool in this calendar month, for volume prices. Pure.
 
-Months are UTC's, as the books have them. A buyer is a site, or one of our own users.
+Months are UTC's, as in the books. A buyer is a site, or one of this site's users.
 """
 
 from collections.abc import Mapping
@@ -15,29 +15,29 @@ BUYERS_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Buyer:
-    """Who buys of which pool: another site, or a user of ours."""
+    """A buyer at a pool: another site, or a user of this site."""
 
     pool: str
     site: str
-    user: str = ""  # of ours; empty for a site
+    user: str = ""  # of this site; empty for a site
 
 
 def month_of(utc_s: float) -> int:
-    """The calendar month, counted from the year 0."""
+    """Return the calendar month, counted from the year 0."""
     at = datetime.fromtimestamp(utc_s, UTC)
     return at.year * 12 + at.month - 1
 
 
 def month_start_s(utc_s: float) -> float:
-    """When the month began, UTC."""
+    """Return when the month began, UTC."""
     return period_at(Span.MONTH, UTC_ZONE, utc_s).start_s
 
 
 class Volumes:
-    """Slot time by buyer, counted on from what the books had at the start.
+    """Slot time by buyer, continued from the books at the start.
 
-    It may forget who bought least lately when there are very many: that costs them a discount, and
-    nobody money, until the next start.
+    With very many buyers it forgets the least recent ones: that costs them a discount, and no party
+    any money, until the next start.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class Volumes:
         self._had_ns: dict[Buyer, int] = {}
 
     def take_up(self, had_ns: Mapping[Buyer, int], utc_s: float) -> None:
-        """Begin with what the books have of this month."""
+        """Begin with the month's figures from the books."""
         self._month = month_of(utc_s)
         self._had_ns = dict(had_ns)
 
     def add(self, buyer: Buyer, wall_ns: int, utc_s: float) -> None:
         """Count slot time that was charged."""
         month = month_of(utc_s)
-        if month > self._month:  # a clock that was set back goes on in the month that it had
+        if month > self._month:  # a clock that was set back continues the same month
             self._month = month
             self._had_ns.clear()
         self._had_ns[buyer] = self._had_ns.pop(buyer, 0) + wall_ns
@@ -60,5 +60,5 @@ class Volumes:
             del self._had_ns[next(iter(self._had_ns))]
 
     def had_ns(self, buyer: Buyer, utc_s: float) -> int:
-        """Slot time that a buyer has had of a pool in the month."""
+        """Return the slot time that a buyer has had of a pool in the month."""
         return 0 if month_of(utc_s) > self._month else self._had_ns.get(buyer, 0)

@@ -1,9 +1,9 @@
-"""Bands of the week in a named time zone: which is on at a moment, and when that changes. Pure.
+"""Bands of the week in a named time zone: the one in force at a time, and its changes. Pure.
 
-A band is [from, to) on the wall clock of its zone, on the days on which it begins; one that ends
-at or before it begins ends on the next day. The wall clock is what counts, also in the two nights
-in which it jumps: a night from 00:00 to 03:00 in London is two hours long in March and four in
-October. A beginning that the clock jumps over is when it has jumped.
+A band is [from, to) on the wall clock of its zone, on the days on which it begins; a band whose end
+is at or before its beginning ends on the next day. The wall clock counts, also in the two nights of
+a clock change: a night from 00:00 to 03:00 in London is two hours long in March and four in
+October. A beginning that the clock skips happens at the clock change.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,15 +17,16 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY: Final = frozenset(range(7))
 DAY_S: Final = 86_400
 WEEK_S: Final = 7 * DAY_S
-# A week and a day: every beginning and end comes by in it, also in a week in which a clock jumps.
+# A week and a day: it includes every beginning and end, even in a week with a clock change.
 HORIZON_DAYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time of the week: [from_s, to_s) in seconds of the day, on the days that it begins on.
+    """A time of the week: [from_s, to_s) in seconds of the day, on the days on which it begins.
 
-    `days` counts Monday as 0. `to_s` up to 86,400; not after `from_s`: it ends on the next day.
+    `days` counts Monday as 0. `to_s` is up to 86,400; if not after `from_s`, it ends on the next
+    day.
     """
 
     from_s: int = 0
@@ -44,11 +45,11 @@ class Span:
 
     @property
     def length_s(self) -> int:
-        """How long it is on the wall clock."""
+        """The length on the wall clock."""
         return (self.to_s - self.from_s) % DAY_S or DAY_S
 
     def parts(self) -> Iterator[tuple[int, int]]:
-        """Where it lies in a week that begins on Monday at 00:00, in seconds; apart."""
+        """Yield its disjoint parts in a week that begins on Monday at 00:00, in seconds."""
         for day in self.days:
             first = day * DAY_S + self.from_s
             stop = first + self.length_s
@@ -62,9 +63,9 @@ class Span:
 
 
 def read_weekdays(text: str) -> frozenset[int]:
-    """Days of the week of "mon-fri", "sat,sun" or "daily"; a span may go over Sunday.
+    """Parse days of the week: "mon-fri", "sat,sun" or "daily"; a span may go over Sunday.
 
-    Raises ValueError.
+    Raise ValueError.
     """
     if text == "daily":
         return EVERY_DAY
@@ -89,15 +90,15 @@ def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
 
 
 def week_second(utc_s: float, zone: ZoneInfo) -> int:
-    """The second of the week, from Monday 00:00, that the wall clock of a zone shows."""
+    """Return the second of the week, from Monday 00:00, that the wall clock of a zone shows."""
     local = datetime.fromtimestamp(utc_s, zone)
     return local.weekday() * DAY_S + local.hour * 3600 + local.minute * 60 + local.second
 
 
 def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[float]:
-    """The moments after `utc_s` at which a span may begin or end, in order, UTC, for eight days.
+    """Yield the times in eight days from `utc_s` at which a span may begin or end, in order, UTC.
 
-    The jumps of the clock are among them: they may put it into a band, or out of one.
+    Clock changes are among them: they may move the clock into a band, or out of one.
     """
     edges = {(day, at) for span in spans for day, at in _edges(span)}
     start = datetime.fromtimestamp(utc_s, zone).date()
@@ -108,7 +109,7 @@ def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[flo
             if weekday == day.weekday():
                 found |= moments(day, at_s, zone)
         found |= jumps(day, zone)
-    # A jump may be on a day of the zone that is later than all that were looked at.
+    # A clock change may be on a day of the zone later than all days that were examined.
     end_s = max(moments(start + timedelta(days=HORIZON_DAYS), 0, zone))
     yield from sorted(at for at in found if utc_s < at <= end_s)
 
@@ -120,13 +121,13 @@ def _edges(span: Span) -> Iterator[tuple[int, int]]:
 
 
 def moments(day: date, at_s: int, zone: ZoneInfo) -> set[float]:
-    """When a wall clock shows this: once, in a night with an hour more maybe twice."""
+    """Return when a wall clock shows this: once, or twice in a night with an extra hour."""
     local = datetime.combine(day, time(at_s // 3600, at_s // 60 % 60, at_s % 60), zone)
     return {local.replace(fold=fold).timestamp() for fold in (0, 1)}
 
 
 def jumps(day: date, zone: ZoneInfo) -> set[float]:
-    """When, on a day of UTC, the clock of a zone jumps; to the second."""
+    """Return when, on a day of UTC, the clock of a zone changes; to the second."""
     low = int(datetime.combine(day, time(), UTC).timestamp())
     high = low + DAY_S
     before, after = _offset(low, zone), _offset(high, zone)

@@ -1,8 +1,8 @@
-"""Windows: spans of the calendar with rules of their own for a pool, and which of them holds. Pure.
+"""Windows: calendar spans with their own rules for a pool, and which of them is in force. Pure.
 
-At each moment one window holds, or none: of those that are open the one of the highest priority;
-of equal ones, which the configuration refuses where they meet within a year, the first. Spans are
-half-open, so that there is never a moment of two windows, nor of none between two that meet.
+At each time one window is in force, or none: of the open ones, the one of the highest priority; of
+equal ones, which the configuration refuses where they meet within a year, the first. Spans are
+half-open, so that no time has two windows, and there is no gap between two adjacent ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +21,8 @@ from policies.weeks import DAY_S, WEEK_S
 
 WINDOWS_MAX: Final = 64  # of one pool
 AHEAD_S: Final = 14 * DAY_S
-EDGES_MAX: Final = 20_000  # that are looked at for windows that meet
-EDGES_AHEAD_MAX: Final = 2_000  # of one pool in AHEAD_S, which are looked at each time one comes
+EDGES_MAX: Final = 20_000  # that are examined for overlapping windows
+EDGES_AHEAD_MAX: Final = 2_000  # of one pool in AHEAD_S, all examined at each change
 EVERYBODY: Final = Claims()
 
 
@@ -31,15 +31,16 @@ class Window:
     """One window of a pool.
 
     Attributes:
-        claims: who may use how much while it holds.
+        claims: the claims while it is in force.
         price_factor: of the pool's price, in millionths.
-        preempts: whether work that is over its claim is stopped, when it begins and later.
-        is_dry: nothing is stopped, but it is said what would be.
-        stops_per_minute: at most so many tasks; 0: as many as it takes.
-        drain_lead_s: how long before that such work is told, and none that has no known end begins.
+        preempts: whether work beyond its claim is stopped, when it begins and later.
+        is_dry: nothing is stopped, but the log says what would be.
+        stops_per_minute: the maximum of stopped tasks; 0: no limit.
+        drain_lead_s: how long before that such work is notified; work of unknown end no longer
+            begins.
         grace_s: how long after that, or after a guaranteed slot is called back, it may still run.
-        spill_s: how far into it work may run that is over its claim then.
-        place: where it is written, for people.
+        spill_s: how far into the window work beyond its claim may run.
+        place: where it is configured, for people.
     """
 
     name: str
@@ -58,10 +59,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A window that holds in [from_s, until_s), UTC; None where none does.
+    """A window that is in force in [from_s, until_s), UTC; None where none is.
 
     Attributes:
-        named: the window of the calendar, as rules name it, whatever is laid over it; empty: none.
+        named: the calendar window, as rules name it, without overlays; empty: none.
     """
 
     from_s: float
@@ -71,15 +72,15 @@ class Span:
     named: str = ""
 
     def most(self, whose: Whose, total: int) -> int:
-        """The slots that somebody's work may have in it, of so many."""
+        """Return the slots that an owner's work may have in it, of a total."""
         return self.claims.levels(total)[self.claims.of(whose)].most
 
     def room(self, total: int) -> int:
-        """The slots in it, of so many, that are not reserved."""
+        """Return the slots in it that are not reserved, of a total."""
         return total - min(total, sum(each.slots for each in self.claims.reserved))
 
     def reserved(self, whose: Whose) -> int:
-        """The slots in it that are reserved for somebody."""
+        """Return the slots in it that are reserved for an owner."""
         return sum(each.slots for each in self.claims.reserved if each.who.includes(whose))
 
 
@@ -104,20 +105,20 @@ class Plan:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether everybody may always use everything, at one price."""
+        """Whether all slots are always open to all, at one price."""
         return not self.windows and self.base.is_trivial
 
     def open_at(self, utc_s: float) -> list[Window]:
-        """The windows that are open at a moment, the one that holds first."""
+        """Return the windows that are open at a time, the one in force first."""
         found = [each for each in self.windows if each.when.is_open(utc_s)]
         return sorted(found, key=lambda each: -each.priority)  # stable: of equal ones the first
 
     def at(self, utc_s: float) -> Window | None:
-        """The window that holds at a moment."""
+        """Return the window in force at a time."""
         return next(iter(self.open_at(utc_s)), None)
 
     def spans(self, start_s: float, end_s: float) -> Iterator[Span]:
-        """Which window holds when, over [start_s, end_s): no gaps, each change in a new span."""
+        """Yield the window in force over [start_s, end_s): no gaps, each change in a new span."""
         from_s, holds = start_s, None
         for at_s, open_now in self._turns(start_s, end_s):
             window = open_now[0] if open_now else None
@@ -128,10 +129,10 @@ class Plan:
         yield self._span(from_s, end_s, holds)
 
     def _turns(self, start_s: float, end_s: float) -> Iterator[tuple[float, list[Window]]]:
-        """Where in [start_s, end_s) a window opens or closes, and which are open then, in order.
+        """Yield the times in [start_s, end_s) when a window opens or closes, with the open ones.
 
-        The one that holds comes first. Each window is asked for its own times alone: to ask all of
-        them at each moment took seconds for many.
+        The one in force comes first. Each window is asked only for its own times: asking all of
+        them at each time took seconds for many.
         """
         order = sorted(range(len(self.windows)), key=lambda at: (-self.windows[at].priority, at))
         turns: list[tuple[float, bool, int]] = []
@@ -152,11 +153,11 @@ class Plan:
         return Span(from_s, until_s, window, window.claims, window.name)
 
     def edges(self, start_s: float, end_s: float) -> list[float]:
-        """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
+        """Return all times in (start_s, end_s) at which a window may open or close, sorted, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
 
     def busiest(self, start_s: float, end_s: float) -> Window | None:
-        """The window with which there are too many edges in some AHEAD_S of [start_s, end_s)."""
+        """Return the window that exceeds the limit of edges in some AHEAD_S of [start_s, end_s)."""
         while start_s < end_s:
             left = EDGES_AHEAD_MAX
             for each in self.windows:
@@ -167,9 +168,9 @@ class Plan:
         return None
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
-        """Two windows of one priority that are open at once, and when that is first so.
+        """Return two windows of one priority that are open at once, and the first time of that.
 
-        Looked for week by week, in as many as EDGES_MAX beginnings and ends take.
+        The search goes week by week, and stops after EDGES_MAX edges.
         """
         if len({each.priority for each in self.windows}) == len(self.windows):
             return None
@@ -190,7 +191,7 @@ NO_WINDOWS: Final = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What another plan makes of [from_s, until_s)."""
+    """A difference between two plans in [from_s, until_s)."""
 
     from_s: float
     until_s: float
@@ -199,7 +200,7 @@ class Difference:
 
 
 def differences(before: Plan, after: Plan, start_s: float, end_s: float) -> Iterator[Difference]:
-    """Where two plans have other windows, or the same ones with other rules; [start_s, end_s)."""
+    """Yield where two plans differ in windows or in their rules, in [start_s, end_s)."""
     old, new = before.spans(start_s, end_s), after.spans(start_s, end_s)
     one, other = next(old, None), next(new, None)
     at_s = start_s
@@ -215,7 +216,7 @@ def differences(before: Plan, after: Plan, start_s: float, end_s: float) -> Iter
 
 
 def _rules_of(window: Window | None) -> tuple[object, ...] | None:
-    """All that a window says, but for when it is open and whom it wins against."""
+    """Return all rules of a window, except its hours and its priority."""
     if window is None:
         return None
     return (
@@ -228,12 +229,12 @@ def _rules_of(window: Window | None) -> tuple[object, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for a pool, and what is known to come.
+    """The rules of a pool that are in force, and those that are known to come.
 
     Attributes:
-        spans: the present one first, from when it was looked at; the last ends when nothing more
-            is known.
-        begun_s: when the window that holds began, no longer ago than its `spill_s`.
+        spans: the present one first, from the time of the query; the last ends at the limit of
+            knowledge.
+        begun_s: when the present window began, at most its `spill_s` ago.
     """
 
     spans: tuple[Span, ...]
@@ -241,16 +242,16 @@ class Rules:
 
     @property
     def now(self) -> Span:
-        """The span that holds."""
+        """The present span."""
         return self.spans[0]
 
     def span_at(self, utc_s: float) -> Span:
-        """The span of a moment; the last for later ones."""
+        """Return the span of a time; the last for later ones."""
         return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
 
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
-    """What holds at a moment, and comes after it."""
+    """Return the rules at a time, and after it."""
     spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
     window, begun_s = spans[0].window, utc_s
     if window is not None and window.spill_s > 0:
@@ -261,7 +262,7 @@ def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What somebody's work may have of a pool from now on, span by span: [from_s, until_s)."""
+    """The slots and the price factor of an owner's work in a pool in [from_s, until_s)."""
 
     from_s: float
     until_s: float
@@ -270,11 +271,11 @@ class Allowed:
 
 
 class _Most:
-    """Span.most of somebody, of many spans: their claims are few."""
+    """A cache of Span.most for one owner over many spans, which share few claims."""
 
     def __init__(self, whose: Whose, total: int) -> None:
         self._whose, self._total = whose, total
-        self._known: dict[int, tuple[Claims, int]] = {}  # by identity: to compare them costs more
+        self._known: dict[int, tuple[Claims, int]] = {}  # by identity: comparison costs more
 
     def of(self, span: Span) -> int:
         known = self._known.get(id(span.claims))
@@ -287,9 +288,9 @@ class _Most:
 def allowed(
     spans: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
 ) -> list[Allowed]:
-    """What somebody's work may have of a pool in each of these spans; alike ones are one.
+    """Return the slots of an owner's work in each of these spans; equal neighbours are merged.
 
-    What is reserved for it is counted. `cap` says what else limits its slots in one.
+    Its reserved slots are counted. `cap` gives a further limit on its slots in a span.
     """
     found: list[Allowed] = []
     most = _Most(whose, total)
@@ -308,17 +309,17 @@ def allowed(
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When somebody's work has less of a pool than now, and what becomes of what still runs.
+    """A time at which an owner's work has fewer slots than now, and the fate of work still running.
 
     Attributes:
         at_s: UTC.
-        ends_s: until when what is planned to run may run, `spill_s` after that.
-        told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
+        ends_s: until when work may be planned to run, `spill_s` after that.
+        told_s: when the notice begins; from then on no work of unknown duration begins.
         stops_s: when it is stopped; inf when it is not.
-        slots: what it has then, with all else that belongs to the same claim.
-        window: the one that begins; empty where none does: one that gave it more has ended.
-        claim: of the claims that hold then, the one that it belongs to.
-        room: what all work has then that is not in a reservation.
+        slots: its slots then, shared with all else of the same claim.
+        window: the one that begins; empty where none does: a window that gave it more has ended.
+        claim: the index of its claim among those in force then.
+        room: the slots then for all work outside reservations.
     """
 
     at_s: float
@@ -332,9 +333,9 @@ class Closing:
 
 
 def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
-    """When somebody's work, or all that is not reserved, has fewer slots than ever before.
+    """Return when an owner's work, or all that is not reserved, has fewer slots than ever before.
 
-    In order: what does not end before one of them must fit into what is left then.
+    In order: work that does not end before one of them must fit into the remaining slots.
     """
     found = []
     slots, room = rules.now.most(whose, total), rules.now.room(total)
@@ -348,9 +349,9 @@ def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
 
 
 def closing_at(span: Span, slots: int, whose: Whose, room: int) -> Closing:
-    """What the beginning of a span means for those who have so many slots in it."""
+    """Return the effect of the beginning of a span on owners with so many slots in it."""
     at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
-    if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
+    if window is None:  # claims without a window stop nothing, but new work must end in time
         return Closing(at_s, at_s, at_s, inf, slots, "", claim, room)
     ends_s = at_s + window.spill_s
     stops_s = ends_s + window.grace_s if window.preempts else inf

@@ -1,1 +1,1 @@
-"""The pretend world: many members, one clock, one seed. README.md says how it is built."""
+"""The simulated world: many members, one clock, one seed. README.md describes its design."""

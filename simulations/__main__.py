@@ -25,7 +25,7 @@ def say(line: str) -> None:
 
 
 def list_scenarios() -> int:
-    """Show what there is."""
+    """List the scenarios."""
     for name, scenario in SCENARIOS.items():
         say(f"{name:24} {(scenario.__doc__ or '').splitlines()[0]}")
     say(f"{'random':24} The swarm's world of the seed.")
@@ -97,7 +97,7 @@ def run_swarm(given: Namespace) -> int:
 
 
 def main() -> int:
-    """Understand the command line."""
+    """Parse the command line and run the command."""
     parser = ArgumentParser(prog="python -m simulations")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the scenarios")

@@ -1,9 +1,8 @@
-"""Bugs that are planted on purpose, to see that the swarm finds them. Nothing of it ships.
+"""Bugs that are planted on purpose, to check that the swarm finds them. Nothing of it ships.
 
-Each is a context manager that patches the real code by name, in this process, while it is open.
-A checker that cannot fail proves nothing. TREATY_BUGS are those that only sites that deal with each
-other can show, BUDGET_BUGS those of them that only sites with budgets can: they are looked for in
-such worlds alone.
+Each is a context manager that patches the real code by name, in this process, while it is open. A
+checker that cannot fail proves nothing. TREATY_BUGS show only between sites that deal with each
+other, BUDGET_BUGS of them only at sites with budgets: the search uses only such worlds.
 """
 
 from collections import deque
@@ -56,12 +55,12 @@ Bug = Callable[[], AbstractContextManager[Any]]
 
 @contextmanager
 def lost_ack() -> Iterator[None]:
-    """A session that resumes counts as delivered what was only sent."""
+    """Make a session that resumes count sent messages as delivered."""
     rewind = Session.rewind
 
     def forgetful(self: Session, acknowledged: int) -> None:
         rewind(self, acknowledged)
-        # Acknowledged by nobody: sent again, but without its messages.
+        # Not acknowledged: sent again, but without its messages.
         self._resend = type(self._resend)(_emptied(frame) for frame in self._resend)
 
     with patch.object(Session, "rewind", forgetful):
@@ -76,7 +75,7 @@ def _emptied(frame: bytes) -> bytes:
 
 @contextmanager
 def double_charge() -> Iterator[None]:
-    """A gateway that takes a job up again forgets what was charged for it."""
+    """Make a gateway that takes up a job again forget its charges."""
 
     def forgetful(*_: object) -> None:
         return
@@ -87,7 +86,7 @@ def double_charge() -> Iterator[None]:
 
 @contextmanager
 def leaked_hold() -> Iterator[None]:
-    """Tasks of a job that is being cancelled don't give their counted tags back."""
+    """Keep the counted tags of tasks of a job that is being cancelled."""
     hold = Worker.hold
 
     def leaky(self: Worker, assignment: Assignment, tasks: int) -> None:
@@ -102,15 +101,15 @@ def leaked_hold() -> Iterator[None]:
 
 @contextmanager
 def endless_lease() -> Iterator[None]:
-    """A worker's agent does not look at its lease: it works on when its gateway has given it up."""
+    """Let a worker's agent ignore its lease: it works on after its gateway has given it up."""
     with patch.object(Agent, "_check_lease", lambda self: True):
         yield
 
 
 @contextmanager
 def no_epoch() -> Iterator[None]:
-    """A delivery counts whenever it comes, under whichever assignment: also after the lease."""
-    # Both by name here: in the middle of a message a wrong name would only look like a find.
+    """Accept a delivery at any time, under any assignment: also after the lease."""
+    # Both by name here: within the handling of a message, a wrong name would look like a find.
     delivered, fence = Deliveries.delivered, Deliveries.take
 
     def unfenced(
@@ -128,7 +127,7 @@ def no_epoch() -> Iterator[None]:
 
 @contextmanager
 def paid_after_failover() -> Iterator[None]:
-    """A bill is paid unread: also for what came too late, and has run elsewhere since."""
+    """Pay a bill unread: also for tasks that came too late, and have run elsewhere since."""
     billed = Deliveries.billed
 
     def pay(bill: Bill) -> Settle:
@@ -152,7 +151,7 @@ def paid_after_failover() -> Iterator[None]:
 
 @contextmanager
 def endless_hold() -> Iterator[None]:
-    """Slots that are held for a contract stay held until it is committed."""
+    """Hold slots for a contract until it is committed, without a time limit."""
     tick = Sales.tick
 
     def patient(self: Sales, now_s: float, utc_s: float) -> None:
@@ -167,7 +166,7 @@ def endless_hold() -> Iterator[None]:
 
 @contextmanager
 def ignored_refutation() -> Iterator[None]:
-    """That a member which is thought dead lives, and says so, is not believed."""
+    """Ignore the refutation of a live member that is believed dead."""
     merge = Membership._merge
 
     def deaf(self: Membership, claim: Claim, *rest: Any, **more: Any) -> None:
@@ -181,14 +180,14 @@ def ignored_refutation() -> Iterator[None]:
 
 @contextmanager
 def open_door() -> Iterator[None]:
-    """A seller sells to whom its rules forbid it."""
+    """Sell to buyers that the rules forbid."""
     with patch.object(Roll, "may_send", lambda *_: ""):
         yield
 
 
 @contextmanager
 def endless_deadline() -> Iterator[None]:
-    """A job that waits goes on when its deadline has passed."""
+    """Keep queued jobs going after their deadline."""
     decide = Exchange.decide
 
     def timeless(spec: JobSpec) -> JobSpec:
@@ -206,7 +205,7 @@ def endless_deadline() -> Iterator[None]:
 
 @contextmanager
 def deep_pockets() -> Iterator[None]:
-    """What a job may cost is forgotten when it is opened."""
+    """Forget a job's cost limit when it is opened."""
     opened = Broker._job_opened
 
     def generous(self: Broker, event: JobOpened, now_s: float) -> None:
@@ -218,7 +217,7 @@ def deep_pockets() -> Iterator[None]:
 
 @contextmanager
 def one_sided_books() -> Iterator[None]:
-    """What a buyer has settled is not booked to its seller."""
+    """Settle at the buyer without a booking to its seller."""
 
     def forgetful(record: Record) -> tuple[Transfer, ...]:
         is_buyers = isinstance(record, PostingSettled) and record.side == "buy"
@@ -230,7 +229,7 @@ def one_sided_books() -> Iterator[None]:
 
 @contextmanager
 def half_a_transfer() -> Iterator[None]:
-    """A reversal is taken from one account and given to none."""
+    """Take a reversal from one account and give it to none."""
 
     def lossy(found: dict[Account, Balance], transfer: Transfer) -> None:
         add_to(found, transfer)
@@ -243,7 +242,7 @@ def half_a_transfer() -> Iterator[None]:
 
 @contextmanager
 def one_sided_reversal() -> Iterator[None]:
-    """What a seller takes back is not booked to its buyer."""
+    """Reverse at the seller without a booking to its buyer."""
 
     def forgetful(record: Record) -> tuple[Transfer, ...]:
         is_buyers = isinstance(record, DisputeSettled) and record.side == "buy"
@@ -255,7 +254,7 @@ def one_sided_reversal() -> Iterator[None]:
 
 @contextmanager
 def lost_verdict() -> Iterator[None]:
-    """A seller never takes the verdict on some deliveries, however often it is said."""
+    """Make a seller ignore the verdict on some deliveries, however often it is sent."""
     settle = Sales._settle
 
     def deaf(self: Sales, buyer: str, message: Settle, utc_s: float) -> None:
@@ -268,14 +267,14 @@ def lost_verdict() -> Iterator[None]:
 
 @contextmanager
 def soft_bill() -> Iterator[None]:
-    """A seller bills what it has not on its disk yet, and may lose when its power fails."""
+    """Make a seller bill deliveries that are not yet on its disk, and may be lost."""
     with patch.object(Outcome, "harden", lambda self: None):
         yield
 
 
 @contextmanager
 def unheard_answer() -> Iterator[None]:
-    """A buyer never takes the answer to a dispute, however often it is said."""
+    """Make a buyer ignore the answer to a dispute, however often it is sent."""
 
     async def deaf(*_: object) -> None:
         return
@@ -286,7 +285,7 @@ def unheard_answer() -> Iterator[None]:
 
 @contextmanager
 def unheard_payments() -> Iterator[None]:
-    """A site is deaf to what others have booked of payments, however often they say it."""
+    """Make a site ignore payments that others have booked, however often they report them."""
 
     async def deaf(*_: object) -> None:
         return
@@ -297,7 +296,7 @@ def unheard_payments() -> Iterator[None]:
 
 @contextmanager
 def blind_agreement() -> Iterator[None]:
-    """A seller agrees to whatever its buyer says of a day, and does not read its own books."""
+    """Make a seller agree to any figures of its buyer for a day, without reading its own books."""
     compare_for = Bookkeeper._compare_for
 
     async def blind(self: Bookkeeper, buyer: str, message: Reconcile, envelope: bytes) -> None:
@@ -315,7 +314,7 @@ def blind_agreement() -> Iterator[None]:
 
 @contextmanager
 def hasty_agreement() -> Iterator[None]:
-    """A seller says that it agrees before that, and what it agrees to, is safe on its disk."""
+    """Make a seller agree before the agreement, and its subject, are safe on its disk."""
     keep = Bookkeeper._keep
 
     async def hasty(self: Bookkeeper, side: ContractSide, *rest: Any) -> None:
@@ -335,7 +334,7 @@ def hasty_agreement() -> Iterator[None]:
 
 @contextmanager
 def backdated_reversal() -> Iterator[None]:
-    """A seller books what it takes back as of some time before, also when that is agreed on."""
+    """Make a seller backdate its reversals, also when they are agreed on."""
     settle = disputes._settlement
 
     def backdated(row: DisputeRow, is_accepted: bool, reason: str, at_ms: int) -> DisputeSettled:
@@ -348,7 +347,7 @@ def backdated_reversal() -> Iterator[None]:
 
 @contextmanager
 def unheeded_windows() -> Iterator[None]:
-    """A gateway that never learns which window holds."""
+    """Keep a gateway from learning the window in force."""
 
     def turn(self: Occupancy, rules: object) -> None:
         """Leave all as it is."""
@@ -359,21 +358,21 @@ def unheeded_windows() -> Iterator[None]:
 
 @contextmanager
 def unheeded_entitlements() -> Iterator[None]:
-    """A gateway that hands out tasks whoever they are of."""
+    """Make a gateway hand out tasks of any owner."""
     with patch.object(Entitling, "bound", lambda *_: None):
         yield
 
 
 @contextmanager
 def forgotten_slots() -> Iterator[None]:
-    """A gateway that does not see that somebody has slots already, of one worker after another."""
+    """Make a gateway overlook slots that a user already has, on one worker after another."""
     with patch.object(Entitling, "note", lambda *_: None):
         yield
 
 
 @contextmanager
 def overbooked_slots() -> Iterator[None]:
-    """A site that forgets what it has reserved already when it is asked for more."""
+    """Make a site forget its reservations when it is asked for more."""
     free = Book.free
 
     def forgetful(self: Book, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
@@ -385,14 +384,14 @@ def overbooked_slots() -> Iterator[None]:
 
 @contextmanager
 def unheld_tasks() -> Iterator[None]:
-    """Nothing is held for tasks that go out: each slot spends what is left of a budget."""
+    """Hold nothing for tasks that go out: each slot spends the rest of a budget."""
     with patch.object(Handout, "_holds", lambda *_: ()):
         yield
 
 
 @contextmanager
 def unheld_contracts() -> Iterator[None]:
-    """A contract is committed with nothing held for what it may cost."""
+    """Commit a contract without a hold for its cost."""
 
     def empty(purses: Iterable[Purse], _nanos: int, *, anyway: bool = False) -> Earmark:
         return Earmark(payers(purses), 0)
@@ -403,7 +402,7 @@ def unheld_contracts() -> Iterator[None]:
 
 @contextmanager
 def forgotten_slices() -> Iterator[None]:
-    """A gateway that starts again has forgotten what it gave out of its budgets."""
+    """Make a restarted gateway forget the slices that it gave out of its budgets."""
 
     def forgetful(self: Lending, rows: object, utc_s: float) -> None:
         self.tick(utc_s)
@@ -414,7 +413,7 @@ def forgotten_slices() -> Iterator[None]:
 
 @contextmanager
 def overtaking_tells() -> Iterator[None]:
-    """What has no record of its own is told at once, ahead of what waits for the store."""
+    """Send messages without a record at once, ahead of those that wait for the store."""
     perform = Outbox.perform
 
     def hasty(self: Outbox, effects: Iterable[Effect]) -> list[Expel]:
@@ -430,7 +429,7 @@ def overtaking_tells() -> Iterator[None]:
 
 @contextmanager
 def forgotten_holds() -> Iterator[None]:
-    """Nothing is held any more for tasks that were out when their gateway started again."""
+    """Hold nothing any more for tasks that were out when their gateway restarted."""
     resume = Handout.resume
 
     def forgetful(self: Handout, *resumed: Any) -> None:
@@ -443,7 +442,7 @@ def forgotten_holds() -> Iterator[None]:
 
 @contextmanager
 def forgotten_stops() -> Iterator[None]:
-    """A seller is asked for tasks that are to be stopped as if what runs might end."""
+    """Ask a seller for tasks to stop without killing those that run."""
     ordered = Purchases.ordered
 
     def mild(self: Purchases, handle: int, message: Any, now_s: float) -> None:
@@ -457,7 +456,7 @@ def forgotten_stops() -> Iterator[None]:
 
 @contextmanager
 def bytes_released_twice() -> Iterator[None]:
-    """A worker gives back the bytes of an assignment that is done once more than it held them."""
+    """Release the bytes of a finished assignment once more than the worker held them."""
     release = Handout.release
 
     def twice(self: Handout, assignment: Assignment, first: int, stop: int) -> None:
@@ -471,7 +470,7 @@ def bytes_released_twice() -> Iterator[None]:
 
 @contextmanager
 def hoarded_contracts() -> Iterator[None]:
-    """A contract is kept for as long as its job lasts, though nothing is out under it."""
+    """Keep a contract for as long as its job lasts, though no tasks are out under it."""
     is_done = Purchases._is_done
 
     def hoards(self: Purchases, purchase: Purchase, now_s: float) -> bool:
@@ -518,17 +517,17 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "forgotten-stops": forgotten_stops,
     "hoarded-contracts": hoarded_contracts,
 }
-# Of these, what only sites with budgets can show.
+# Those of them that show only at sites with budgets.
 BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices", "forgotten-holds"})
 
 
 def planted(name: str) -> AbstractContextManager[Any]:
-    """The bug of that name for as long as this is open; none for the empty name."""
+    """Return the context manager of a bug; none for the empty name."""
     return (BUGS | TREATY_BUGS)[name]() if name else nullcontext()
 
 
 def may_show(name: str, plan: Plan) -> bool:
-    """Whether a world has what a bug is about; else looking there would be in vain."""
+    """Whether a world can show a bug; else a search there is in vain."""
     if name in TREATY_BUGS and not any(site.others for site in plan.sites):
         return False
     return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

@@ -1,4 +1,4 @@
-"""Draws a random world: a site or several, workers, users, their jobs, and what goes wrong.
+"""Draws a random world: one or more sites, workers, users, their jobs, and faults.
 
 Some worlds are a federation: sites of different prices and sizes that deal with each other.
 """
@@ -45,28 +45,29 @@ from simulations.world.plan import (
 
 CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
-QUESTION_S: Final = 3.0  # for a part of another site's budget, and until that is used
+QUESTION_S: Final = 3.0  # to request a part of another site's budget, and until that is used
 SITES: Final = ("london", "paris", "tokyo", "zurich")
-FEDERATED: Final = 0.4  # of all worlds
-WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
-ENTITLED_EACH: Final = 9  # so many worlds one has entitlements
-RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a federation
-BESIDE_EACH: Final = 18  # and so many worlds one of those that have entitlements, or shares as well
-SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
-BUDGETS_EACH: Final = 7  # so many worlds one has budgets
-STOPS_EACH: Final = 10  # so many worlds one has long tasks that are stopped, if it is a federation
-# So many worlds gateways of one start again with long tasks out, if it is a federation: of budgets.
+FEDERATED: Final = 0.4  # the share of federations among worlds
+WINDOWS_EACH: Final = 5  # one world in this many has windows, if it is a federation
+ENTITLED_EACH: Final = 9  # one world in this many has entitlements
+RESERVES_EACH: Final = 6  # one world in this many has reservations, if it is a federation
+BESIDE_EACH: Final = 18  # one in this many of those with entitlements or shares has them, too
+SHARES_EACH: Final = 8  # one world in this many has fair shares
+BUDGETS_EACH: Final = 7  # one world in this many has budgets
+STOPS_EACH: Final = 10  # one world in this many stops long tasks, if it is a federation
+# In one world in this many, gateways restart with long tasks out, if it is a federation with
+# budgets.
 RESTARTS_EACH: Final = 3 * BUDGETS_EACH
-IMPATIENT_EACH: Final = 4  # so many worlds the users of one wait for no job to be kept
-IN_A_ROW: Final = 0.5  # of federations of three
+IMPATIENT_EACH: Final = 4  # in one world in this many, users do not wait until a job is kept
+IN_A_ROW: Final = 0.5  # the share of rows among federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
 
 
 def draw_plan(seed: int) -> Plan:
-    """The world of a seed."""
+    """Draw the world of a seed."""
     plan = _draw_world(seed)
-    # Drawn apart: what is drawn for all other worlds stays as it was.
+    # Drawn separately, so that all other worlds stay as they were.
     if seed % ENTITLED_EACH == 6:
         plan = _with_entitlements(plan, Random(f"entitlements {seed}"))
     if seed % STOPS_EACH == 8:
@@ -93,14 +94,14 @@ def _draw_world(seed: int) -> Plan:
     if len(plan.sites) == 3 and dice.random() < IN_A_ROW:
         plan = _in_a_row(plan)
     plan = _with_books(plan, dice)
-    # Drawn apart: what is drawn for all other worlds stays as it was.
+    # Drawn separately, so that all other worlds stay as they were.
     return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
 
 
 def _with_reservations(plan: Plan, dice: Random) -> Plan:
-    """The same, where users reserve slots at several sites at once, for some seconds.
+    """Let users reserve slots at several sites at once, for some seconds.
 
-    What is not used costs nothing there: bills of no task are for other tests.
+    Unused slots cost nothing there: other tests cover bills without tasks.
     """
     if not any(site.others for site in plan.sites):
         return plan
@@ -126,7 +127,7 @@ def _with_reservations(plan: Plan, dice: Random) -> Plan:
 
 
 def _with_stops(plan: Plan, dice: Random) -> Plan:
-    """The same, where the first job of each user has long tasks, and is stopped half way."""
+    """Give the first job of each user long tasks, and stop it half way."""
     if not any(site.others for site in plan.sites):
         return plan
     clients = []
@@ -141,7 +142,7 @@ def _with_stops(plan: Plan, dice: Random) -> Plan:
 
 
 def _impatient(plan: Plan) -> Plan:
-    """The same, where users ask for results of detached jobs before these are known to be kept."""
+    """Let users ask for results of detached jobs before these are known to be kept."""
     clients = tuple(
         replace(each, jobs=tuple(replace(job, is_impatient=job.detached) for job in each.jobs))
         for each in plan.clients
@@ -150,7 +151,7 @@ def _impatient(plan: Plan) -> Plan:
 
 
 def _with_shares(plan: Plan, dice: Random) -> Plan:
-    """The same, where slots are shared out."""
+    """Add fair shares."""
     sites = []
     for site in plan.sites:
         written = (
@@ -163,9 +164,9 @@ def _with_shares(plan: Plan, dice: Random) -> Plan:
 
 
 def _with_entitlements(plan: Plan, dice: Random) -> Plan:
-    """The same, where people may have some slots: our own enough to come to an end.
+    """Limit the slots of users: for this site's users, enough to finish.
 
-    Nobody is in two rules that allow. Where work must pass through a site, all is as it was.
+    No user is in two allowing rules. Where work must pass through a site, the plan stays as it is.
     """
     if any(site.beyond for site in plan.sites):
         return plan
@@ -186,7 +187,7 @@ def _with_entitlements(plan: Plan, dice: Random) -> Plan:
 
 
 def _with_restarts(plan: Plan, dice: Random) -> Plan:
-    """The same, where the first job of each user has long tasks, and its gateway starts again."""
+    """Give the first job of each user long tasks, and restart its gateway."""
     clients, crashes = [], []
     for client in plan.clients:
         first, *more = client.jobs
@@ -199,9 +200,9 @@ def _with_restarts(plan: Plan, dice: Random) -> Plan:
 
 
 def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan:
-    """The same, with budgets that run out, or nearly; all sites of a federation share one.
+    """Add budgets that run out, or nearly; all sites of a federation share one.
 
-    They are for good, as nobody here waits for midnight, and so what can't be paid ends.
+    They are not periodic, as nothing here waits for midnight, so work that can't be paid ends.
     """
     limit_s = dice.choice(limits_s)
     clients = tuple(
@@ -219,9 +220,9 @@ def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan
     }
     prices = {pool.price for site in plan.sites for pool in site.pools}
     price_nanos = max(parse_money(price)[0] for price in prices)
-    # Of a row the one in the middle: it is the only one that all others can reach.
+    # In a row, the site in the middle: only that one is reached by all others.
     owner = next((site.name for site in plan.sites if len(site.others) == len(plan.sites) - 1), "")
-    # There some work can be done at one site alone, and must not wait for its money for good.
+    # In a row some work can run at only one site, and must not wait for its money for ever.
     is_row = any(site.beyond for site in plan.sites)
     slice_part, slice_s = dice.choice((0.05, 0.3)), dice.choice((5.0, 60.0))
     shared = _budget("shared", OURS, sum(work_s.values()), limit_s, price_nanos, dice)
@@ -241,7 +242,7 @@ def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan
             lent = _budget("lent", OTHERS, sum(work_s.values()), limit_s, price_nanos, dice)
             budgets.append(replace(lent, waiting=Waiting.WAIT))
         sites.append(replace(site, budgets=tuple(budgets)))
-    # A slice may be less than what a task may use up: then there is a question before each.
+    # A slice may be less than the cost of one task: then there is a request before each.
     tasks = sum(job.tasks for each in clients for job in each.jobs)
     settle_s = plan.settle_s + QUESTION_S * tasks
     return replace(plan, sites=tuple(sites), clients=clients, settle_s=settle_s)
@@ -250,7 +251,7 @@ def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan
 def _budget(
     name: str, party: Party, work_s: float, limit_s: float, price_nanos: int, dice: Random
 ) -> Budget:
-    """A budget for some part of so much work, and for some tasks at least."""
+    """Return a budget for some part of the work, and for some tasks at least."""
     amount_s = work_s * dice.choice((0.1, 0.5, 2.0)) + dice.randint(1, 8) * (limit_s + 1.0)
     unit = dice.choice(("USD", SLOT_TIME))
     nanos = amount_s * 1e9 if unit == SLOT_TIME else amount_s * price_nanos / 3_600
@@ -259,7 +260,7 @@ def _budget(
 
 
 def _draw_sites(dice: Random) -> Plan:
-    """One site, or two that know nothing of each other."""
+    """Draw one site, or two that know nothing of each other."""
     is_long = dice.random() < 0.2
     names = SITES[: 1 if dice.random() < 0.8 else 2]
     sites = tuple(_site(name, dice) for name in names)
@@ -284,7 +285,7 @@ def _draw_sites(dice: Random) -> Plan:
 
 
 def _draw_federation(dice: Random) -> Plan:
-    """Two to four sites that deal with each other, users at some of them."""
+    """Draw two to four sites that deal with each other, with users at some of them."""
     names = SITES[: dice.choice((2, 2, 3, 4))]
     sites = tuple(_member(name, names, dice) for name in names)
     workers = tuple(
@@ -307,10 +308,10 @@ def _draw_federation(dice: Random) -> Plan:
 
 
 def _in_a_row(plan: Plan) -> Plan:
-    """Three sites, each of which deals with its neighbours alone.
+    """Connect three sites in a row, each of which deals only with its neighbours.
 
-    Only the last has a vault, and the first user of the first site needs it: the site between them
-    passes that work on, for it knows more. Nobody is forbidden anything else, so there is a way.
+    Only the last has a vault, and the first user of the first site needs it. The site between them
+    forwards that work, because it knows both. Nothing else is forbidden, so there is a way.
     """
     names = [site.name for site in plan.sites]
     first, last = names[0], names[-1]
@@ -319,7 +320,7 @@ def _in_a_row(plan: Plan) -> Plan:
     for at, site in enumerate(plan.sites):
         near = (*names[max(0, at - 1) : at], *names[at + 1 : at + 2])
         far = tuple(name for name in names if name not in (site.name, *near))
-        skew_s = min(site.skew_s, 1.0)  # nobody deals with one that is far ahead
+        skew_s = min(site.skew_s, 1.0)  # sites don't deal with one that is far ahead
         site = replace(site, others=near, beyond=far, runs_not=(), takes_not=(), skew_s=skew_s)
         sites.append(replace(site, pools=(*site.pools, vault)) if site.name == last else site)
     guard = WorkerPlan(f"{last}-guard", last, "vault")
@@ -331,13 +332,13 @@ def _in_a_row(plan: Plan) -> Plan:
 
 
 def _with_books(plan: Plan, dice: Random) -> Plan:
-    """Days of a few seconds, and people who look after the books."""
+    """Add days of a few seconds, and operators of the books."""
     day_ms = dice.choice((2_000, 5_000))
     sites = []
     for site in plan.sites:
         books = BookRules(
             reconcile_s=dice.choice((0.5, 1.0)),
-            # The longest outlasts what clocks differ by, as a real one does.
+            # The longest outlasts the clock skew, as a real one does.
             settle_s=dice.choice((1.0, 4.0, 12.0)),
             dispute_days=dice.choice((4.0, 60.0)) / 86_400,
             period=dice.choice(("day", "week")),
@@ -356,7 +357,7 @@ def _with_books(plan: Plan, dice: Random) -> Plan:
 
 
 def _with_windows(plan: Plan, dice: Random) -> Plan:
-    """Windows of some seconds in which others may have few slots of a pool, or none."""
+    """Add windows of some seconds in which others may have few slots of a pool, or none."""
     sites = []
     for site in plan.sites:
         pools = []
@@ -392,7 +393,7 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
     return replace(
         site,
         pools=pools,
-        # An advert from over 2 s ahead is not dealt by, an envelope from over 30 s is refused.
+        # An advert from over 2 s ahead is ignored, an envelope from over 30 s is refused.
         skew_s=dice.choice((0.0, 0.0, -0.9, 0.9, 10.0)),
         others=others,
         runs_not=tuple(other for other in others if dice.random() < 0.1),
@@ -403,7 +404,7 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
 
 
 def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> ClientPlan:
-    """Jobs of a user, some of which may not run everywhere: never nowhere, never not at home."""
+    """Restrict the sites of some of a user's jobs: they can always run somewhere, and at home."""
     others = tuple(name for name in names if name != client.site)
     jobs = []
     for job in client.jobs:
@@ -420,14 +421,14 @@ def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> Client
             deadline_s=deadline_s,
             max_cost_nanos=most,
         )
-        if dice.random() < 0.5:  # enough to keep others busy when something befalls them
+        if dice.random() < 0.5:  # enough to keep others busy when a fault hits them
             roamed = replace(roamed, tasks=200, batch=100, task_s=dice.choice((0.1, 0.4)))
         jobs.append(roamed)
     return replace(client, jobs=tuple(jobs))
 
 
 def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
-    """Something that befalls a site, or comes between two."""
+    """Draw a fault of a site, or of the link between two."""
     one = dice.choice(homes if dice.random() < 0.4 else names)
     other = dice.choice([name for name in names if name != one])
     at_s = round(dice.uniform(0.2, CALM_S - 12), 3)
@@ -439,7 +440,7 @@ def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
         Cut(at_s, one, other, for_s),
         Cut(at_s, one, other, for_s, one_way=True),
         Reset(at_s, one, other, dice.choice((1, 1, 8, 30)), dice.choice((0.02, 0.3, 2.0))),
-        # The longest outlasts a hold: what its buyer commits comes too late.
+        # The longest outlasts a hold: the buyer's commit comes too late.
         SlowStore(at_s, one, dice.choice((0.05, 0.5, 3.0, 8.0)), for_s),
     )
     return dice.choice(kinds)
@@ -483,7 +484,7 @@ def _worker(name: str, site: SitePlan, dice: Random) -> WorkerPlan:
 def _client(
     name: str, site: SitePlan, workers: tuple[WorkerPlan, ...], dice: Random, *, is_long: bool
 ) -> ClientPlan:
-    # What nobody could ever run would wait for ever for somebody who can.
+    # A job that no worker could run would wait for ever.
     has_cards = any(each.site == site.name and each.pool == "cards" for each in workers)
     jobs = tuple(
         _job(dice, has_cards=has_cards, is_long=is_long) for _ in range(dice.randint(1, 3))

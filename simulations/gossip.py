@@ -1,12 +1,12 @@
-"""Many members under one clock and one seed: what gossip costs, and how fast and sure it is.
+"""Many members under one clock and one seed: the cost, speed and reliability of gossip.
 
-The members are federation.membership's, as they are; the network is pretended. A heap of what
-happens next is all there is to it, so that a thousand members fit into one process. Messages are
-handed over as they are, and encoded only while bytes are counted.
+The members are federation.membership's real ones; the network is simulated. It consists only of a
+heap of coming events, so that a thousand members fit into one process. Messages are passed as
+objects, and encoded only while bytes are counted.
 
-What counts as a byte: the message as MessagePack, `frame_bytes` for each (frame, TLS record, TCP
-and IP headers and the acknowledgements that it causes), and `handshake_bytes` for each side of a
-new connection. The heartbeats of sessions are not counted.
+The bytes are: the message as MessagePack, `frame_bytes` for each (frame, TLS record, TCP and IP
+headers and the acknowledgements that it causes), and `handshake_bytes` for each side of a new
+connection. The heartbeats of sessions are not counted.
 """
 
 import heapq
@@ -48,25 +48,25 @@ BOOTS_AHEAD: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The pretended network. Each pair of sites has a latency of its own, drawn once."""
+    """The simulated network. Each pair of sites has its own latency, drawn once."""
 
     latency_min_s: float = 0.005
     latency_max_s: float = 0.080
     frame_bytes: int = 110
     handshake_bytes: int = 4000  # of each side: two certificates, and the hello on top
-    round_trips: int = 3  # before a new connection carries something: TCP, TLS, hello
-    idle_s: float = 10.0  # after which a connection that nobody keeps is closed
-    dial_s: float = 3.0  # after which a dial that nobody answers is given up
-    loss: float = 0.0  # share of messages that are lost, and their connection with them
-    notice_s: float = 3.0  # both sides learn of that within so long
-    cut: float = 0.0  # share of the pairs of sites that can't connect at all
-    cut_s: float = 60.0  # and for how long the same pairs
+    round_trips: int = 3  # before a new connection carries a message: TCP, TLS, hello
+    idle_s: float = 10.0  # after which an unneeded connection is closed
+    dial_s: float = 3.0  # after which an unanswered dial times out
+    loss: float = 0.0  # the share of lost messages; each loses its connection, too
+    notice_s: float = 3.0  # both sides notice the loss within this time
+    cut: float = 0.0  # the share of the pairs of sites that can't connect at all
+    cut_s: float = 60.0  # how long these pairs stay the same
 
 
 class World:
     """A federation of `members` sites, all of which know each other at the start.
 
-    Set `on_changed` and `on_learned` to look on: (site, effect) → None.
+    Set `on_changed` and `on_learned` to observe: (site, effect) → None.
     """
 
     def __init__(
@@ -122,7 +122,10 @@ class World:
         )
 
     def boot_max(self) -> float:
-        """The latest life that a site can be in now: like an epoch second it goes up with time."""
+        """Return the highest possible run number of a site; it rises with time.
+
+        It is like an epoch second.
+        """
         return BOOTS_AHEAD + self.now
 
     def _start_all(self) -> None:
@@ -135,11 +138,11 @@ class World:
     # --- the clock -----------------------------------------------------------------------------
 
     def at(self, at_s: float, action: Callable[[], None]) -> None:
-        """Do something at a time."""
+        """Schedule an action."""
         self._push(at_s, -1, action)
 
     def run(self, until_s: float) -> None:
-        """Let happen what happens until then."""
+        """Process all events up to a time."""
         heap = self._heap
         wake = self._wake
         while heap and heap[0][0] <= until_s:
@@ -154,7 +157,7 @@ class World:
         self.now = until_s
 
     def run_until(self, is_done: Callable[[], bool], until_s: float, step_s: float = 0.1) -> bool:
-        """Run until something is so; False when it is not by then."""
+        """Run until a condition holds; return False if it does not in time."""
         while not is_done():
             if self.now >= until_s:
                 return False
@@ -162,7 +165,7 @@ class World:
         return True
 
     def feed(self, number: int, event: Event) -> None:
-        """Give a member an event, and do what it says."""
+        """Pass an event to a member, and perform its effects."""
         if number in self.down:
             return
         self.events += 1
@@ -192,7 +195,7 @@ class World:
     # --- the network ---------------------------------------------------------------------------
 
     def latency_s(self, a: int, b: int) -> float:
-        """One way, the same both ways."""
+        """Return the one-way latency, equal both ways."""
         mixed = (min(a, b) * 7_919 + max(a, b) * 104_729 + self._seed) * 2_654_435_761
         share = (mixed >> 8 & 0xFFFF) / 0xFFFF
         return self.network.latency_min_s + share * (
@@ -200,7 +203,7 @@ class World:
         )
 
     def can_talk(self, a: int, b: int) -> bool:
-        """Whether a connection between two could be had now."""
+        """Whether two sites can connect now."""
         if self.side[a] != self.side[b]:
             return False
         if not self.network.cut:
@@ -257,7 +260,7 @@ class World:
         self.kind_bytes[message.kind] += size
 
     def _prune(self) -> None:
-        """Close what is idle."""
+        """Close idle connections."""
         self._open = {
             pair: times
             for pair, times in self._open.items()
@@ -266,15 +269,15 @@ class World:
         self.at(self.now + PRUNE_S, self._prune)
 
     def connections(self) -> list[int]:
-        """How many connections each member has open now."""
+        """Return the number of open connections of each member."""
         self._prune()
         ends = Counter(end for pair in self._open for end in pair)
         return [ends[number] for number in range(len(self.sites))]
 
-    # --- what befalls members ------------------------------------------------------------------
+    # --- faults and changes of members ---------------------------------------------------------
 
     def announce(self, number: int) -> Notice:
-        """A site's capacity changes; what to look for."""
+        """Change a site's capacity; return the notice to look for."""
         self.versions[number] += 1
         notice = Notice(
             Topic(self.sites[number], "advert"), self.boots[number], self.versions[number]
@@ -283,7 +286,7 @@ class World:
         return notice
 
     def refresh_all(self) -> float:
-        """From now on every site announces afresh what has not changed; how often."""
+        """Start the periodic refresh of all adverts; return its interval."""
         every_s = refresh_every_s(self.knobs, len(self.sites), BULLETIN_BYTES)
 
         def again(number: int) -> None:
@@ -296,20 +299,20 @@ class World:
         return every_s
 
     def crash(self, number: int) -> None:
-        """A host is gone, and says nothing."""
+        """Crash a host, without a message."""
         self.down.add(number)
 
     def pause(self, number: int) -> None:
-        """A process is stopped: it misses what it is sent, and keeps what it has."""
+        """Stop a process: it misses messages, and keeps its state."""
         self.down.add(number)
 
     def resume(self, number: int) -> None:
-        """It goes on, and does not know that time has passed."""
+        """Resume a process, which does not know that time has passed."""
         self.down.discard(number)
         self.feed(number, TICK)
 
     def restart(self, number: int, seeds: tuple[str, ...]) -> None:
-        """It is back, knows nobody, and joins through some seeds."""
+        """Restart a member without knowledge of others; it joins through some seeds."""
         self.down.discard(number)
         self.boots[number] += 1
         self.versions[number] = 0
@@ -319,12 +322,12 @@ class World:
         self.feed(number, Join(seeds))
 
     def leave(self, number: int) -> None:
-        """It goes on purpose."""
+        """Let a member leave on purpose."""
         self.feed(number, Leave())
         self.down.add(number)
 
     def believed(self, about: int, state: State | None) -> int:
-        """How many of the others that are up hold it to be in a state."""
+        """Return how many of the others that are up believe it to be in a state."""
         site = self.sites[about]
         return sum(
             core.state(site) is state

@@ -1,4 +1,4 @@
-"""`python -m simulations gossip --members 100 --seed 7`: tell a story, and print its figures."""
+"""`python -m simulations gossip --members 100 --seed 7`: run a story, and print its figures."""
 
 import argparse
 import gc
@@ -26,9 +26,9 @@ STORIES: Final = ("calm", "parted", "joining", "lossy")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Tell the stories that were asked for."""
+    """Run the requested stories."""
     settings, stories, is_kept = _read(arguments)
-    gc.disable()  # nothing here is cyclic but what lives to the end
+    gc.disable()  # the only cyclic objects here live to the end
     for story in stories:
         started_s = time.monotonic()
         figures = _tell(story, settings)
@@ -77,7 +77,7 @@ def _tell(story: str, settings: Settings) -> list[Figure]:
 
 
 def _keep(settings: Settings, figures: list[Figure], command: str, seconds: float) -> None:
-    """Replace these figures among those that are kept, and write the table anew."""
+    """Replace these figures in the results, and write the table anew."""
     path = RESULTS / "gossip.json"
     body: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"series": []}
     who = f"{settings.members} members"

@@ -1,4 +1,4 @@
-"""Stories of the federation's gossip, each told to the end, and the figures that it yields."""
+"""Stories of the federation's gossip, each run to the end, and the figures that they yield."""
 
 import resource
 import time
@@ -17,7 +17,7 @@ DETECTION_MAX_S: Final = 60.0
 SPREAD_MAX_S: Final = 30.0
 WARM_UP_S: Final = 30.0
 REST_S: Final = 20.0
-STEP_S: Final = 3600.0  # of a long story, between two words to who watches
+STEP_S: Final = 3600.0  # of a long story, between two progress messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a story is told about."""
+    """The settings of a story."""
 
     members: int
     seed: int
@@ -43,7 +43,7 @@ class Settings:
 
 
 def tell_calm(settings: Settings) -> list[Figure]:
-    """Nothing happens, then capacities change, then hosts are gone, one after the other."""
+    """Measure a federation at rest, then changes of capacity, then crashes of hosts, one by one."""
     world = World(settings.members, settings.seed, settings.knobs)
     refresh_s = world.refresh_all()
     world.run(min(refresh_s, WARM_UP_S))
@@ -95,14 +95,14 @@ def _measure_spread(world: World, samples: int) -> list[Figure]:
 
 
 def _spread(world: World, number: int) -> list[float]:
-    """How long after a change each member knew it, in order."""
+    """Return how long after a change each member knew it, in order."""
     found: dict[int, float] = {}
     began_s = world.now
     wanted = world.announce(number)
 
     def look(at: int, effect: Learned) -> None:
         notice = effect.bulletin.notice
-        # What is newer says it as well: the site may refresh its advert just now.
+        # A newer notice counts as well: the site may refresh its advert just now.
         if notice.topic == wanted.topic and notice.age >= wanted.age:
             found.setdefault(at, world.now - began_s)
 
@@ -144,9 +144,9 @@ def _measure_detection(world: World, samples: int) -> list[Figure]:
 
 
 def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]:
-    """For hours messages are lost with their connections, and some pairs can't connect at all.
+    """Lose messages with their connections for hours; some pairs can't connect at all.
 
-    Who interrupts it (Ctrl-C) has the figures until then.
+    An interrupt (Ctrl-C) gives the figures until then.
     """
     network = Network(loss=settings.loss, cut=settings.cut)
     world = World(settings.members, settings.seed, settings.knobs, network)
@@ -176,7 +176,7 @@ def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]
 
 
 def tell_parted(settings: Settings) -> list[Figure]:
-    """The federation falls into two halves for five minutes; then the net is whole again."""
+    """Split the federation into two halves for five minutes, then reconnect them."""
     world = World(settings.members, settings.seed, settings.knobs)
     changes: Counter[tuple[int, str]] = Counter()
     half = settings.members // 2
@@ -208,7 +208,7 @@ def _absent(world: World) -> int:
 
 
 def tell_joining(settings: Settings) -> list[Figure]:
-    """A host that was gone comes back with nothing but the name of one other member."""
+    """Restart a host that was gone, with only the name of one other member."""
     world = World(settings.members, settings.seed, settings.knobs)
     world.refresh_all()
     world.run(60.0)

@@ -16,7 +16,7 @@ CHUNK = 8  # worlds that a process takes at a time
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one seed: empty `broken` when all held."""
+    """The result of one seed; `broken` is empty when all invariants held."""
 
     seed: int
     broken: str
@@ -25,7 +25,7 @@ class Verdict:
 
 
 def run_seed(seed: int, bug: str = "") -> Run:
-    """The random world of a seed, with a planted bug if one is named."""
+    """Run the random world of a seed, with a planted bug if one is named."""
     with planted(bug):
         return World(draw_plan(seed), seed).run()
 
@@ -62,9 +62,9 @@ def swarm(seeds: Iterable[int], processes: int, until_s: float | None = None) ->
 
 
 def find(bug: str, seeds_max: int, first: int = 0) -> Verdict | None:
-    """The first seed that shows a planted bug, None when none of so many worlds does.
+    """Return the first seed that shows a planted bug, or None after so many worlds.
 
-    It is looked for in worlds alone that have what it is about.
+    The search uses only worlds that can show the bug.
     """
     seeds = (seed for seed in count(first) if may_show(bug, draw_plan(seed)))
     found = (judge(seed, bug) for seed in islice(seeds, seeds_max))

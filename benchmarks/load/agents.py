@@ -1,9 +1,9 @@
-"""One process that plays many agents: takes assignments, and reports after the pretended time.
+"""One process that simulates many agents: takes assignments, and reports after the simulated time.
 
     python -m benchmarks.load.agents ADDRESS AGENTS SLOTS TASK_S
 
-A task takes TASK_S in a slot; 0: everything that is assigned is reported at once, as if it had
-taken 5 µs a task. Tasks that begin together and end together are one report.
+A task takes TASK_S in a slot; 0: every assignment is reported at once, as if it had taken 5 µs a
+task. Tasks that begin together and end together are one report.
 """
 
 import sys
@@ -24,7 +24,7 @@ COME_IN_TOGETHER, COME_IN_S = 16, 0.05
 
 
 class Agent:
-    """One agent with so many slots; what its tasks are does not matter."""
+    """One agent with so many slots; the contents of tasks do not matter."""
 
     def __init__(self, crew: "Crew", number: int) -> None:
         self._crew = crew
@@ -66,7 +66,7 @@ class Agent:
         self.guest.post(Returned(recall.assignment, given))
 
     def _begin(self) -> None:
-        """Begin what has a slot."""
+        """Begin tasks that have a slot."""
         crew = self._crew
         while self._waiting and (self._free or not crew.task_s):
             assignment, first, stop = piece = self._waiting[0]
@@ -82,7 +82,7 @@ class Agent:
 
     def _end(self, life: int, assignment: int, first: int, tasks: int) -> None:
         if life != self._life:
-            return  # its lease has run out meanwhile
+            return  # its lease has ended meanwhile
         self._free += tasks
         self._crew.slot_s += tasks * self._crew.task_s
         self._report(assignment, first, tasks, round(self._crew.task_s * 1e9) * tasks)
@@ -97,29 +97,29 @@ class Agent:
 
 
 class Crew:
-    """All agents of the process, and what they have done."""
+    """All agents of the process, and their counts."""
 
     def __init__(self, address: str, agents: int, slots: int, task_s: float) -> None:
         self.address, self.slots, self.task_s = address, slots, task_s
         self.assigned = self.assignments = self.reported = self.lapses = 0
-        self.slot_s = 0.0  # of what has ended
+        self.slot_s = 0.0  # of ended tasks
         self._ends: list[tuple[float, int, Any]] = []
         self._count = 0
         self._more = trio.Event()
         self._agents = [Agent(self, number) for number in range(agents)]
 
     def end_later(self, end: Any) -> None:
-        """Have something end when its task is done."""
+        """Schedule a callback for when its task is done."""
         self._count += 1
         heappush(self._ends, (trio.current_time() + self.task_s, self._count, end))
         self._more.set()
 
     async def run(self) -> None:
-        """Play all of them."""
+        """Run all agents."""
         async with trio.open_nursery() as nursery:
             for number, each in enumerate(self._agents):
                 nursery.start_soon(each.guest.run)
-                if number % COME_IN_TOGETHER == 0:  # a gateway bounds those that are not in yet
+                if number % COME_IN_TOGETHER == 0:  # a gateway limits pipes without a session
                     await trio.sleep(COME_IN_S)
             while True:
                 while self._ends and self._ends[0][0] <= trio.current_time():
@@ -131,7 +131,7 @@ class Crew:
                     await self._more.wait()
 
     def figures(self) -> dict[str, Any]:
-        """What they have done so far."""
+        """Return the counts so far."""
         return {
             "open": sum(each.guest.is_open for each in self._agents),
             "assigned": self.assigned,

@@ -1,11 +1,11 @@
-"""One process that plays clients which keep many jobs open, and asks how the gateway is.
+"""One process that simulates clients with many open jobs, and measures the gateway's response.
 
     python -m benchmarks.load.clients ADDRESS CLIENTS JOBS TASKS [detached]
 
 Each of CLIENTS keeps its part of JOBS jobs of TASKS tasks open: when one has ended it opens
 another. With "detached" each submits its part of JOBS detached jobs at once, and counts them when
-the gateway has said that they are on its disk. Arguments are sent whole, in one message. A session
-of its own asks `status` again and again: how long the longest answer took is the longest silence.
+the gateway has acknowledged that they are on its disk. Arguments are sent whole, in one message. A
+separate session asks `status` again and again: its longest response time is the longest silence.
 """
 
 import hashlib
@@ -120,7 +120,7 @@ class Prober:
                 await trio.sleep(ASK_S)
 
     def take(self) -> list[float]:
-        """How long answers took since this was asked last, with one that is yet to come."""
+        """Return the response times since the last call, including that of a pending question."""
         taken, self.taken_s = self.taken_s, []
         if self._asked_s:
             taken.append(trio.current_time() - self._asked_s)
@@ -128,7 +128,7 @@ class Prober:
 
 
 class Load:
-    """All clients of the process, and what has become of their tasks."""
+    """All clients of the process, and the outcome of their tasks."""
 
     def __init__(
         self, address: str, clients: int, jobs: int, tasks: int, *, detached: bool
@@ -140,14 +140,14 @@ class Load:
         self._prober = Prober(address)
 
     async def run(self) -> None:
-        """Play all of them."""
+        """Run all clients."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._prober.run)
             for each in self._clients:
                 nursery.start_soon(each.guest.run)
 
     def figures(self) -> dict[str, Any]:
-        """What has become of the tasks so far, and the answers' times since the last figures."""
+        """Return the outcomes so far, and the response times since the last figures."""
         return {
             "ended": self.ended,
             "jobs": self.jobs,

@@ -1,4 +1,4 @@
-"""What a gateway does with up to 50,000 open jobs: tasks, CPU, longest turns and silences."""
+"""Measure a gateway with up to 50,000 open jobs: tasks, CPU, longest turns and silences."""
 
 import argparse
 import contextlib
@@ -18,14 +18,14 @@ from benchmarks.harness import RESULTS, machine, quantile
 AGENTS, SLOTS, CLIENTS = 375, 32, 16
 START_MAX_S, STOP_MAX_S = 60.0, 20.0
 HERE = Path(__file__).parent
-FIGURES_S = 0.05  # detached jobs are counted so often
+FIGURES_S = 0.05  # the interval at which detached jobs are counted
 DETACHED_MAX_S = 300.0
 TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One load: how many jobs of how many tasks of which length are open."""
+    """One load: the number of open jobs, their tasks, and the duration of a task."""
 
     jobs: int
     tasks: int
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """It in words."""
+        """The case in words."""
         kind = f"{self.task_s:g} s" if self.task_s else "empty"
         kind += ", detached" if self.detached else ""
         return f"{self.jobs:,} x {self.tasks:,} {kind}"
@@ -63,7 +63,7 @@ class Process:
         )
 
     def figures(self) -> dict[str, Any]:
-        """What it has done so far."""
+        """Return its figures so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -78,7 +78,7 @@ class Process:
 
 
 def stop(process: "subprocess.Popen[Any]") -> None:
-    """Terminate a process of ours, and wait for it."""
+    """Terminate a child process, and wait for it."""
     process.terminate()
     try:
         process.wait(STOP_MAX_S)
@@ -88,22 +88,25 @@ def stop(process: "subprocess.Popen[Any]") -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time that a process has had, user and system."""
+    """Return a process's CPU time, user and system."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_A_S
 
 
 def resident_mb(pid: int) -> float:
-    """What a process has in memory now."""
+    """Return a process's present memory."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @contextlib.contextmanager
 def gateway_of(checkout: str, turns: str) -> Iterator[tuple[int, str]]:
-    """A gateway with store, accounting and limits on, and its address; of another checkout's code
-    if one is named. It writes the figures of its turns to a file when it ends."""
+    """Run a gateway with store, accounting and limits on; yield its process id and address.
+
+    It runs another checkout's code if one is named. It writes the figures of its turns to a file
+    when it ends.
+    """
     with tempfile.TemporaryDirectory(prefix="gridfed-load-") as state:
         command = [sys.executable, str(HERE / "metered.py"), turns]
         command += ["gateway", "--json", "--state", state, "--listen", "tcp://127.0.0.1:0"]
@@ -124,7 +127,7 @@ def gateway_of(checkout: str, turns: str) -> Iterator[tuple[int, str]]:
 
 
 def measure(case: Case, checkout: str, warm_s: float, measured_s: float) -> dict[str, Any]:
-    """Put one load on a gateway of its own, and count."""
+    """Put one load on a new gateway, and count."""
     with tempfile.NamedTemporaryFile("r", prefix="gridfed-turns-") as turns:
         with gateway_of(checkout, turns.name) as (pid, address), contextlib.ExitStack() as stack:
             played_by = ("benchmarks.load.agents", address, case.agents, case.slots, case.task_s)
@@ -150,7 +153,7 @@ def measure(case: Case, checkout: str, warm_s: float, measured_s: float) -> dict
 def _detached(
     case: Case, pid: int, agents: Process, clients: Process, begun_s: float
 ) -> dict[str, Any]:
-    """Until all detached jobs are done: jobs on disk and tasks by the second, from the first on."""
+    """Run detached jobs to the end: jobs on disk and tasks per second, from the first on."""
     begun_cpu_s, kept_s, first_s = cpu_s(pid), 0.0, 0.0
     answers_s: list[float] = []
     until_s = begun_s + DETACHED_MAX_S
@@ -187,7 +190,7 @@ def _detached(
 def _attached(
     case: Case, pid: int, agents: Process, clients: Process, warm_s: float, measured_s: float
 ) -> dict[str, Any]:
-    """For so long while so many jobs are open."""
+    """Measure for a time while so many jobs are open."""
     time.sleep(warm_s)
     before, begun_s, begun_cpu_s = (
         (agents.figures(), clients.figures()),
@@ -224,7 +227,7 @@ def _attached(
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The figures for people."""
+    """Format the figures for people."""
     lines = [
         "| open jobs x tasks | gateway | tasks/s | cores | µs a task | µs a bundle | slots fed "
         "| longest turn, ms of CPU | ms | turns over 20 ms of CPU | of | longest silence, s "
@@ -250,12 +253,12 @@ def _us(value: float | None) -> str:
 
 
 def many_jobs(repeats: int, quick: bool) -> None:
-    """Agents and clients by a load generator, against one gateway."""
+    """Load one gateway with a load generator's agents and clients."""
     run([], QUICK if quick else CASES, repeats)
 
 
 def run(checkouts: list[str], cases: tuple[Case, ...], repeats: int = 1) -> None:
-    """Measure each case, with this code and that of other checkouts in turn, and write it down."""
+    """Measure each case, with this code and other checkouts in turn, and save the figures."""
     facts, rows = machine(), []
     for _ in range(repeats):
         for case in cases:

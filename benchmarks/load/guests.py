@@ -1,4 +1,4 @@
-"""A guest of a gateway over the real session and transport, in a process that plays many."""
+"""A guest of a gateway over the real session and transport, in a process that simulates many."""
 
 import json
 import signal
@@ -17,13 +17,13 @@ TICK_S = 0.25
 
 
 class Guest:
-    """One session with a gateway. Only what is in the hello makes it a worker's or a client's.
+    """One session with a gateway. Only the contents of the hello make it a worker's or a client's.
 
     Args:
         address: the gateway's.
         role: "worker" or "client".
-        name: no other guest of the role has it.
-        about: what a worker says of itself.
+        name: unique among guests of the role.
+        about: a worker's description of itself.
         hear: takes messages, Opened and Lapsed among them.
     """
 
@@ -63,7 +63,7 @@ class Guest:
 
 
 def play(run: Callable[[], Awaitable[None]], figures: Callable[[], dict[str, Any]]) -> None:
-    """Run until the process is told to stop; each line on its input is answered by its figures."""
+    """Run until the process is told to stop; answer each line of input with the figures."""
 
     async def answer(scope: trio.CancelScope) -> None:
         stdin = trio.lowlevel.FdStream(0)

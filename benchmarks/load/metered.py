@@ -1,8 +1,8 @@
-"""`python -m benchmarks.load.metered FILE ARGUMENTS…`: a gateway whose turns of the loop are timed.
+"""`python -m benchmarks.load.metered FILE ARGUMENTS…`: a gateway with timed turns of its loop.
 
-A turn is what the loop does between two looks at what has come in: nobody is heard meanwhile. It is
-timed by the CPU that the loop's thread has had, which says what the code takes however busy the
-host is, and by the clock. Garbage collections count. FILE gets the figures when the gateway ends.
+A turn is the loop's work between two looks at the input, during which it hears no peer. It is timed
+by the CPU time of the loop's thread, which is independent of other load on the host, and by the
+clock. Garbage collections count. FILE gets the figures when the gateway ends.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from gateway.command import main
 
 LONG_S: Final = 0.020
 STEP_MS: Final = 5  # of the histogram
-FIRST_S: Final = 0.5  # after the start, which nobody waits for
+FIRST_S: Final = 0.5  # after the start, for which no client waits
 
 
 class TurnMeter(trio.abc.Instrument):
@@ -34,24 +34,24 @@ class TurnMeter(trio.abc.Instrument):
         self.turns = 0
 
     def before_run(self) -> None:
-        """The loop begins."""
+        """Note that the loop begins."""
         self._begun_s = time.monotonic()
 
     def after_io_wait(self, timeout: float) -> None:
-        """A turn begins."""
+        """Note that a turn begins."""
         self._cpu_s, self._clock_s = time.thread_time(), time.monotonic()
         self._longest_step = (0.0, "")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """A task of the loop runs."""
+        """Note that a task of the loop runs."""
         self._step_s = time.thread_time()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """It waits again, or is done."""
+        """Note that it waits again, or is done."""
         self._longest_step = max(self._longest_step, (time.thread_time() - self._step_s, task.name))
 
     def before_io_wait(self, timeout: float) -> None:
-        """A turn ends."""
+        """Note that a turn ends."""
         if self._clock_s - self._begun_s < FIRST_S:
             return
         cpu_s = time.thread_time() - self._cpu_s
@@ -67,7 +67,7 @@ class TurnMeter(trio.abc.Instrument):
             )
 
     def figures(self) -> dict[str, Any]:
-        """What there is to know, with the long turns one by one."""
+        """Return the figures, with the long turns one by one."""
         return {
             "turns": self.turns,
             "by_cpu_ms": dict(sorted(self.histogram.items())),
@@ -79,7 +79,7 @@ class TurnMeter(trio.abc.Instrument):
 
 
 def write(meter: TurnMeter, name: str) -> None:
-    """Write down what was found."""
+    """Write the figures to a file."""
     with open(name, "w") as file:
         json.dump(meter.figures(), file)
 

@@ -1,1 +1,1 @@
-"""A pool that grows and shrinks on a simulated cloud: what it costs, and how long it takes."""
+"""A pool that grows and shrinks on a simulated cloud: its cost, and how long it takes."""

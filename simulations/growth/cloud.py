@@ -1,10 +1,10 @@
-"""A cloud in virtual time, which keeps gateway.grids.contract: instances as EC2 starts them.
+"""A cloud in virtual time that implements gateway.grids.contract, with instances like EC2's.
 
     start ──► waits for the cloud's rate ──► pending ──► running ──► its worker's hello
               (queued, not paid)             (starting)  (paid)
 
-How long a start takes was measured by others (see `Habits`); what goes wrong is drawn from a seed.
-The cloud is one account of it: gateways come and go, and open it anew by their mark.
+The duration of a start is from published measurements (see `Habits`); faults are drawn from a seed.
+A Cloud is one account: gateways start and stop, and open it again by their mark.
 """
 
 import itertools
@@ -30,17 +30,17 @@ from gateway.grids.contract import (
 )
 from simulations.world.clock import Clock
 
-ENDED_SHOWN_S: Final = 600.0  # so long what has ended is shown
+ENDED_SHOWN_S: Final = 600.0  # how long ended instances are shown
 
 
 class Spread(NamedTuple):
-    """A time that is log-normal: half are below `median_s`; `sigma` is that of its logarithm."""
+    """A log-normal time: half are below `median_s`; `sigma` is that of its logarithm."""
 
     median_s: float
     sigma: float
 
     def draw(self, dice: Random) -> float:
-        """One such time."""
+        """Draw one time."""
         return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
 
 
@@ -50,34 +50,34 @@ DIALS: Final = Spread(8.0, 0.4)
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a cloud behaves.
+    """The behaviour of a cloud.
 
-    The usual ones: a cold launch took 25.8 s on average from the call to an answer on port 22, of
+    The defaults: a cold launch took 25.8 s on average from the call to an answer on port 22, of
     which the call 19 %, pending to running 69 %, the boot 12 %, within 0.7 s the same for six
-    families (github.com/brevdev/ec2-coldboot-research, t3 to r7i, 2025); others tell of 40 s
-    (depot.dev, May 2024). So the median is 22.7 s until it runs, and 3.1 s until it has booted; our
-    worker's environment, read from a cold disk, takes an assumed 4.9 s more. How wide these spread
-    is assumed: one start in a hundred takes 1.8 and 2.5 times as long. RunInstances launches 1,000
-    at once and 2 a second after that, TerminateInstances 1,000 and 20 (Amazon EC2 Developer Guide,
+    families (github.com/brevdev/ec2-coldboot-research, t3 to r7i, 2025); others report 40 s
+    (depot.dev, May 2024). So the median is 22.7 s until it runs, and 3.1 s until it has booted; the
+    worker's environment, read from a cold disk, takes an assumed 4.9 s more. The spread of these is
+    assumed: one start in a hundred takes 1.8 and 2.5 times as long. RunInstances launches 1,000 at
+    once and 2 a second after that, TerminateInstances 1,000 and 20 (Amazon EC2 Developer Guide,
     "Request throttling"); accounts that start thousands have had the first raised: 16.7 a second
     starts 20,000 in 20 minutes.
 
     Attributes:
         runs: from the call until it runs, and is paid.
         dials: from then until its worker's hello.
-        burst, launches_s: that are launched at once, and in a second after that.
-        ends_burst, ends_s: the same, of those that are stopped.
-        instances_max: that there may be; what is over is refused.
-        orders_max: that are taken in a minute.
-        call_s: what each call takes.
-        shown_s: so long what was launched is not yet shown.
-        lost: of the calls: half of them were done, and the answer is lost; half were not.
-        mute: of the instances: they run, and their worker never comes.
-        taken_an_hour: of the instances: interrupted, as spot instances are, by the hour.
-        notice_s: so long before that their worker is told.
-        paid_min_s: the least that is paid for.
-        doubled: of the sightings: shown twice, once as one that has ended, as by a list and by
-            books that know of an earlier try.
+        burst, launches_s: instances launched at once, and per second after that.
+        ends_burst, ends_s: the same, of instances that are stopped.
+        instances_max: the maximum of instances; more are refused.
+        orders_max: orders accepted in a minute.
+        call_s: the duration of each call.
+        shown_s: how long a launched instance is not yet shown.
+        lost: the share of calls without an answer: half of them were performed, half were not.
+        mute: the share of instances that run, but whose worker never connects.
+        taken_an_hour: the hourly share of instances that are interrupted, as spot instances are.
+        notice_s: how long before that their worker is notified.
+        paid_min_s: the minimum billed time.
+        doubled: the share of sightings shown twice, once as ended, as by a list and by books that
+            know of an earlier try.
     """
 
     runs: Spread = RUNS
@@ -114,7 +114,7 @@ class Instance:
     fault: str = ""
 
     def bill_s(self, now_s: float, least_s: float, step_s: float = 0.0) -> float:
-        """The seconds that it was paid for until now, by the second or in whole steps."""
+        """Return the seconds billed until now, by the second or in whole steps."""
         if self.paid_s is None:
             return 0.0
         until_s = now_s if self.ended_s is None else self.ended_s
@@ -124,38 +124,38 @@ class Instance:
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens that come back at a rate, up to a burst: when the next so many are there."""
+    """Tokens that refill at a rate, up to a burst."""
 
     burst: float
     rate_s: float
-    free_s: float = -math.inf  # when it was empty, or will be, by what was taken
+    free_s: float = -math.inf  # when it is empty, by the tokens taken so far
 
     def take(self, now_s: float) -> float:
-        """Take one; the moment at which it is there."""
+        """Take one token; return the time at which it is available."""
         full_since_s = now_s - self.burst / self.rate_s
         self.free_s = max(self.free_s, full_since_s) + 1 / self.rate_s
         return max(now_s, self.free_s)
 
 
 class Guest:
-    """Who is told what becomes of instances: the gateway whose workers they are."""
+    """An observer of instances: the gateway whose workers they are."""
 
     def came(self, instance: Instance) -> None:
-        """Its worker dials."""
+        """Note that its worker dials."""
 
     def warned(self, instance: Instance) -> None:
-        """It will be taken in a while."""
+        """Note that it will be interrupted in a while."""
 
     def ended(self, instance: Instance, *, is_orderly: bool) -> None:
-        """It is gone; `is_orderly`: its worker had time to say goodbye."""
+        """Note that it is gone; `is_orderly`: its worker had time to say goodbye."""
 
 
 class Cloud:
     """One account of a cloud.
 
     Args:
-        seed: of all that is left to chance. The n-th instance has the same times in each run.
-        guest_of: by mark, who is told; None: nobody is there.
+        seed: of all random choices. The n-th instance has the same times in each run.
+        guest_of: returns the observer of a mark; None: there is none.
     """
 
     def __init__(
@@ -174,14 +174,14 @@ class Cloud:
         self._orders: dict[tuple[str, str], float] = {}
 
     def living(self, mark: str = "") -> list[Instance]:
-        """Those that have not ended; of one mark, or of all."""
+        """Return the instances that have not ended; of one mark, or of all."""
         found = self.instances.values()
         return [each for each in found if each.ended_s is None and mark in ("", each.mark)]
 
     # --- orders --------------------------------------------------------------------------------
 
     def order(self, mark: str, order: Order) -> None:
-        """Launch what an order says, unless it is known. Raises GridFault when not all of it is."""
+        """Launch an order, unless it is known. Raise GridFault when it can't all be launched."""
         check_order(order, Limits())
         now_s = self.clock.now_s
         if (mark, order.name) in self._orders:
@@ -240,7 +240,7 @@ class Cloud:
             self.clock.after(after_s, lambda: self.take(instance))
 
     def take(self, instance: Instance) -> None:
-        """Take an instance from its owner, with notice."""
+        """Interrupt an instance, with notice."""
         if instance.stand is Stand.RUNNING:
             instance.fault = "spot interruption"
             instance.stand = Stand.ENDING
@@ -250,7 +250,7 @@ class Cloud:
             self.clock.after(self.habits.notice_s, lambda: self._end(instance, is_orderly=False))
 
     def stop(self, mark: str, names: Collection[str]) -> None:
-        """Stop these, at the cloud's rate."""
+        """Stop these instances, at the cloud's rate."""
         for name in sorted(names):
             found = self.instances.get((mark, name))
             if found is not None and found.ended_s is None and found.stand is not Stand.ENDING:
@@ -267,7 +267,7 @@ class Cloud:
             guest.ended(instance, is_orderly=is_orderly)
 
     def shown(self, mark: str, utc_s: float) -> list[Sighting]:
-        """What is shown of a mark; `utc_s` is the calendar's now."""
+        """Return the visible instances of a mark; `utc_s` is the present calendar time."""
         now_s, offset_s = self.clock.now_s, utc_s - self.clock.now_s
         found = []
         for key, each in list(self.instances.items()):

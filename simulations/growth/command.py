@@ -18,8 +18,8 @@ RESULTS: Final = Path(__file__).parent.parent / "results"
 LOGS: Final = ("nasa", "hpc2n")
 DAYS: Final = (9, 10, 13)  # of 2023: a Tuesday, a Wednesday and a Saturday
 SEEDS: Final = 2
-STEPS: Final = ((0.0, 3), (3_600.0, 1))  # how time is billed, and of how many days
-PROMISED: Final = 1.1  # of what the launches need, and of what who had known paid at least
+STEPS: Final = ((0.0, 3), (3_600.0, 1))  # how time is billed, and for how many days
+PROMISED: Final = 1.1  # the maximum ratio to the launches, and to the lower bound of the cost
 
 Figures = dict[str, Any]
 
@@ -30,7 +30,7 @@ def say(line: str) -> None:
 
 
 def read(arguments: Sequence[str]) -> Namespace:
-    """Understand the command line."""
+    """Parse the command line."""
     parser = ArgumentParser(prog="python -m simulations growth", description=__doc__)
     parser.add_argument("--slots", type=int, default=20_000, help="to grow to, in pilots of 4")
     parser.add_argument("--days", type=int, default=len(DAYS), help="of each log, 0 to 3")
@@ -49,7 +49,7 @@ def read(arguments: Sequence[str]) -> Namespace:
 
 
 def figures_of_climb(climb: Climb) -> Figures:
-    """A climb, as figures."""
+    """Run a climb, and return its figures."""
     found = run_climb(climb)
     figures = asdict(found)
     figures["slots"] = climb.slots
@@ -62,7 +62,7 @@ def figures_of_climb(climb: Climb) -> Figures:
 
 
 def figures_of_day(day: Day) -> Figures:
-    """A day, as figures."""
+    """Run a day, and return its figures."""
     found = run_day(day)
     return {
         **asdict(found),
@@ -76,7 +76,7 @@ def figures_of_day(day: Day) -> Figures:
 
 
 def run_all(given: Namespace) -> Figures:
-    """All runs, on so many processes."""
+    """Run everything, on so many processes."""
     jobs: list[Callable[[], Figures]] = [
         partial(figures_of_climb, Climb(slots, seed=given.seed))
         for slots in (given.slots, given.slots // 10)
@@ -97,7 +97,7 @@ def run_all(given: Namespace) -> Figures:
 
 
 def is_kept(found: Figures) -> bool:
-    """Whether all that is promised is so: of days, of those billed by the second."""
+    """Whether all promises are kept; of the days, only those billed by the second count."""
     climbs = [found["climb"], found["small"]]
     by_second = [each for each in found["days"] if not each["step_s"]]
     return (
@@ -108,7 +108,7 @@ def is_kept(found: Figures) -> bool:
 
 
 def main(arguments: Sequence[str], tell: Callable[[str], None] = say) -> int:
-    """Run, and write the report. 1 when anything that is promised is not so."""
+    """Run, and write the report. Return 1 when a promise is not kept."""
     given = read(arguments)
     began_s = time.monotonic()
     found = run_all(given)

@@ -1,4 +1,4 @@
-"""A day of a department's work on a pool that has nothing but what it starts, and what it costs."""
+"""A day of a department's work on a pool without permanent slots, and its cost."""
 
 import math
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ BALANCED: Final = Objective(money=1.0, time=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A day of a log, and how time is billed.
+    """A day of a log, and the billing step.
 
     Attributes:
         number: of 2023, from 0; the log is repeated in step with the days of the week.
-        seed: of the cloud, and of the week of the log that it is.
+        seed: of the cloud, and of the choice of the log's week.
     """
 
     log: str
@@ -43,7 +43,7 @@ class Day:
     habits: Habits = field(default_factory=Habits)
 
     def works(self) -> list[Work]:
-        """Its jobs."""
+        """Return its jobs."""
         found, begin_s = log(self.log), BEGIN_S + self.number * DAY_S
         manners = Manners(objective=self.objective, objectives=(self.objective,))
         weeks = Random(f"{self.seed} {self.log}").randrange(found.weeks)
@@ -52,16 +52,16 @@ class Day:
 
 @dataclass(slots=True)
 class DayFigures:
-    """What a day came to; money is in slot-seconds that are paid.
+    """The figures of a day; money is in paid slot-seconds.
 
     Attributes:
-        paid_s: ours.
-        least_s: below what somebody who had known would have paid for the same waiting.
-        work_s: slot-seconds of the work: nobody pays less.
-        at_once_s: `least_s`, had nothing waited at all.
+        paid_s: the cost of this pool.
+        least_s: a lower bound of the cost, with foreknowledge, for the same waiting.
+        work_s: slot-seconds of the work, the minimum cost of all.
+        at_once_s: `least_s`, if no task had waited at all.
         wait_s: until the first task of a job began, the mean over jobs; `late_s` is how much later
             than at once a job was done, and `run_s` how long it takes.
-        starts: ours.
+        starts: of this pool.
     """
 
     jobs: int = 0
@@ -81,17 +81,17 @@ class DayFigures:
 
     @property
     def ratio(self) -> float:
-        """Ours to what nobody pays less than for the same waiting: one, or above."""
+        """The ratio of this pool's cost to the lower bound for the same waiting: one, or above."""
         return self.paid_s / self.least_s
 
     @property
     def ratio_to_work(self) -> float:
-        """Ours to the work alone."""
+        """The ratio of this pool's cost to the work alone."""
         return self.paid_s / self.work_s
 
 
 def at_once(works: list[Work]) -> list[Span]:
-    """The slots that are busy when nothing ever waits: each job's slices one after another."""
+    """Return the busy slots if nothing ever waits: each job's slices one after another."""
     found: list[Span] = []
     for each in works:
         width = each.tasks / max(1.0, round(each.run_s / each.task_s))
@@ -100,7 +100,7 @@ def at_once(works: list[Work]) -> list[Span]:
 
 
 def run_day(day: Day) -> DayFigures:
-    """Let a day happen, until all of its work is done and nothing is left."""
+    """Run a day, until all of its work is done and no instance is left."""
     works = day.works()
     found = DayFigures(jobs=len(works), tasks=sum(each.tasks for each in works))
     found.work_s = sum(each.tasks * each.task_s for each in works)
@@ -152,7 +152,7 @@ def run_day(day: Day) -> DayFigures:
 
 
 def _start_paid_s(cloud: Cloud) -> float:
-    """What is paid before a slot can work, the mean of the day."""
+    """Return the mean time that is paid before a slot can work, over the day."""
     found = [
         each.came_s - each.paid_s
         for each in cloud.all

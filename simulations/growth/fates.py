@@ -1,9 +1,9 @@
-"""Random clouds and random luck: what must hold of a keeper and its broker whatever happens.
+"""Random clouds and faults: invariants of a keeper and its broker.
 
-From a seed come a cloud (slow, full, forgetful, taking back what it gave, showing late or twice
-what it has), rules, jobs, lives of the gateway, steps of its clock and workers that dial twice.
-Once a second it is looked whether all holds that must; in the end all work must be done, each task
-billed once, and nothing may be left.
+A seed determines a cloud (slow, full, forgetful, taking back instances, showing them late or
+twice), rules, jobs, restarts of the gateway, steps of its clock and workers that dial twice. Once a
+second all invariants are checked. In the end all work must be done, each task billed once, and no
+instance may be left.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,17 +25,18 @@ from simulations.growth.site import Life, Seen, Site
 from simulations.world.trioclock import TrioClock
 from simulations.year.work import Work
 
-JOBS_S: Final = 900.0  # all jobs come by then, and all mischief is over
-SETTLE_S: Final = 4 * 3_600.0  # so long may the rest take
-GONE_S: Final = 900.0  # nothing is left so long after the last task
+JOBS_S: Final = 900.0  # all jobs come by then, and all faults are over
+SETTLE_S: Final = 4 * 3_600.0  # the maximum for the rest
+GONE_S: Final = 900.0  # no instance is left this long after the last task
 LATE_S: Final = 30.0  # calls and rounds take their time
-# What a new life ordered beside what it was not shown is gone by then: nobody who works is stopped.
+# A restarted gateway orders instances beside those that it was not shown. The surplus is gone by
+# then, as no working instance is stopped.
 SHRUNK_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a seed brings."""
+    """The events that a seed determines."""
 
     seed: int
     habits: Habits
@@ -43,11 +44,11 @@ class Fate:
     works: tuple[Work, ...]
     restarts_s: tuple[float, ...]
     jumps: tuple[tuple[float, float], ...]  # of the gateway's clock: when, how far
-    redials_s: tuple[float, ...] = ()  # when the worker that came last dials a second time
+    redials_s: tuple[float, ...] = ()  # when the latest worker dials a second time
 
 
 def draw_fate(seed: int) -> Fate:
-    """Draw one."""
+    """Draw a fate."""
     dice = Random(f"fate {seed}")
     more = Random(f"more of fate {seed}")
     restarts = sorted(dice.uniform(20.0, JOBS_S) for _ in range(dice.choice((0, 0, 1, 2))))
@@ -59,7 +60,7 @@ def draw_fate(seed: int) -> Fate:
         instances_max=dice.choice((None, None, 5, 20)),
         orders_max=dice.choice((10, 60)),
         call_s=dice.choice((0.1, 1.0, 4.0)),
-        # A gateway is away for 5 s: what is shown later is not known to one that has just begun.
+        # A gateway is away for 5 s: later sightings are unknown to one that has just started.
         shown_s=more.choice((0.0, 20.0)) if restarts else dice.choice((0.0, 5.0)),
         lost=dice.choice((0.0, 0.1, 0.3)),
         mute=dice.choice((0.0, 0.1, 0.3)),
@@ -90,7 +91,7 @@ def draw_fate(seed: int) -> Fate:
 
 
 class Run:
-    """A fate that happens."""
+    """A run of a fate."""
 
     def __init__(self, fate: Fate, clock: TrioClock, nursery: trio.Nursery) -> None:
         self.fate = fate
@@ -103,7 +104,7 @@ class Run:
         self._skew_s = 0.0
         self._by_payload = {each.payload: each for each in fate.works}
         self._submitted: list[Work] = []
-        self._began_s: list[float] = []  # of each life
+        self._began_s: list[float] = []  # of each run of the gateway
         self._jumped_s: list[float] = []
         self._alone: dict[Instance, float] = {}
         self.boot()
@@ -116,10 +117,10 @@ class Run:
         for at_s in fate.redials_s:
             clock.at(at_s, self.redial)
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """A life of the gateway begins: pilots find it, and its client comes again."""
+        """Start the gateway: pilots find it, and its client reconnects."""
         self._life += 1
         self._began_s.append(self.clock.now_s)
         self._unseen = sum(
@@ -148,7 +149,7 @@ class Run:
             await site.keeper.run()
 
     def die(self) -> None:
-        """The gateway is gone, and is back after a while."""
+        """Kill the gateway; it restarts after a while."""
         if self.site is not None:
             self.site.die()
             self._scope.cancel()
@@ -156,7 +157,7 @@ class Run:
             self.clock.after(5.0, self.boot)
 
     def redial(self) -> None:
-        """The worker that came last dials by a second line, under its name."""
+        """Let the latest worker dial by a second connection, under its name."""
         there = [
             each for each in self.cloud.living() if each.came_s and each.stand is Stand.RUNNING
         ]
@@ -185,14 +186,14 @@ class Run:
 
         return jump
 
-    # --- what must hold ------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Look whether all that must hold at any moment does."""
+        """Check all invariants of the moment."""
         rules, now_s = self.fate.rules, self.clock.now_s
         living = [each for each in self.cloud.living() if each.stand is not Stand.ENDING]
         slots = sum(each.slots for each in living)
-        # What a new life was not shown yet, it could not count.
+        # A restarted gateway can't count instances that it was not shown yet.
         most = rules.slots_max + self._unseen * (now_s - self._began_s[-1] < SHRUNK_S)
         assert slots <= most, f"{slots} slots of {most} at {now_s:.0f} s"
         self._look_at_rates(now_s)
@@ -200,9 +201,9 @@ class Run:
 
     def _look_at_rates(self, now_s: float) -> None:
         if any(now_s - each < 2 * MINUTE_S for each in (*self._began_s[1:], *self._jumped_s)):
-            return  # a life knows nothing of what the one before it did
+            return  # a restarted gateway knows nothing of earlier starts and stops
         rules = self.fate.rules
-        # What was lost is ordered again, and may be there twice as late.
+        # A lost order is repeated, and its instances may exist twice.
         most = rules.starts_max * (2 if self.fate.habits.lost else 1)
         asked = _within([each.asked_s for each in self.cloud.all], now_s)
         assert asked <= most, f"{asked} starts in a minute, at {now_s:.0f} s"
@@ -217,7 +218,7 @@ class Run:
             assert rested_s >= pause_s, f"a start {rested_s:.1f} s after failure {fleet.failures}"
 
     def _look_for_strays(self, living: Iterable[Instance], now_s: float) -> None:
-        """Nothing runs for long that works for nobody."""
+        """Check that no instance runs for long without a gateway."""
         alone = {}
         for each in living:
             if each.stand is Stand.RUNNING and each.came_s is None:
@@ -238,7 +239,7 @@ class Run:
         )
 
     def finish(self) -> None:
-        """What must hold in the end."""
+        """Check the invariants at the end."""
         assert self.is_done, f"not done: {[(w.key, w.done, w.tasks) for w in self.fate.works]}"
         for work in self.fate.works:
             booked = sum(
@@ -256,7 +257,7 @@ def _within(moments: Iterable[float], now_s: float) -> int:
 
 
 def run_fate(fate: Fate) -> Run:
-    """Let it happen; AssertionError tells what did not hold."""
+    """Run a fate; an AssertionError names the broken invariant."""
     runs: list[Run] = []
 
     async def happen(clock: TrioClock, nursery: trio.Nursery) -> None:

@@ -1,4 +1,4 @@
-"""The report of growing and shrinking, as people read it: figures of the run that it tells of."""
+"""The report of growing and shrinking, as people read it: all figures are of the reported run."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ Figures = dict[str, Any]
 
 
 def report(found: Figures) -> str:
-    """Write it, in Markdown."""
+    """Format the report in Markdown."""
     parts = [
         "# A pool that grows and shrinks",
         f"`{found['command']}`\n\nAll that is promised is "
@@ -60,7 +60,7 @@ def _climbs(found: Figures) -> str:
 
 
 def _costs(found: Figures) -> str:
-    """CPU times of one run, and how they grow: absolute ones are of the machine that ran it."""
+    """Format the CPU times of one run, and their growth: absolute ones depend on the machine."""
     big, small = found["climb"], found["small"]
     rows = []
     for name, what in (("spent", "of the whole run"), ("at_work", "while all slots work")):

@@ -1,4 +1,4 @@
-"""Runs of a pool on the simulated cloud: up to so many slots and down again, and days of work."""
+"""Runs of a pool on the simulated cloud: growth to a number of slots and back, and days of work."""
 
 import hashlib
 import math
@@ -22,20 +22,20 @@ from simulations.year.work import Work
 
 PRICE: Final = "0.097 USD"
 DAY_S: Final = 86_400.0
-# A round of a real keeper with 5,000 pilots takes some 50 ms, and rests for nineteen times as long:
-# a second, which virtual time does not see. With few pilots it rests no longer than it must.
+# A round of a real keeper with 5,000 pilots takes some 50 ms, followed by a pause nineteen times as
+# long: a second, which virtual time does not see. With few pilots the pause is the minimum.
 PILOT_ROUND_S: Final = 1.0 / 5_000
 
 
 def pool_of(rules: Rules, start_s: float = 30.0, look_s: float = 5.0) -> PoolConfig:
-    """A pool on the cloud."""
+    """Return a pool on the cloud."""
     return PoolConfig(
         POOL, "processes", price=PRICE, scale=Scale(rules, start_s=start_s, look_s=look_s)
     )
 
 
 def work_of(key: int, tasks: int, task_s: float, objective: Objective, at_s: float = 0.0) -> Work:
-    """A job of equal tasks."""
+    """Return a job of equal tasks."""
     return Work(
         *(key, "owner", "user", at_s, task_s, tasks, task_s, objective, math.inf),
         hashlib.sha256(b"%d" % key).digest(),
@@ -43,7 +43,7 @@ def work_of(key: int, tasks: int, task_s: float, objective: Objective, at_s: flo
 
 
 def under_clock(seed: int, run: Callable[[TrioClock, trio.Nursery], Awaitable[None]]) -> None:
-    """Run something under trio, in virtual time, the same for the same seed."""
+    """Run a function under trio, in virtual time, the same for the same seed."""
 
     async def main() -> None:
         clock = TrioClock()
@@ -60,7 +60,7 @@ def under_clock(seed: int, run: Callable[[TrioClock, trio.Nursery], Awaitable[No
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """From no slot to so many, and back.
+    """A climb from no slot to so many, and back.
 
     Attributes:
         work_s: of each slot, about: tasks take from a half of it to all of it.
@@ -75,26 +75,27 @@ class Climb:
 
     @property
     def pilots(self) -> int:
-        """So many, when all slots are there."""
+        """The number of pilots when all slots exist."""
         return self.slots // self.pilot_slots
 
     @property
     def round_s(self) -> float:
-        """How far apart the keeper's rounds are then."""
+        """The interval of the keeper's rounds then."""
         return max(ROUND_S, self.pilots * PILOT_ROUND_S)
 
 
 @dataclass(slots=True)
 class Climbed:
-    """What a climb came to; seconds from the submission of its work, or from the end of the last
-    task.
+    """The figures of a climb.
+
+    Seconds count from the submission of its work, or from the end of the last task.
 
     Attributes:
         ready_s: until all slots had their worker.
         working_s: until all were busy at once.
-        needed_s: until all would have had it, had all been ordered at once.
-        gone_s: from the end of the last task until nothing was left.
-        let_go_s: of that, what the rules and the cloud's own rate need.
+        needed_s: until all would have had a worker, if all had been ordered at once.
+        gone_s: from the end of the last task until no instance was left.
+        let_go_s: the part of that due to the rules and the cloud's own rate.
     """
 
     ready_s: float = math.inf
@@ -110,13 +111,14 @@ class Climbed:
     left: int = 0
     interrupted: int = 0
     spent: Spent = field(default_factory=Spent)
-    at_work: Spent = field(default_factory=Spent)  # while all slots were there
+    at_work: Spent = field(default_factory=Spent)  # while all slots existed
 
 
 def launches_need_s(climb: Climb) -> float:
-    """How long it takes until the last worker's hello when all is ordered at once.
+    """Return the time until the last worker's hello when all are ordered at once.
 
-    By the same cloud with the same dice: the n-th instance takes as long as the n-th in the run.
+    It uses the same cloud with the same dice: the n-th instance takes as long as the n-th in the
+    run.
     """
     bucket = Bucket(climb.habits.burst, climb.habits.launches_s)
     last_s = 0.0
@@ -128,12 +130,12 @@ def launches_need_s(climb: Climb) -> float:
 
 
 def ends_need_s(climb: Climb, start_s: float) -> float:
-    """How long it takes to let all go that fell idle at once: idle for a start, then stopped."""
+    """Return the time to release slots that all fell idle at once: idle for a start, then ended."""
     return start_s + max(0.0, climb.pilots - climb.habits.ends_burst) / climb.habits.ends_s
 
 
 def run_climb(climb: Climb) -> Climbed:
-    """Let it happen."""
+    """Run a climb."""
     found = Climbed(needed_s=launches_need_s(climb))
 
     async def run(clock: TrioClock, nursery: trio.Nursery) -> None:

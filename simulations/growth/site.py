@@ -1,7 +1,8 @@
 """A gateway whose pool is on the simulated cloud: the real exchange, broker and keeper.
 
-As in simulations.year there are no sessions, frames and store around them: an event is an event.
-The keeper runs as it is, under trio's MockClock; its grid's calls take virtual time.
+As in simulations.year there are no sessions, frames and store around them: events are passed
+directly. The keeper is unchanged and runs under trio's MockClock; its grid's calls take virtual
+time.
 """
 
 import itertools
@@ -30,15 +31,15 @@ from simulations.world.plan import PYTHON
 from simulations.year.slots import Batch, Slots
 from simulations.year.work import Work
 
-CLIENT: Final = 1  # whose all work is
+CLIENT: Final = 1  # the owner of all work
 POOL: Final = "cloud"
 UNTIL_S: Final = 14 * 86_400.0  # no run goes on for longer
-BROKEN_S: Final = 10.0  # so long it takes until a broken line is known to be
+BROKEN_S: Final = 10.0  # the time to detect a broken connection
 LOOK_S: Final = 1.0  # how often a gateway looks at the clock
 
 
 class PilotSlots(Slots):
-    """The slots of one pilot, which end with their instance. `spans`: when how many were busy."""
+    """The slots of one pilot, which end with their instance. `spans`: the busy slots over time."""
 
     spans: list[tuple[float, float, int]]
 
@@ -47,7 +48,7 @@ class PilotSlots(Slots):
         return (self._clock.now_s - batch.since_s) * (batch.stop - batch.first)
 
     def halt(self) -> None:
-        """Whatever runs here is over, and nobody is told."""
+        """End all running tasks, without a report."""
         for batches in self._running.values():
             for each in batches:
                 each.timer.cancel()
@@ -60,7 +61,7 @@ class PilotSlots(Slots):
 
 @dataclass(slots=True)
 class Spent:
-    """CPU time of this process, by what it went into."""
+    """CPU time of this process, by purpose."""
 
     keeper_s: float = 0.0
     rounds: int = 0
@@ -71,7 +72,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Seen:
-    """What a client and the books have seen of a site, in all its lives."""
+    """The observations of a client and the books of a site, over all its runs."""
 
     done: dict[str, int] = field(default_factory=dict)  # by job
     booked: dict[str, int] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a gateway. `mark` is the same in each; `is_spied`: count what its rounds take."""
+    """One run of a gateway. `mark` is the same in each; `is_spied`: measure the keeper's CPU."""
 
     number: int = 1
     mark: str = "site-cloud"
@@ -91,11 +92,11 @@ class Life:
 
 
 class Site(Guest):
-    """A gateway in one life.
+    """A gateway in one of its runs.
 
     Args:
-        seen: goes on from life to life.
-        ended: told of each job that is done.
+        seen: continued from run to run.
+        ended: called with each job that is done.
     """
 
     def __init__(
@@ -148,22 +149,22 @@ class Site(Guest):
         self._clock.after(LOOK_S, self._tick)
 
     def utc_s(self) -> float:
-        """Its calendar."""
+        """Return its calendar time."""
         return EPOCH_S + self._clock.now_s + self.skew_s
 
     def die(self) -> None:
-        """It is gone from one moment to the next; what runs for it is of no use to the next."""
+        """Kill it at once; its running tasks are useless to the next run."""
         self.is_up = False
         for each in self.slots.values():
             each.halt()
         self.slots.clear()
 
-    # --- what a client does --------------------------------------------------------------------
+    # --- client --------------------------------------------------------------------------------
 
     def submit(
         self, work: Work, tasks: int, job: str, said_s: float | None = None, pool: str = ""
     ) -> None:
-        """Open a job of so many tasks; `said_s`: how long its client says that one takes."""
+        """Open a job of so many tasks; `said_s`: the duration of one, as stated by the client."""
         self._jobs[job] = work
         spec = JobSpec(
             name=work.owner,
@@ -190,7 +191,7 @@ class Site(Guest):
             events.JobClosed(CLIENT, job, tasks),
         )
 
-    # --- what becomes of instances -------------------------------------------------------------
+    # --- events of instances -------------------------------------------------------------------
 
     def came(self, instance: Instance) -> None:
         """See Guest."""
@@ -203,7 +204,7 @@ class Site(Guest):
         self.expect(events.WorkerJoined(handle, instance.name, POOL, instance.slots, {}, PYTHON))
 
     def redials(self, instance: Instance) -> None:
-        """Its worker dials by another line; the old one is only later known to be broken."""
+        """Let its worker dial by another connection; the old one is found broken later."""
         old = self._by_name.get(instance.name)
         if old is None or not self.is_up:
             return
@@ -234,7 +235,7 @@ class Site(Guest):
     # --- the gateway ---------------------------------------------------------------------------
 
     def expect(self, *happened: events.Event) -> None:
-        """Something has happened: it is looked at with all else of this moment."""
+        """Queue events: they are processed together with all others of this moment."""
         self._came += happened
         if not self._is_looking:
             self._is_looking = True
@@ -293,7 +294,7 @@ class Site(Guest):
                 return
 
     def _spy(self) -> None:
-        """Count the CPU time of the keeper's rounds, without their waits."""
+        """Measure the CPU time of the keeper's rounds, without their waits."""
         keeper, spent = self.keeper, self.spent
         carry_on = keeper._round
 
@@ -309,7 +310,7 @@ class Site(Guest):
 
 
 class _Metered:
-    """Awaits something, and counts the CPU time of its own steps."""
+    """Awaits an awaitable, and measures the CPU time of its own steps."""
 
     def __init__(self, what: Any) -> None:
         self._what = what

@@ -1,7 +1,7 @@
-"""Stories worth telling again: each module has some, each a function from a seed to a Plan.
+"""Named scenarios: each module has some, each a function from a seed to a Plan.
 
-`python -m simulations list` shows them; the first line of the docstring is what it shows. A new
-module is found by itself.
+`python -m simulations list` shows them, by the first line of their docstrings. A new module is
+found automatically.
 """
 
 import importlib

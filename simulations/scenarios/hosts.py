@@ -35,7 +35,7 @@ def lost_workers(seed: int) -> Plan:
 
 
 def flapping_worker(seed: int) -> Plan:
-    """One of three workers dies again and again, a moment after it has come and has tasks."""
+    """One of three workers dies again and again, a moment after it has connected and has tasks."""
     dice = Random(seed)
     faults, at_s = [], dice.uniform(0.3, 1.0)
     for _ in range(15):
@@ -53,7 +53,7 @@ def lost_gateway(seed: int) -> Plan:
 
 
 def power_cut(seed: int) -> Plan:
-    """The gateway's machine loses its power: what was not synced is gone."""
+    """The gateway's machine loses its power: unsynced data are gone."""
     at_s = Random(seed).uniform(0.3, 5)
     ann = ClientPlan("ann", jobs=(LONG, KEPT))
     return Plan(workers=WORKERS, clients=(ann,), faults=(Crash(at_s, "london", 3.0, power=True),))

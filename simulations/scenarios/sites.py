@@ -27,7 +27,7 @@ KEPT = JobPlan(tasks=200, task_s=0.3, detached=True)
 
 
 def _three_sites(*faults: Fault) -> Plan:
-    """One small and dear, where the user is; two larger and cheaper."""
+    """Return a plan of three sites: one small and dear, with the user; two larger and cheaper."""
     sites = tuple(
         SitePlan(
             name,

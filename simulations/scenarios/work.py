@@ -1,4 +1,4 @@
-"""Work of every kind, on a site where nothing goes wrong but the work itself."""
+"""Work of every kind, on a site where only the work itself goes wrong."""
 
 from dataclasses import replace
 

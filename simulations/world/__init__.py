@@ -1,1 +1,1 @@
-"""What a world is made of: clock, network, hosts, faults, invariants."""
+"""The parts of a world: clock, network, hosts, faults, invariants."""

@@ -1,7 +1,7 @@
-"""What must hold of the books: of each site's after every commit, and between sites.
+"""Invariants of the books: of each site's after every commit, and between sites.
 
-They are read as they are on the disks: not as anybody believes them to be. What a seller had not
-synced before its power was cut is not in its books: its buyer has it, and has not paid for it.
+The books are read from the disks, not as any site believes them to be. Records that a seller had
+not synced before a power cut are not in its books: its buyer has them, and has not paid for them.
 """
 
 from collections import Counter, defaultdict
@@ -58,7 +58,7 @@ class BooksAgree(Invariant):
         for key, row in sold.items():
             other = bought.get(key)
             text = f"{key}: {seller.name} sold {row}, {buyer.name} bought {other}"
-            # What is void there is not here, or void as well.
+            # A delivery that is void at the seller is missing or void at the buyer.
             is_same = other == row if row[2] == "post" else other is None or other[2] == "void"
             if row[2] == "pending":
                 self.fail(f"nobody has settled {text}")
@@ -70,7 +70,7 @@ class BooksAgree(Invariant):
 
 
 def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
-    """(contract, epoch, first) → what a site's books say of its deliveries with another."""
+    """Return (contract, epoch, first) → a site's record of its deliveries with another."""
     tables = site.disk.tables
     found: dict[tuple[str, int, int], Row] = {}
     for key, posted in tables.postings.items():
@@ -82,11 +82,11 @@ def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row
 
 
 class ReportsAreStatements(Invariant):
-    """Reports and statements tell of the same amounts: usage records, and deliveries, add up alike.
+    """Reports and statements agree: usage records and deliveries have the same sums.
 
-    What a contract was charged in its seller's books is what was delivered under it, to the
-    nano-unit; what a buyer's users were charged, and the buyer for what ran again, is what was
-    delivered to it. What it buys for another site has that contract's price.
+    The charges for a contract in its seller's books equal the deliveries under it, to the
+    nano-unit. The charges to a buyer's users, and to the buyer for repeated runs, equal the
+    deliveries to it. Work that it buys for another site has that contract's price.
     """
 
     def finish(self) -> None:
@@ -106,7 +106,7 @@ class ReportsAreStatements(Invariant):
             self._check_strangers(site, {job for side, _, job in delivered if side == "sell"})
 
     def _check_strangers(self, site: Member, sold: set[str]) -> None:
-        """What was charged to another site is of a contract."""
+        """Check that every charge to another site belongs to a contract."""
         for job, used in site.disk.tables.usage.items():
             charged = sum(each.cost_nanos for each in used.values() if each.origin)
             if charged and job not in sold:
@@ -114,7 +114,7 @@ class ReportsAreStatements(Invariant):
 
 
 def _delivered(site: Member) -> Counter[tuple[str, str, str]]:
-    """(side, site, job) → what was delivered under its contracts, whatever the verdict."""
+    """Return (side, site, job) → the deliveries under its contracts, with any verdict."""
     tables = site.disk.tables
     jobs = {key: _as_charged(each) for key, each in tables.contracts.items()}
     found = Counter(dict.fromkeys(jobs.values(), 0))
@@ -125,7 +125,7 @@ def _delivered(site: Member) -> Counter[tuple[str, str, str]]:
 
 
 def _as_charged(contract: ContractOpened) -> tuple[str, str, str]:
-    """Side, site and job of a contract; the job as its usage records name it."""
+    """Return side, site and job of a contract; the job as its usage records name it."""
     is_bill = contract.side == "sell" and ":" not in contract.job  # of a reservation
     job = f"{contract.site}:{contract.job}" if is_bill else contract.job
     return contract.side, contract.site, job
@@ -133,10 +133,10 @@ def _as_charged(contract: ContractOpened) -> tuple[str, str, str]:
 
 @dataclass(slots=True)
 class _Ledger:
-    """A site's ledger as it was after its last commit."""
+    """A site's ledger after its last commit."""
 
     last: Booked | None = None
-    nets: Counter[str] = field(default_factory=Counter)  # by currency, and what of it is held
+    nets: Counter[str] = field(default_factory=Counter)  # by currency, and the held part of it
     seen: dict[Account, tuple[int, int]] = field(default_factory=dict)  # net, and held
     runs: defaultdict[tuple[str, int], RangeSet] = field(  # that were charged, by job and attempt
         default_factory=lambda: defaultdict(RangeSet)
@@ -144,10 +144,10 @@ class _Ledger:
 
 
 class BooksBalance(Invariant):
-    """After every commit: debits are credits, the chain goes on, a run is charged once.
+    """After every commit debits equal credits, the chain continues, and a run is charged once.
 
-    In each currency; no hold is resolved that was not made. In the end nothing is held, and what
-    two sites owe each other is the same in both books.
+    This holds in each currency, and only existing holds are resolved. In the end nothing is held,
+    and the debts of two sites are the same in both books.
     """
 
     def __init__(self, world: "World") -> None:
@@ -157,7 +157,7 @@ class BooksBalance(Invariant):
     def committed(
         self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Look at what is new, and at the accounts that it has changed."""
+        """Check the new records, and the accounts that they changed."""
         if is_anew:
             self._ledgers[site.name] = _Ledger()
         ledger = self._ledgers[site.name]
@@ -205,7 +205,7 @@ class BooksBalance(Invariant):
             self.fail(f"{site.name}: debits are not credits: {dict(nets)}")
 
     def finish(self) -> None:
-        """Compare what sites owe each other."""
+        """Compare the debts between sites."""
         for site in self.world.sites.values():
             for account, balance in site.disk.tables.balances.items():
                 if account.kind in ("bought", "sold", "site"):
@@ -224,11 +224,11 @@ class BooksBalance(Invariant):
 
 
 class DaysAgree(Invariant):
-    """What two sites have agreed on is the same in both books when they do, and stays.
+    """Agreed days are the same in both books when the sites agree, and stay so.
 
-    In the end, when all days are over, both have agreed on each in which there was anything, and
-    closed each period; disputes have the same answer at both, or are open at both; each payment is
-    confirmed at both; statements are the same at both, to the nano-unit.
+    In the end, when all days are over, both have agreed on each day with entries, and closed each
+    period; disputes have the same answer at both, or are open at both; each payment is confirmed at
+    both; statements are the same at both, to the nano-unit.
     """
 
     def __init__(self, world: "World") -> None:
@@ -238,7 +238,7 @@ class DaysAgree(Invariant):
     def committed(
         self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Look at what is agreed on now, and that nothing comes into what was agreed on before."""
+        """Check new agreements, and that no record is booked into an agreed span."""
         if is_anew:
             for key in [each for each in self._agreed if each[0] == site.name]:
                 del self._agreed[key]
@@ -266,7 +266,7 @@ class DaysAgree(Invariant):
                 self.fail(f"{text}, and their books differ: {_difference(buyer, seller)}")
 
     def finish(self) -> None:
-        """Everything must be settled by now, and be the same at both."""
+        """Check that everything is settled, and the same at both."""
         for buyer in self.world.sites.values():
             for name in buyer.plan.others:
                 seller = self.world.sites[name]
@@ -294,7 +294,7 @@ class DaysAgree(Invariant):
 
 
 def _mirrored(there: Turnover) -> Turnover:
-    """The same, as the site opposite has it."""
+    """Return the same turnover from the view of the other site."""
     return Turnover(
         sold=there.bought,
         refunded=there.credited,
@@ -310,17 +310,17 @@ def _mirrored(there: Turnover) -> Turnover:
 
 
 def _without_voids(here: Turnover) -> Turnover:
-    """What both must have: of what is not paid for, a buyer may never have heard."""
+    """Return the part that both must have: a buyer may not know of void deliveries."""
     return replace(here, void_sold=0, void_bought=0, void_sold_tasks=0, void_bought_tasks=0)
 
 
 def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
-    """What is not settled yet of what one bought from the other: nothing, in the end."""
+    """Yield what one bought from the other and is not settled yet: nothing, in the end."""
     yield from _unconfirmed(buyer, seller)
     yield from _open_disputes(buyer, seller)
     day_ms = buyer.plan.books.day_ms
     if day_ms == DAY_MS:
-        return  # no world sees the end of one
+        return  # no world lasts until the end of a real day
     differing = sorted(_difference(buyer, seller), key=lambda each: (each.contract, each.row))
     for entry in differing:
         yield f"{buyer.name} bought of {seller.name}, and not in both books: {entry}"
@@ -340,7 +340,7 @@ def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) ->
 
 
 def _unconfirmed(one: Member, other: Member) -> Iterator[str]:
-    """Payments of which either does not know that both have them."""
+    """Yield payments that either site does not know to be in both books."""
     for site, name in ((one, other.name), (other, one.name)):
         store = MemoryStore(site.disk)
         for each in owed.paid_with(store, name, store.payments(name)):
@@ -359,7 +359,7 @@ def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:
     )
     for key in sorted(asked.keys() | heard.keys()):
         here, there = asked.get(key), heard.get(key)
-        # What can't be disputed is rejected at once, and the seller keeps nothing of it.
+        # An invalid dispute is rejected at once, and the seller keeps no record of it.
         if here != there and not (there is None and here is not None and here[0] == "rejected"):
             yield f"{buyer.name} disputes {key} with {seller.name}: {here} here, {there} there"
 
@@ -373,7 +373,7 @@ def _entries(site: Member, side: ContractSide, other: Member, span: Span) -> lis
 
 
 def _difference(buyer: Member, seller: Member) -> set[Entry]:
-    """The entries that are in one of the two books alone, or not the same in both."""
+    """Return the entries that are in only one of the two books, or differ."""
     whole = (0, END_MS)
     return {*_entries(buyer, "buy", seller, whole)} ^ {*_entries(seller, "sell", buyer, whole)}
 
@@ -383,7 +383,7 @@ def _day(entry: Entry, day_ms: int) -> int:
 
 
 def _stands(site: Member, record: Posted | DisputeSettled) -> int | None:
-    """As of when a record counts, in milliseconds; None where another one of its kind stands."""
+    """Return the time of a record, in milliseconds; None where another record takes precedence."""
     tables, key = site.disk.tables, (record.side, record.contract, record.epoch, record.first)
     if isinstance(record, Posted):
         return record.delivery.at_ms if tables.postings[key] is record else None

@@ -1,8 +1,8 @@
-"""What must hold of budgets, whatever happens: of those of one site, and of one that several share.
+"""Invariants of budgets: of one site's budgets, and of one that several sites share.
 
-A hard budget is exceeded by nothing but what tasks took beyond what was held for them, which only a
-worker that was stopped itself can bring about: by so much it may be. In worlds with budgets all
-tasks have the same time limit (draw._with_budgets), by which that is reckoned here anew.
+A hard budget is exceeded only by costs of tasks beyond their holds, which only a stopped worker
+itself can cause: that excess is allowed. In worlds with budgets all tasks have the same time limit
+(draw._with_budgets), from which it is computed here independently.
 """
 
 from collections import Counter
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 HOUR_NS: Final = 3_600 * 10**9
 
-# A budget is known by the site that owns it, and its name.
+# A budget's key: the site that owns it, and its name.
 Key = tuple[str, str]
 
 
 class BudgetsHold(Invariant):
-    """No hard budget is overrun: neither in the books of all sites, nor by what is under way."""
+    """No hard budget is exceeded: neither in the books of all sites, nor by work in progress."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._spent: Counter[tuple[str, str]] = Counter()  # by site and budget, on its disk
-        self._over: Counter[Key] = Counter()  # beyond what was held, in all sites' lives
+        self._over: Counter[Key] = Counter()  # beyond the holds, in all runs of the sites
         self._amounts = {
             _key(site, budget): budget.amount_nanos
             for site in world.plan.sites
@@ -46,7 +46,7 @@ class BudgetsHold(Invariant):
         self._limit_ns = round((max(each or 0.0 for each in limits) + KILL_S) * 1e9)
 
     def see(self, entry: Entry) -> None:
-        """Count what was charged beyond what was held for it."""
+        """Count charges beyond their holds."""
         if entry.what == "charges" and isinstance(entry.data, UsageRecord):
             for budget in self.world.sites[entry.host].plan.budgets:
                 if budget.covers(_whose(entry.data)):
@@ -55,7 +55,7 @@ class BudgetsHold(Invariant):
                     self._over[_key(self.world.sites[entry.host].plan, budget)] += over
 
     def _most_nanos(self, budget: Budget, usage: UsageRecord) -> int:
-        """What tasks may use up at the most that keep to their time limit."""
+        """Return the most that tasks within their time limit can cost."""
         if budget.is_money:
             return usage.tasks * -(-usage.price_nanos * self._limit_ns // HOUR_NS)
         return usage.tasks * self._limit_ns
@@ -63,7 +63,7 @@ class BudgetsHold(Invariant):
     def committed(
         self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Add up what the books of all sites have of each budget."""
+        """Add up the spending on each budget in the books of all sites."""
         for budget in site.plan.budgets:
             if is_anew:
                 self._spent[site.name, budget.name] = 0
@@ -75,7 +75,7 @@ class BudgetsHold(Invariant):
                 self._compare("the books have", _key(site.plan, budget), self._in_books)
 
     def check(self) -> None:
-        """Add up what is spent, held and may be spent everywhere; and recount what is held."""
+        """Add up the spent, held and lent amounts of all sites; and recount the holds."""
         for key in self._amounts:
             self._compare("spent, or may be, are", key, self._at_stake)
         for site in self.world.sites.values():
@@ -98,7 +98,7 @@ class BudgetsHold(Invariant):
         return self._spent[site.name, budget.name]
 
     def _at_stake(self, site: Member, budget: Budget) -> int:
-        """What is spent at a site, and what it may still spend without asking anybody."""
+        """Return the amount spent at a site, plus all that it may spend without a request."""
         if site.reception is None:
             return self._in_books(site, budget)
         purse = site.reception.broker.purses.own[budget.name]
@@ -123,9 +123,9 @@ class BudgetsHold(Invariant):
                 self.fail(f"{text}, and {held[purse]} for what is under way")
 
     def _check_holds(self, site: Member, assignment: Assignment) -> None:
-        """For each task that is out so much is held as it may use up, wherever it was taken up.
+        """Check that each task that is out has a hold for its maximum cost, even after a restart.
 
-        Of reservations the money is held as a whole, and so it is for most contracts.
+        Reservations, and most contracts, have one hold for all their tasks.
         """
         job, worker, tariff = assignment.job, assignment.worker, assignment.tariff
         if tariff.version.startswith(NAMED):
@@ -142,13 +142,13 @@ class BudgetsHold(Invariant):
             self.fail(f"{text} for each task at {worker.name}, and {held} are", job.id)
 
     def finish(self) -> None:
-        """Nothing is held or lent in the end, and everybody knows what was spent.
+        """Check that in the end nothing is held or lent, and all spending is reported.
 
-        But for reservations that are to come: `_recount` has seen what is held for those.
+        Reservations to come are excepted: `_recount` has checked their holds.
         """
         for site in self.world.sites.values():
             if site.reception is None:
-                continue  # Finishes says so
+                continue  # Finishes reports that
             for budget in site.plan.budgets:
                 purse = site.reception.broker.purses.own[budget.name]
                 spent = self._spent[site.name, budget.name]
@@ -167,7 +167,7 @@ class BudgetsHold(Invariant):
 
 
 def are_given_back(sites: Iterable[Member]) -> bool:
-    """Whether nobody holds a part of another site's budget, but for reservations to come."""
+    """Whether no site holds a part of another site's budget, except for reservations to come."""
     by_name = {each.name: each for each in sites}
     return not any(
         share.unspent > _to_come(by_name[share.site], budget.name)
@@ -179,7 +179,7 @@ def are_given_back(sites: Iterable[Member]) -> bool:
 
 
 def _to_come(site: Member, budget: str) -> int:
-    """What a site holds of a budget for reservations that are to come."""
+    """Return the amount that a site holds of a budget for reservations to come."""
     if site.reception is None:
         return 0
     broker = site.reception.broker
@@ -192,7 +192,7 @@ def _key(site: SitePlan, budget: Budget) -> Key:
 
 
 def _is_kept(site: Member, usage: UsageRecord) -> bool:
-    """Whether it is what the disk has, and not the same once more."""
+    """Whether this record is the one on the disk, not a duplicate."""
     return site.disk.tables.usage[usage.job][usage.first, usage.attempt] is usage
 
 
@@ -202,5 +202,5 @@ def _whose(usage: UsageRecord) -> Whose:
 
 def _used(budget: Budget, usage: UsageRecord) -> int:
     if budget.is_money:
-        return usage.charged_nanos  # what ran again is paid by its site, and by no budget
+        return usage.charged_nanos  # its site pays for repeated runs, not a budget
     return usage.charged_ns

@@ -1,7 +1,7 @@
-"""Whoever dials a gateway: a process with one dialogue, over as many pipes as it takes.
+"""A process that dials a gateway: one dialogue, over any number of consecutive pipes.
 
-The dialogue is the real one (federation.handshake); what the shells of clients and workers do
-around it is done here in virtual time.
+The dialogue is the real one (federation.handshake). The shells of clients and workers around it are
+replaced by callbacks in virtual time.
 """
 
 from typing import Any, Final
@@ -43,13 +43,13 @@ class Caller(Host):
         self.after(CHECK_S, self._check)
 
     def die(self, *, power: bool) -> None:
-        """Nothing of the process is left."""
+        """Drop the process's state."""
         if self._link is not None:
             self._link.is_closed = True
             self._link = None
 
     def stop(self) -> None:
-        """End by itself."""
+        """Exit on its own."""
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -57,24 +57,24 @@ class Caller(Host):
         self.life += 1
 
     def new_dialogue(self) -> Dialogue:
-        """A conversation of which nobody knows anything."""
+        """Return a new conversation."""
         return Dialogue(
             hello=self.hello(), credentials=SharedSecret(""), random_bytes=self.random_bytes
         )
 
     def hello(self) -> Hello:
-        """Who it is."""
+        """Return its introduction."""
         raise NotImplementedError
 
     def hear(self, messages: list[Any]) -> None:
-        """Take what the gateway says."""
+        """Take messages of the gateway."""
         raise NotImplementedError
 
     def fill(self) -> None:
-        """Post what waits, if the session takes it."""
+        """Post queued messages, if the session has room."""
 
     def may_listen(self) -> bool:
-        """Whether what arrives now still counts."""
+        """Whether arriving messages still count."""
         return True
 
     # --- the pipe ------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Caller(Host):
             self._link = self.ground.network.dial(self.name, self.gateway, self._changed)
 
     def _changed(self) -> None:
-        """Something has arrived: look at it soon, once."""
+        """Schedule one look at arrived frames."""
         if not self._is_looking:
             self._is_looking = True
             life = self.life
@@ -138,10 +138,10 @@ class Caller(Host):
         return False
 
     def refused(self, refusal: SessionRefused) -> None:
-        """The gateway does not let us in, or has thrown us out."""
+        """Take the gateway's refusal or expulsion."""
 
     def hang_up(self) -> None:
-        """Give the pipe up, and dial again later."""
+        """Give up the pipe, and dial again later."""
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -150,7 +150,7 @@ class Caller(Host):
         self._wait_s = min(2 * self._wait_s, self._redial_s[1])
 
     def flush(self) -> None:
-        """Send what may go now."""
+        """Send the frames that may go now."""
         if self._link is None or self._link.is_lost:
             return
         self.fill()

@@ -1,6 +1,6 @@
-"""A user's process in virtual time: the real books and dialogue, and what a user does with them.
+"""A user's process in virtual time: the real books and dialogue, and a simulated user.
 
-What federation.engine does between them is done here by callbacks, without its threads.
+The part of federation.engine between them is replaced by callbacks, without its threads.
 """
 
 from collections import deque
@@ -37,16 +37,16 @@ from simulations.world.tasks import Task, draw_task
 
 FETCH_WAIT_S: Final = 10.0
 OUTCOMES_MAX: Final = 16
-WAKE_S: Final = 0.005  # until the user's thread has seen what the engine heard
-IMPATIENT_S: Final = 0.003  # until another process of the user's asks for what was just submitted
+WAKE_S: Final = 0.005  # until the user's thread sees the engine's news
+IMPATIENT_S: Final = 0.003  # until another process of the user asks for a job just submitted
 
 
 @dataclass(slots=True)
 class Job:
     """A job, as its user knows it: this outlives the user's process.
 
-    `outcomes` has what each call came to, None before; `is_kept` says that the gateway has
-    promised it; `life` is the process that opened it.
+    `outcomes` has the result of each call, None before; `is_kept` means that the gateway has
+    promised to keep it; `life` is the process that opened it.
     """
 
     id: str
@@ -57,14 +57,14 @@ class Job:
     left: int = 0
     is_closed: bool = False
     is_kept: bool = False
-    is_lost: bool = False  # its process died before the gateway had promised it
+    is_lost: bool = False  # its process died before the gateway had promised to keep it
     is_fetched: bool = False
     is_cancelled: bool = False
-    is_asked: bool = False  # a fetch is under way
+    is_asked: bool = False  # a fetch is in flight
 
     @property
     def is_over(self) -> bool:
-        """Whether its user knows all there is to know."""
+        """Whether its user knows all results."""
         if self.is_lost:
             return True
         if self.plan.detached:
@@ -90,11 +90,11 @@ class Client(Caller):
         self._request = 0
 
     def hello(self) -> Hello:
-        """Who it is."""
+        """Return its introduction."""
         return Hello([], "client", f"{self.name}-{self.life}", self.name, b"", "", 0, {})
 
     def boot(self) -> None:
-        """Begin with nothing but what was written down: ids of jobs that the gateway promised."""
+        """Start with stored state only: ids of jobs that the gateway promised to keep."""
         self._streams: dict[str, Stream] = {}
         self._sending: dict[str, Stream] = {}
         self._functions: dict[bytes, bytes] = {}
@@ -114,18 +114,18 @@ class Client(Caller):
 
     @property
     def is_over(self) -> bool:
-        """Whether all its jobs are, and it has begun them all."""
+        """Whether it has begun all its jobs, and all are over."""
         begun = self._begun == len(self.plan.jobs)
         return begun and all(job.is_over for job in self.jobs.values())
 
     def leave(self) -> None:
-        """Say goodbye, and end."""
+        """Say goodbye, and exit."""
         self.dialogue.post(Bye("done"))
         self.flush()
         self.is_leaving = True
         self.after(LEAVE_S, self.stop)
 
-    # --- what its user does --------------------------------------------------------------------
+    # --- actions of its user -------------------------------------------------------------------
 
     def _begin(self, plan: JobPlan) -> None:
         session = self.dialogue.welcome
@@ -210,14 +210,14 @@ class Client(Caller):
         self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
 
     def _fetch_all(self) -> None:
-        """Ask for what the gateway has of kept jobs, and of those that nobody waits to be kept."""
+        """Fetch the results of kept jobs, and of jobs whose user does not wait for that."""
         self.after(0.5, self._fetch_all)
         for job in self.jobs.values():
             if job.is_kept or job.plan.is_impatient:
                 self._fetch(job)
 
     def _fetch(self, job: Job) -> None:
-        """Ask for what the gateway has of a job, unless it was asked, or there is no need."""
+        """Request the results of a job, unless that is in flight or not needed."""
         if not job.plan.detached or job.is_over or job.is_asked or not self.dialogue.is_open:
             return
         job.is_asked = True
@@ -233,10 +233,10 @@ class Client(Caller):
         self.dialogue.post(asked)
         self.flush()
 
-    # --- what goes out, as in federation.engine ------------------------------------------------
+    # --- output, as in federation.engine -------------------------------------------------------
 
     def fill(self) -> None:
-        """Pack what the session takes."""
+        """Pack as much as the session takes."""
         session, welcome = self.dialogue.session, self.dialogue.welcome
         if session is None or welcome is None or not self.dialogue.is_open:
             return
@@ -270,10 +270,10 @@ class Client(Caller):
         self.dialogue.post(stream.opening)
         self._sending[stream.id] = stream
 
-    # --- what the gateway says -----------------------------------------------------------------
+    # --- messages of the gateway ---------------------------------------------------------------
 
     def hear(self, messages: list[Any]) -> None:
-        """Take what the gateway says."""
+        """Take messages of the gateway."""
         for message in messages:
             match message:
                 case Results():
@@ -324,7 +324,7 @@ class Client(Caller):
         for question, name in list(self._requests.values()):
             ours = self._streams.get(name)
             if isinstance(question, Cancel) and ours is not None and not ours.opening.detached:
-                # What it is about waits here, and is not sent.
+                # The calls are queued here, and are not sent.
                 self._take_back(ours)
                 del self._requests[question.request]
             else:
@@ -378,14 +378,14 @@ class Client(Caller):
             job.is_fetched = True
 
     def _end(self, stream: Stream, ranges: list[tuple[int, int]], ended: Ended) -> None:
-        """These calls have ended without a value."""
+        """Note that calls have ended without a value."""
         job = self.jobs[stream.id]
         for low, high in ranges:
             top = min(high, len(job.outcomes))
             for at in range(low, top):
                 if job.outcomes[at] is None or stream.rejected:
                     continue
-                # Who is told so must not have had something else.
+                # A call that ends this way must not have another outcome.
                 note = f"{ended.kind} after {job.outcomes[at]!r}"
                 self.trace.add(self.name, "is told twice", job.id, (at, at + 1), note)
             if not stream.rejected:
@@ -402,7 +402,7 @@ class Client(Caller):
     def _learn(
         self, job: Job, first: int, outcomes: list[Any], what: str, *, again: bool = False
     ) -> None:
-        """Note what calls have come to."""
+        """Note the outcomes of calls."""
         self.trace.add(self.name, f"learns ({what})", job.id, (first, first + len(outcomes)))
         for at, outcome in enumerate(outcomes, first):
             if at >= len(job.outcomes):
@@ -415,9 +415,9 @@ class Client(Caller):
                 self.trace.add(self.name, "is told twice", job.id, (at, at + 1), note)
 
     def _took_back(self, known: bytes | Ended | None) -> bool:
-        """Whether a call was cancelled here, and sent again in a new session before that was told.
+        """Whether a call was cancelled here, and sent again in a new session before its notice.
 
-        Its result is nobody's then: the books drop it.
+        Its result is then ignored: the books drop it.
         """
         return self.sessions > 1 and isinstance(known, Ended) and known.kind == "cancelled"
 
@@ -432,7 +432,7 @@ class Client(Caller):
             self._streams.pop(stream.id, None)
 
     def refused(self, refusal: SessionRefused) -> None:
-        """Nothing will ever finish, unless that may pass."""
+        """Note that nothing will finish, unless the refusal is temporary."""
         if refusal.code in PASSING_REFUSALS:
             return
         self.trace.add(self.name, "is thrown out", note=str(refusal))
@@ -441,12 +441,12 @@ class Client(Caller):
             self._end(stream, [(0, stream.total)], stream.rejection)
 
     def _wishes(self, plan: JobPlan) -> dict[str, Any]:
-        """Where and how its user wants a job placed, as it travels."""
+        """Return its user's wishes for a job's placement, in wire format."""
         wishes = {
             "objective": plan.objective,
             "sites": list(plan.only),
             "not_sites": list(plan.never),
-            # By the true time, or the clock of a user who is slow would have let it pass already.
+            # By the true time: by a slow user's clock it would have passed already.
             "deadline_s": plan.deadline_s and self.utc_s() - self.skew_s + plan.deadline_s,
         }
         return {name: value for name, value in wishes.items() if value}

@@ -1,18 +1,18 @@
-"""Virtual time: a heap of moments, each with what happens then. Ties go by the order of asking."""
+"""Virtual time: a heap of times, each with a callback. Ties go by the order of scheduling."""
 
 import heapq
 import itertools
 from collections.abc import Callable
 from typing import Final
 
-# What UTC clocks of the pretend world show at its beginning.
+# The UTC time at the beginning of the simulated world.
 EPOCH_S: Final = 1_800_000_000.0
 
 Call = Callable[[], None]
 
 
 class Timer:
-    """Something that will happen; `cancel` and it won't."""
+    """A scheduled callback, which can be cancelled."""
 
     __slots__ = ("call",)
 
@@ -20,7 +20,7 @@ class Timer:
         self.call: Call | None = call
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the callback."""
         self.call = None
 
 
@@ -28,8 +28,8 @@ class Clock:
     """The one clock of a world, in seconds from its beginning.
 
     Args:
-        on_earlier: called when something is due sooner than all that was known: whoever sleeps
-            until the next moment (the trio driver) must look again.
+        on_earlier: called when a callback is due before all known ones: a sleeper until the next
+            event (the trio driver) must look again.
     """
 
     def __init__(self, on_earlier: Call = lambda: None) -> None:
@@ -41,11 +41,11 @@ class Clock:
 
     @property
     def now_s(self) -> float:
-        """The moment that it is."""
+        """The current time."""
         return self._now_s
 
     def at(self, when_s: float, call: Call) -> Timer:
-        """Have something happen at a moment, or now if that has passed."""
+        """Schedule a callback at a time, or now if that has passed."""
         timer = Timer(call)
         when_s = max(when_s, self.now_s)
         is_first = not self._heap or when_s < self._heap[0][0]
@@ -55,16 +55,16 @@ class Clock:
         return timer
 
     def after(self, wait_s: float, call: Call) -> Timer:
-        """Have something happen so many seconds from now."""
+        """Schedule a callback in so many seconds."""
         return self.at(self.now_s + wait_s, call)
 
     @property
     def next_s(self) -> float | None:
-        """When the next thing happens, None when nothing ever will."""
+        """The time of the next callback, None without one."""
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> None:
-        """Go on to the next moment, and let its first thing happen."""
+        """Advance to the next time, and run its first callback."""
         when_s, _, timer = heapq.heappop(self._heap)
         self._now_s = max(self._now_s, when_s)
         if timer.call is not None:
@@ -72,7 +72,7 @@ class Clock:
             timer.call()
 
     def run(self, until_s: float, is_over: Callable[[], bool], look_s: float = 0.25) -> None:
-        """Let things happen until a moment, or until `is_over`, asked every `look_s`."""
+        """Run callbacks until a time, or until `is_over`, which is called every `look_s`."""
         look_at_s = self.now_s
         while self._heap and self._heap[0][0] <= until_s:
             if self.now_s >= look_at_s:

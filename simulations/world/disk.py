@@ -1,7 +1,7 @@
-"""A gateway's disk in memory: what was committed, what of it is hardened, and what is queued.
+"""A gateway's disk in memory: its committed, hardened and queued records.
 
-`MemoryStore` keeps the contract of gateway.ledger.store.Store (tests/gateway/ledger runs over it
-too). Commits take time when there is a clock: whatever queues meanwhile goes into the next one.
+`MemoryStore` implements the contract of gateway.ledger.store.Store (tests/gateway/ledger runs over
+it too). Commits take time when there is a clock: records that queue meanwhile go into the next one.
 """
 
 import math
@@ -71,20 +71,20 @@ _Delivery = tuple[str, str, int, int]  # side, contract, epoch, first
 
 
 class Auditor(Protocol):
-    """Who sees each commit."""
+    """An observer of each commit."""
 
     def __call__(
         self, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Look at records, and at what was booked by them.
+        """Examine records, and their bookings.
 
-        `is_anew`: that is all that there is, at first and after a power cut.
+        `is_anew`: they are the whole contents, at first and after a power cut.
         """
 
 
 @dataclass(slots=True)
 class _JobState:
-    """A row of the table of jobs, less its usage."""
+    """A row of the table of jobs, without its usage."""
 
     opened: JobOpened
     total: int | None = None
@@ -124,7 +124,7 @@ class _Tables:
 
 
 class Disk:
-    """What survives a gateway; `hardened` counts the records that survive a power cut too."""
+    """The state that survives a gateway; `hardened` counts the records that survive a power cut."""
 
     def __init__(self) -> None:
         self.tables = _Tables()
@@ -151,7 +151,7 @@ class Disk:
             audit(records, booked, is_anew=is_anew)
 
     def cut_power(self) -> None:
-        """Lose what was not hardened."""
+        """Lose the records that were not hardened."""
         self.power_cuts += 1
         kept, self._log = self._log[: self.hardened], []
         self.tables = _Tables()
@@ -159,21 +159,21 @@ class Disk:
 
     @property
     def written(self) -> int:
-        """How many records were committed, and not lost."""
+        """The number of records that were committed, and not lost."""
         return len(self._log)
 
     def charges(self) -> Iterator[UsageRecord]:
-        """The usage records that charge for something."""
+        """Yield the usage records that are charges."""
         for records in self.tables.usage.values():
             yield from (each for each in records.values() if each.state not in ("repeat", "lost"))
 
     def overhead_nanos(self) -> int:
-        """What the site itself pays for tasks of its users that ran again elsewhere."""
+        """Return the amount that the site pays for its users' tasks that ran again elsewhere."""
         records = chain.from_iterable(map(dict.values, self.tables.usage.values()))
         return sum(each.cost_nanos - each.charged_nanos for each in records)
 
     def charged(self, job: str) -> Counter[int]:
-        """How often each task of a job was charged."""
+        """Return how often each task of a job was charged."""
         counts = self.tables.charged.setdefault(job, Counter())
         for tasks in self.tables.uncounted.pop(job, ()):
             counts.update(tasks)
@@ -326,8 +326,8 @@ class MemoryStore:
     """A Store on a Disk.
 
     Args:
-        later: `later(wait_s, call)` calls after so long; None commits at once, always.
-        commit_s: how long a commit takes that syncs, and one that does not.
+        later: `later(wait_s, call)` calls after that time; None commits at once, always.
+        commit_s: the duration of a commit that syncs, and of one that does not.
         settled: called after each group of acknowledgements.
     """
 
@@ -392,7 +392,7 @@ class MemoryStore:
         self._begin()
 
     def kill(self) -> None:
-        """The process dies: what is queued was never acknowledged, and is gone."""
+        """Kill the process: queued records were never acknowledged, and are lost."""
         self._closed = True
         self._queue, self._committing = [], []
 
@@ -802,7 +802,7 @@ class MemoryStore:
         return list(islice(self._tables.booked.values(), after, after + limit))
 
     def roll_up(self, now_s: float, keep_s: float) -> bool:
-        """See Store: no world lasts so long."""
+        """See Store: no world lasts long enough."""
         return False
 
     def _usage_of(self, job: str) -> list[UsageRecord]:

@@ -1,7 +1,7 @@
 """A gateway in virtual time: the real reception, lobby, broker, outbox and desk on the heap.
 
-What the loops of gateway.site do is done here by callbacks; `_go_on` carries the desk's coroutines
-over their waits.
+Callbacks replace the loops of gateway.site; `_go_on` resumes the desk's coroutines after their
+waits.
 """
 
 import itertools
@@ -40,33 +40,33 @@ from simulations.world.waits import Progress, Stored
 # All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
 G_PER_KWH, SLOT_WATTS = 250.0, 12.0
 
-# Reading is not what is simulated: a query of the desk takes no time.
+# Reading is not simulated: a query of the desk takes no time.
 
 
 async def read_now(query: Callable[..., Any], *args: Any) -> Any:
-    """Ask the store in line."""
+    """Query the store synchronously."""
     return query(*args)
 
 
 class Ear(Protocol):
-    """Who hears what a gateway decides and says."""
+    """An observer of a gateway's decisions and messages."""
 
     def decided(self, effects: Sequence[Effect]) -> None:
-        """These are about to be carried out, in order."""
+        """Take effects that are about to be performed, in order."""
 
     def told(self, message: Any) -> None:
-        """This leaves for a client, a worker or another site."""
+        """Take a message that leaves for a client, a worker or another site."""
 
 
 class Member(Host):
-    """What every kind of simulated gateway has: a configuration, a disk, and who watches it."""
+    """The base of simulated gateways: a configuration, a disk, and observers."""
 
     def __init__(self, ground: Ground, plan: SitePlan) -> None:
         super().__init__(ground, plan.name, skew_s=plan.skew_s, drift=plan.drift)
         self.plan = plan
         self.disk = Disk()
         self.ears: list[Ear] = []
-        self.commit_s: float | None = None  # when its disk is slow now
+        self.commit_s: float | None = None  # while its disk is slow
         self.config = SiteConfig(
             name=plan.name,
             listen=(f"memory://{plan.name}",),
@@ -86,7 +86,7 @@ class Member(Host):
 
     @property
     def reception(self) -> Reception | None:
-        """The gateway that runs now, None when none does."""
+        """The running gateway, or None."""
         raise NotImplementedError
 
     @property
@@ -100,18 +100,18 @@ class Member(Host):
         return None
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
-        """Have an order about the books carried out (gateway.books_desk), once its turn comes."""
+        """Queue an order about the books (gateway.books_desk)."""
         raise NotImplementedError
 
     async def obey(self, site: Any, verb: str, details: Mapping[str, Any]) -> None:
-        """Carry an order out; what can't be is noted, as an operator would read it."""
+        """Carry out an order; log a failure as an operator would read it."""
         try:
             await books_desk.ORDERS[verb](site, details)
         except GridError as error:
             self.note(f"can't {verb}", str(error))
 
     def open_store(self, settled: Callable[[], None] = lambda: None) -> MemoryStore:
-        """A store on this host's disk."""
+        """Open a store on this host's disk."""
         return MemoryStore(self.disk, self.after, self._commit_s, settled)
 
     def _commit_s(self, durable: bool) -> float:
@@ -120,12 +120,12 @@ class Member(Host):
         return self.plan.sync_s if durable else self.plan.commit_s
 
     def next_boot(self) -> int:
-        """Count this life, on disk before anybody hears of it; as gateway.keys.next_boot."""
+        """Store the number of this run of the site before use, as gateway.keys.next_boot."""
         self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
         return self.disk.boot
 
     def watch(self, reception: Reception) -> None:
-        """Note what a gateway hears, decides and says, without it knowing."""
+        """Trace a gateway's events, decisions and messages, unknown to it."""
         self._watch_broker(reception.broker)
         if self.ears:
             self._listen(reception)
@@ -205,7 +205,7 @@ class Member(Host):
                 add(host, str(event))
 
     def _note_lapse(self, worker: int, reason: str) -> None:
-        """A contract is over: what is out under it will be placed again."""
+        """Trace the end of a contract: its outstanding tasks will be placed again."""
         self.note(f"contract {worker} is over", reason)
         reception = self.reception
         bought = reception.broker.workers.get(worker) if reception else None
@@ -259,7 +259,7 @@ class Gateway(Member):
 
     @property
     def reception(self) -> Reception | None:
-        """The gateway that runs now."""
+        """The running gateway."""
         return self._reception
 
     @property
@@ -273,7 +273,7 @@ class Gateway(Member):
         return self._dealings.circle if self._dealings is not None else None
 
     def boot(self) -> None:
-        """Open port and store, take up what was left, and tick."""
+        """Open port and store, recover, and tick."""
         self._is_looking = self._is_going_on = False
         self._waiting: dict[int, Coroutine[float | None, None, None]] = {}
         self._coroutines = 0
@@ -299,7 +299,7 @@ class Gateway(Member):
             on_unfinished=self._unfinished,
         )
         self.desk = Desk(cast("Any", self))
-        self.census = Census(cast("Any", self))  # which nobody lets look
+        self.census = Census(cast("Any", self))  # which is never run
         if self.peers is not None:
             self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)
             self._open_books(roll, self._dealings)
@@ -308,7 +308,7 @@ class Gateway(Member):
         self.after(TICK_S, self._tick)
 
     def _open_books(self, roll: Roll, dealings: Dealings) -> None:
-        """As gateway.site does."""
+        """Open the books as gateway.site does."""
         assert self._reception is not None
         exchange = self._reception.exchange
         office = Office(
@@ -332,7 +332,7 @@ class Gateway(Member):
             self.bookkeeper.order(lambda: self.obey(self, verb, details))
 
     def die(self, *, power: bool) -> None:
-        """What is queued for the store is lost, and with the power what was not synced."""
+        """Lose records queued for the store, and with the power the unsynced ones."""
         self.store.kill()
         if power:
             self.disk.cut_power()
@@ -408,32 +408,32 @@ class Gateway(Member):
         if self.bookkeeper is not None:
             self.after(0.0, self.bookkeeper.go_on)
 
-    # --- what the desk sees of a site ----------------------------------------------------------
+    # --- the desk's view of a site -------------------------------------------------------------
 
     @property
     def broker(self) -> Broker:
-        """Whoever decides here."""
+        """The broker."""
         assert self._reception is not None
         return self._reception.broker
 
     @property
     def lobby(self) -> Lobby:
-        """Who is here."""
+        """The lobby."""
         assert self._reception is not None
         return self._reception.lobby
 
     def expect(self, event: Event) -> None:
-        """An operator's order."""
+        """Take an operator's order."""
         if self._reception is not None:
             self._reception.expect(event)
 
     def tell_store_trouble(self, error: Exception) -> str:
-        """Say that the store can't be read; the sentence."""
+        """Log that the store can't be read; return the sentence."""
         self.note("says", f"store: {error}")
         return str(error)
 
     def tell_fault(self, where: str, error: Exception) -> None:
-        """Here nothing may break."""
+        """Raise: no fault is allowed here."""
         self.note("breaks", where)
         raise error
 
@@ -442,7 +442,7 @@ class Gateway(Member):
         return await read_now(query, *arguments)
 
     async def record(self, *written: records.Record, durable: bool = False) -> None:
-        """See gateway.site: return when these are stored, and all that was written before."""
+        """See gateway.site: return when these, and all earlier records, are stored."""
         stored = Stored()
         if self.broker.purses.has_credit:
             for each in written:
@@ -451,7 +451,7 @@ class Gateway(Member):
         await stored
 
     async def harden(self, *written: records.Record) -> None:
-        """The same, and no power cut takes any of it."""
+        """Store them so that they survive a power cut."""
         await self.record(*written, durable=True)
 
     async def forget(self, jobs: Sequence[str]) -> None:
@@ -459,10 +459,10 @@ class Gateway(Member):
         await self.record(*map(records.JobForgotten, jobs))
 
     def results_of(self, _job: str) -> None:
-        """Nothing is told of one job here: who waits looks whenever something has happened."""
+        """Return no signal for one job: waiting requests look after every event."""
 
     def wait_for_results(self, _more: None, at_most_s: float) -> Progress:
-        """Go on when something has happened, or after so many seconds."""
+        """Wait for any event, or for so many seconds."""
         return Progress(at_most_s)
 
     def _ask(self, guest: Guest, question: Ask) -> None:
@@ -471,13 +471,13 @@ class Gateway(Member):
 
     def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
         async def look_up() -> None:
-            await self.record()  # what is on its way there counts too
+            await self.record()  # queued records count too
             then(find())
 
         self._carry(look_up())
 
     def _carry(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Begin a coroutine, and carry it over its waits."""
+        """Start a coroutine, and resume it after its waits."""
         self._coroutines += 1
         self._waiting[self._coroutines] = coroutine
         self._go_on(self._coroutines)

@@ -1,4 +1,4 @@
-"""A computer of the pretend world: its clocks, its timers, its crashes and its pauses."""
+"""A computer of the simulated world: its clocks, its timers, its crashes and its pauses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from simulations.world.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What every host stands on."""
+    """The common environment of all hosts."""
 
     clock: Clock
     dice: Random
@@ -22,8 +22,8 @@ class Ground:
 class Host:
     """One process on one host.
 
-    Timers die with the process. Those that come due while it is paused happen when it goes on,
-    in order. `skew_s` is how far its calendar is off, `drift` by how much its clocks run fast.
+    Timers die with the process. Timers that come due while it is paused run when it resumes, in
+    order. `skew_s` is the error of its calendar, `drift` the fraction by which its clocks run fast.
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class Host:
         self._deferred: list[Callable[[], None]] = []
 
     def now_s(self) -> float:
-        """Its monotonic clock."""
+        """Return its monotonic clock."""
         return self.clock.now_s * (1 + self.drift)
 
     def utc_s(self) -> float:
-        """Its calendar."""
+        """Return its calendar time."""
         return EPOCH_S + self.now_s() + self.skew_s
 
     def random_bytes(self, count: int) -> bytes:
-        """Chance, of this world's seed."""
+        """Return random bytes, from this world's seed."""
         return self.dice.randbytes(count)
 
     def after(self, wait_s: float, call: Callable[[], None]) -> None:
-        """Do something after so long by its own clock, if it still lives then."""
+        """Run a callback after a time by its own clock, if it still lives then."""
         life = self.life
 
         def due() -> None:
@@ -63,7 +63,7 @@ class Host:
         self.clock.after(wait_s / (1 + self.drift), due)
 
     def do(self, call: Callable[[], None]) -> None:
-        """Do something now, or as soon as it is not paused any more."""
+        """Run a callback now, or as soon as it is not paused any more."""
         if self.is_paused:
             life = self.life
             self._deferred.append(lambda: call() if self.life == life else None)
@@ -71,7 +71,7 @@ class Host:
             call()
 
     def start(self) -> None:
-        """Come up."""
+        """Start the process."""
         if not self.is_up:
             self.life += 1
             self.is_up, self.is_paused = True, False
@@ -80,7 +80,7 @@ class Host:
             self.boot()
 
     def crash(self, *, power: bool = False) -> None:
-        """Die. With `power` the whole machine does: nobody is told, and unsynced writes go."""
+        """Crash. With `power`, the machine: peers get no notice, unsynced writes are lost."""
         if self.is_up:
             self.note("loses power" if power else "crashes")
             self.is_up, self.is_paused = False, False
@@ -89,14 +89,14 @@ class Host:
             self.die(power=power)
 
     def pause(self) -> None:
-        """Stop as SIGSTOP does."""
+        """Stop as by SIGSTOP."""
         if self.is_up and not self.is_paused:
             self.note("is paused")
             self.is_paused = True
             self.halt()
 
     def resume(self) -> None:
-        """Go on as SIGCONT does."""
+        """Resume as by SIGCONT."""
         if self.is_paused:
             self.note("goes on")
             self.is_paused = False
@@ -106,14 +106,14 @@ class Host:
                 call()
 
     def note(self, what: str, note: str = "") -> None:
-        """Note something that is of no single task."""
+        """Trace an event of no single task."""
         self.trace.add(self.name, what, note=note)
 
     def boot(self) -> None:
-        """What it does when it comes up."""
+        """Start up."""
 
     def die(self, *, power: bool) -> None:
-        """What is left of it."""
+        """Clean up after a crash."""
 
     def halt(self) -> None:
-        """What a pause does to it beyond its timers."""
+        """Apply further effects of a pause, beside the timers."""

@@ -1,9 +1,9 @@
-"""What must hold in every world, whatever happens. One class each; `all_invariants` lists them.
+"""Invariants of every world, one class each; `all_invariants` lists them.
 
-An invariant sees every line of the trace as it is written (`see`), what each gateway decides and
-says (`decided`, `told`) and every commit of a site (`committed`), looks at the state of everybody
-twice a second (`check`), and once more when all is over (`finish`). It raises Broken. Those that
-compare sites go beside these: they see all of the world.
+An invariant sees every line of the trace as it is written (`see`), each gateway's decisions and
+messages (`decided`, `told`) and every commit of a site (`committed`). It checks the state of all
+hosts twice a second (`check`), and once more at the end (`finish`). It raises Broken. Invariants
+that compare sites belong here too: they see the whole world.
 """
 
 from collections import Counter
@@ -39,45 +39,45 @@ if TYPE_CHECKING:
     from simulations.world.worker import Worker
     from simulations.world.world import World
 
-# A process that was stopped runs on for a moment before it looks at the clock.
+# A stopped process runs on for a moment before it looks at the clock.
 WAKING_S: Final = 0.5
-LATE_S: Final = 3.0  # that a message may be on its way in bad weather, and a look may take
-# Results that were taken in before the store's backlog was seen to be too long.
+LATE_S: Final = 3.0  # the latency of a message in bad weather, plus the time until it is looked at
+# Results that were taken in before the store's backlog was found too long.
 BACKLOG_SLACK: Final = 10_000
 LOSSES_MAX: Final = Limits().losses_max
 
 
 class Invariant:
-    """Something that must hold."""
+    """A property that must hold."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
 
     def see(self, entry: Entry) -> None:
-        """Look at a line of the trace."""
+        """Check a line of the trace."""
 
     def committed(
         self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Look at what a site has just committed, and booked by it.
+        """Check a commit of a site, and its bookings.
 
-        `is_anew`: that is all that there is, at first and after a power cut.
+        `is_anew`: it is the whole contents, at first and after a power cut.
         """
 
     def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
-        """Look at what a gateway is about to carry out, in order."""
+        """Check effects that a gateway is about to perform, in order."""
 
     def told(self, site: "Member", message: Any) -> None:
-        """Look at what a gateway says to a client, a worker or another site."""
+        """Check a message of a gateway to a client, a worker or another site."""
 
     def check(self) -> None:
-        """Look at everybody's state."""
+        """Check the state of all hosts."""
 
     def finish(self) -> None:
-        """Look at what it all came to."""
+        """Check the final state."""
 
     def fail(self, text: str, job: str = "", task: int = 0) -> None:
-        """Say that it does not hold."""
+        """Raise Broken."""
         raise Broken(type(self).__name__, text, job, task)
 
     @property
@@ -87,21 +87,21 @@ class Invariant:
 
 
 class EndsOnce(Invariant):
-    """Every task ends once, its client learns how, and it learns the truth."""
+    """Every task ends once, and its client learns the true outcome."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._starts: Counter[tuple[str, int]] = Counter()
 
     def see(self, entry: Entry) -> None:
-        """A client is never told twice, nor of what it never asked for."""
+        """Check that a client is never told twice, nor of a call that it never made."""
         if entry.what == "starts" and entry.job:
             self._starts[entry.job, entry.first] += 1
         if entry.what in ("is told twice", "hears of a call never made", "got wrong arguments"):
             self.fail(f"{entry.host} {entry.what}: {entry.note}", entry.job, entry.first)
 
     def finish(self) -> None:
-        """Nothing is left open, and each outcome is one that can be."""
+        """Check that nothing is left open, and each outcome is possible."""
         for job in self.jobs:
             if job.is_lost:
                 continue
@@ -115,7 +115,8 @@ class EndsOnce(Invariant):
                 elif isinstance(outcome, Ended) and not self._may_end(job, task.manner, outcome):
                     self.fail(f"{task} ended as {outcome}", job.id, task.number)
                 elif isinstance(outcome, Ended) and outcome.kind == "lost":
-                    # What had not begun goes back without end; what had, for so many workers.
+                    # A task that has not begun goes back without limit; one that has, for so many
+                    # workers.
                     starts = self._starts[job.id, task.number]
                     if starts < LOSSES_MAX:
                         self.fail(f"{task} began {starts} times and was lost", job.id, task.number)
@@ -135,7 +136,7 @@ class EndsOnce(Invariant):
             "error": manner in ("error", "flaky"),
             "crash": manner == "poison",
             "timeout": job.plan.timeout_s is not None,
-            "lost": True,  # its workers died under it
+            "lost": True,  # its workers died while they ran it
             "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
             "queue": self._has_queue_limit(),
@@ -143,7 +144,7 @@ class EndsOnce(Invariant):
         return possible.get(kind, False)
 
     def _has_queue_limit(self) -> bool:
-        """Whether its user may have so many tasks at a time, and no more."""
+        """Whether a rule limits its user's queued tasks."""
         rules = [
             rule for site in self.world.sites.values() for rule in site.plan.entitlements.rules
         ]
@@ -162,14 +163,14 @@ class ChargedOnce(Invariant):
         self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
 
     def see(self, entry: Entry) -> None:
-        """A run that was killed, because its client had left, is paid and may not be the last."""
+        """Count killed runs: they are charged, and may be followed by others."""
         if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
 
     def committed(
         self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """No task is charged more often than it may have run."""
+        """Check that no task is charged more often than it may have run."""
         for record in records:
             if not isinstance(record, UsageRecord) or not record.is_charge:
                 continue
@@ -187,13 +188,13 @@ class ChargedOnce(Invariant):
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
             runs = CRASHES_MAX if manner == "poison" else runs
             runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
-            # Who comes back in a new session has all retries anew.
+            # A client in a new session has all its retries again.
             may_run = runs * sessions if runs > 1 else 1
             if count > may_run + self._stopped[job.id, number]:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:
-        """Whatever was delivered is charged, unless a power cut took the charge; sums agree."""
+        """Check that deliveries are charged, except after power cuts, and that sums agree."""
         for client in self.world.clients.values():
             disk = self.world.sites[client.gateway].disk
             for job in client.jobs.values():
@@ -218,15 +219,15 @@ class ChargedOnce(Invariant):
 
 
 class InItsPlace(Invariant):
-    """Nothing runs where its tags forbid, beyond the slots, or beyond a counted tag."""
+    """No task runs where its tags forbid, beyond the slots, or beyond a counted tag."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._running: dict[str, Counter[str]] = {}  # by worker: tasks of which job
+        self._running: dict[str, Counter[str]] = {}  # by worker: how many tasks of each job run
         self._jobs: dict[str, Job] = {}
 
     def see(self, entry: Entry) -> None:
-        """Count what runs, by worker."""
+        """Count running tasks, by worker."""
         if entry.what == "opens":
             self._jobs[entry.job] = entry.data
         elif entry.what == "starts" and entry.job:
@@ -254,10 +255,10 @@ class InItsPlace(Invariant):
 
 
 class RunsOnce(Invariant):
-    """No task runs at two workers at the same time: the lease of one ends before another begins.
+    """No task runs at two workers at the same time: one lease ends before another begins.
 
-    Not counted: a worker that is stopped, or was until now, and work that the gateway gave out
-    before it died, for its workers learn of that when they find the next one.
+    Excepted are workers that are stopped, or were until now, and work handed out before the gateway
+    died: its workers learn of that when they find the next one.
     """
 
     def __init__(self, world: "World") -> None:
@@ -265,7 +266,7 @@ class RunsOnce(Invariant):
         self._running: dict[tuple[str, int], dict[str, int]] = {}
 
     def see(self, entry: Entry) -> None:
-        """Note who runs what."""
+        """Note which worker runs which task."""
         if not entry.job or entry.host not in self.world.workers or entry.data is None:
             return
         runners = self._running.setdefault((entry.job, entry.first), {})
@@ -286,7 +287,7 @@ class RunsOnce(Invariant):
 
 
 class AddsUp(Invariant):
-    """The broker's accounts: what it counts is what is there, and nothing is below zero."""
+    """The broker's counts equal the real numbers, and none is negative."""
 
     def check(self) -> None:
         """Recount everything."""
@@ -348,10 +349,10 @@ class AddsUp(Invariant):
 
 
 class WithinLimits(Invariant):
-    """Queues, windows and backlogs stay within what the knobs say; nobody is thrown out."""
+    """Queues, windows and backlogs stay within the configured limits; no peer is expelled."""
 
     def see(self, entry: Entry) -> None:
-        """Nobody here breaks the rules, so nobody may be expelled for it."""
+        """Check that no peer is expelled: none breaks the rules here."""
         if entry.what in ("expels", "is thrown out", "distrusts a slot", "hangs up"):
             self.fail(f"{entry.host} {entry.what}: {entry.note}")
 
@@ -364,7 +365,7 @@ class WithinLimits(Invariant):
             rules = reception.lobby.rules
             if reception.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
                 self.fail(f"{site.name}: {reception.store.backlog} records wait for the store")
-            for found in site.older_books:  # nobody restores a copy in these worlds
+            for found in site.older_books:  # no copy is restored in these worlds
                 self.fail(f"{site.name}: {found}")
             for client in reception.broker.clients.values():
                 if not 0 <= client.tasks <= 2 * rules.tasks_max:
@@ -383,13 +384,13 @@ class WithinLimits(Invariant):
 
 
 class WindowsKept(Invariant):
-    """In a window that gives others no slot they are given none, and are stopped once it began.
+    """In a window without slots for others, their work gets none, and is stopped once it has begun.
 
-    A worker that hears nothing of its gateway works on until its lease is over.
+    A worker cut off from its gateway works on until its lease is over.
     """
 
     def check(self) -> None:
-        """Look at all that workers were given, and at what their slots are at."""
+        """Check all tasks handed out to workers, and those that run in their slots."""
         for site in self.world.sites.values():
             for pool in site.plan.pools:
                 if pool.windows.windows and site.reception is not None:
@@ -429,17 +430,17 @@ class WindowsKept(Invariant):
 
 
 def _is_shut(window: Window | None) -> bool:
-    """Whether a window gives others nothing."""
+    """Whether a window gives others no slots."""
     if window is None:
         return False
     return not window.claims.levels(1_000)[window.claims.of(ANOTHER_SITE)].most
 
 
 class EntitlementsKept(Invariant):
-    """Nobody is given slots that no rule allows or one denies, nor more than his rule gives."""
+    """No owner gets slots that no rule allows or one denies, nor more than the rule gives."""
 
     def check(self) -> None:
-        """Look at all that workers were given."""
+        """Check all tasks handed out to workers."""
         for site in self.world.sites.values():
             rules = site.plan.entitlements.rules
             if rules and site.reception is not None:
@@ -464,7 +465,7 @@ class EntitlementsKept(Invariant):
 
 
 class Finishes(Invariant):
-    """When faults have stopped everything comes to its end, and nothing is left behind."""
+    """When faults have stopped, everything ends, and nothing is left behind."""
 
     def finish(self) -> None:
         """Look for leftovers."""

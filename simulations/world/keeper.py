@@ -1,7 +1,7 @@
-"""The real Bookkeeper on the heap: `run`, `in_turn` and `_look` are mirrored, which need trio.
+"""The real Bookkeeper on the heap; `run`, `in_turn` and `_look`, which need trio, are replaced.
 
-Its jobs wait for nothing but commits, for reading takes no time here. They are carried over those
-by hand, one after the other, as gateway.bookkeeper.Bookkeeper does them.
+Its jobs wait only for commits, because reading takes no time here. They are resumed after those by
+callbacks, one after the other, in the order of gateway.bookkeeper.Bookkeeper.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Keeper(Bookkeeper):
-    """The bookkeeper of one life of a site: whoever makes a commit calls `go_on` after it."""
+    """The bookkeeper of one run of a site: call `go_on` after each commit."""
 
     def __init__(self, office: Office, host: Host) -> None:
         super().__init__(office)
@@ -27,11 +27,11 @@ class Keeper(Bookkeeper):
         self._look_again()
 
     def order(self, job: Job) -> None:
-        """Have something done in its turn."""
+        """Queue a job."""
         self._later(OURS, job)
 
     async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
-        """Do something, and send what it says; who asks for it is in turn already."""
+        """Run a job, and send its messages; the caller has its turn already."""
         try:
             return await job()
         finally:
@@ -39,7 +39,7 @@ class Keeper(Bookkeeper):
                 self._office.post.flush()
 
     def go_on(self) -> None:
-        """Something is on the disk: go on with the job that may have waited for it."""
+        """Resume the current job after a commit."""
         if self._doing is None:
             return
         try:
@@ -49,7 +49,7 @@ class Keeper(Bookkeeper):
             self._next()
 
     def die(self) -> None:
-        """The process is gone."""
+        """Close the current job: the process died."""
         self._is_dead = True
         if self._doing is not None:
             self._doing.close()

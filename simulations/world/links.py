@@ -1,7 +1,7 @@
-"""The sessions by which a simulated gateway dials others: gateway.links, mirrored, as it promises.
+"""The sessions that a simulated gateway dials: a replacement of gateway.links with its contract.
 
-Dialogues and sessions are the real ones; what gateway.links and gateway.conversation do around them
-with trio is done here by callbacks. Who changes one of those changes this.
+Dialogues and sessions are the real ones. Callbacks replace the trio code of gateway.links and
+gateway.conversation around them: a change there needs a change here.
 """
 
 from collections import deque
@@ -31,13 +31,13 @@ class Links:
     """The sessions that one site dials; see gateway.links.Links.
 
     Args:
-        host: whose they are.
-        may_dial: whether a site is one that we dial.
-        hello: who we are.
-        credentials: how we prove it to a site, and it to us.
+        host: their host.
+        may_dial: whether this gateway dials a site.
+        hello: returns its introduction.
+        credentials: the mutual proof of identity with a site.
         limits: see LinkLimits.
         tell: takes news.
-        heard_all: called when all the news of what has arrived together was told.
+        heard_all: called after all the news of frames that arrived together.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Links:
         self._dirty[site] = None
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now of what was posted since the last time."""
+        """Send queued messages that may go now."""
         dirty, self._dirty = self._dirty, {}
         for site in dirty:
             line = self._lines.get(site)
@@ -101,12 +101,12 @@ class Links:
         return sorted(site for site, line in self._lines.items() if line.is_up)
 
     def die(self) -> None:
-        """The process is gone: nothing more is heard."""
+        """End all links: the process died."""
         for line in self._lines.values():
             line.die()
 
     def forget(self, line: "_Line") -> None:
-        """A line is over: what is posted to its site from now on needs a new one."""
+        """Forget a line that is over: messages to its site need a new one."""
         if self._lines.get(line.site) is line:
             del self._lines[line.site]
 
@@ -132,7 +132,7 @@ class _Line:
         self._lanes: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # urgent ones, others
         self._queued_bytes = 0
         self.is_up = self.is_over = False
-        self._told = ""  # why it is down, as it was told last
+        self._told = ""  # why it is down, as last reported
         self.used_s = self._trouble_s = self._host.now_s()
         self._dialogue = self._new_dialogue()
         self._link: MemoryLink | None = None
@@ -157,7 +157,7 @@ class _Line:
     # --- pipes ---------------------------------------------------------------------------------
 
     def _serve_penalty(self) -> None:
-        """Dial it, at first, when it may be: what is posted to it waits, and not for good."""
+        """Dial for the first time when allowed: messages wait for that, and not for ever."""
         if self.is_over:
             return
         now_s = self._host.now_s()
@@ -184,7 +184,7 @@ class _Line:
         self._link = network.dial(self._host.name, self.site, self._changed, SERVICE)
 
     def _changed(self) -> None:
-        """Something has arrived: look at it soon, once."""
+        """Schedule one look at arrived frames."""
         if not self._is_looking:
             self._is_looking = True
             self._host.after(0.0, self._look)
@@ -229,7 +229,7 @@ class _Line:
         return False
 
     def _hang_up(self, link: MemoryLink) -> None:
-        """Give a pipe up, and dial again later."""
+        """Give up a pipe, and dial again later."""
         if self._link is not link:
             return
         is_fresh = self._dialogue.is_open
@@ -240,11 +240,11 @@ class _Line:
         self._host.after(self._wait_s * (0.5 + self._host.dice.random()), self._dial)
 
     def flush(self) -> None:
-        """Send what the session takes."""
+        """Send as much as the session takes."""
         link, dialogue = self._link, self._dialogue
         session = dialogue.session
         if session is not None and self.is_up:
-            for message in self._take(0):  # these overtake what the session has not sent
+            for message in self._take(0):  # these overtake messages that the session has not sent
                 session.post(message, urgent=True)
         if link is None or link.is_lost:
             return
@@ -255,10 +255,10 @@ class _Line:
                 dialogue.post_encoded(message)
         dialogue.flush(link.send, self._host.now_s())
 
-    # --- as time passes ------------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Give up what does not come, or has fallen silent."""
+        """Give up a pipe that does not connect, or has fallen silent."""
         if self.is_over:
             return
         self._host.after(CHECK_S, self._check)
@@ -275,7 +275,7 @@ class _Line:
             self._hang_up(link)
 
     def tick(self) -> None:
-        """Heartbeats, and whether it has been too long, or too much."""
+        """Send heartbeats, and check timeouts and the queue's size."""
         now_s = self._host.now_s()
         self._check_lease(now_s)
         self.flush()
@@ -293,7 +293,7 @@ class _Line:
         return is_quiet and not is_kept and now_s - self.used_s > self._links.limits.idle_s
 
     def _check_lease(self, now_s: float) -> bool:
-        """Whether the session's lease holds; otherwise the session is over."""
+        """Whether the session's lease holds; if not, end the session."""
         welcome = self._dialogue.welcome
         if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
             return True
@@ -307,10 +307,10 @@ class _Line:
         self._trouble_s = self.used_s = self._host.now_s()
         self._down(reason)
 
-    # --- how it ends ---------------------------------------------------------------------------
+    # --- ends ----------------------------------------------------------------------------------
 
     def end(self, reason: str, *, is_idle: bool = False) -> None:
-        """It is over, whoever keeps it."""
+        """End the line, even if it is kept."""
         if self.is_over:
             return
         self.is_over = True
@@ -324,11 +324,11 @@ class _Line:
             self._host.after(SETTLE_MAX_S, self._link.close)
 
     def _fail(self, reason: str) -> None:
-        """It can't be had; unless it is kept, it is over."""
+        """Report a failure; unless the line is kept, it is over."""
         if self.site not in self._links.kept or not self._links.may_dial(self.site):
             self.is_over = True
             self._links.forget(self)
-            if self._link is not None:  # or a session could still come of it, that nobody holds
+            if self._link is not None:  # or an unowned session could still come of it
                 self._link.close()
                 self._link = None
         self._down(reason)
@@ -343,7 +343,7 @@ class _Line:
             self._links.tell(LinkDown(self.site, reason, is_idle))
 
     def die(self) -> None:
-        """The process is gone."""
+        """End the line: the process died."""
         self.is_over = True
         if self._link is not None:
             self._link.is_closed = True
@@ -354,7 +354,7 @@ class _Line:
         self._queued_bytes -= sum(map(len, messages))
         return messages
 
-    # --- what is heard -------------------------------------------------------------------------
+    # --- input ---------------------------------------------------------------------------------
 
     def _hear(self, messages: list[Any]) -> None:
         if self.is_over or not messages:
@@ -381,7 +381,7 @@ class _Line:
         self._links.tell(LinkUp(self.site, resumed))
 
     def _refused(self, error: SessionRefused | ProtocolError) -> None:
-        """The site said no: for good, unless it may be over in a moment, or we keep trying."""
+        """Take a refusal: final, unless it is temporary or the line is kept."""
         passing = isinstance(error, SessionRefused) and error.code in PASSING_REFUSALS
         lonely_s = self._host.now_s() - self._trouble_s
         if passing and lonely_s < self._links.limits.give_up_s:
@@ -392,6 +392,6 @@ class _Line:
             return
         wait_s = self._links.penalties.note(self.site, str(error), self._host.now_s())
         self.is_over = True
-        self._links.forget(self)  # who keeps it, or posts to it, gets a new line
+        self._links.forget(self)  # a kept site, or a new message, gets a new line
         self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
         self._links.keep(self._links.kept)

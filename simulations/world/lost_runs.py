@@ -1,4 +1,4 @@
-"""What is booked of runs that ended with their worker: no more time than they can have had."""
+"""Bookings of runs that ended with their worker: never more time than they can have had."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +9,7 @@ from simulations.world.trace import Entry
 if TYPE_CHECKING:
     from simulations.world.world import World
 
-# A worker tells in whole milliseconds how long a task has run, and clocks drift apart.
+# A worker reports run times in whole milliseconds, and clocks drift apart.
 SLACK_S: Final = 0.02
 
 # Worker, job, task.
@@ -17,10 +17,10 @@ Key = tuple[str, str, int]
 
 
 class LostAsRun(Invariant):
-    """A lost run is booked for no longer than its task was at work, nor than its time limit.
+    """A lost run is booked for no longer than its task ran, nor than its time limit.
 
-    The time in which its worker was stopped counts as work: who waits for it sees no difference.
-    Work that another site sent has names of its own at its seller, and is not looked at.
+    The time in which its worker was stopped counts as run time: its client sees no difference. Work
+    from another site has other names at its seller, and is not checked.
     """
 
     def __init__(self, world: "World") -> None:
@@ -29,7 +29,7 @@ class LostAsRun(Invariant):
         self._longest_s: dict[Key, float] = {}
 
     def see(self, entry: Entry) -> None:
-        """Note how long each task was at work at each worker, and look at what is charged."""
+        """Note how long each task ran at each worker, and check charges."""
         if entry.what == "charges" and isinstance(entry.data, UsageRecord):
             self._look(entry.data, entry)
         if entry.host not in self.world.workers:

@@ -1,9 +1,9 @@
-"""The network: connections between hosts, in memory, with everything that befalls them.
+"""The network: connections between hosts, in memory, with all their faults.
 
-A connection (a *pipe*) delivers in order, late, and at a bandwidth; two of them overtake each
-other. A cut holds back what goes from one host to another until it heals, as TCP does; a reset
-ends a pipe and what is on it, and its two ends learn of that at different times. A pipe's queue
-downwards holds two frames and drops what does not fit, as nng's does.
+A connection (a *pipe*) delivers in order, with latency, and at a bandwidth; two of them overtake
+each other. A cut holds back frames from one host to another until it heals, as TCP does. A reset
+ends a pipe and drops its frames, and its two ends learn of that at different times. A pipe's queue
+downwards holds two frames and drops further ones, as nng's does.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ DIAL_AGAIN_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How good the network is: seconds there, jitter on top, bytes a second."""
+    """The quality of the network: seconds of latency, jitter on top, bytes a second."""
 
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
@@ -31,9 +31,9 @@ class Weather:
 
 @dataclass(slots=True)
 class _Way:
-    """One direction of a pipe: when it is free, what is under way, how much of that is held back.
+    """One direction of a pipe: when it is free, its frames in flight, and how many are held back.
 
-    Whatever arrives is the oldest that is under way: a pipe has one order, whatever is cut when.
+    The oldest frame in flight always arrives first: a pipe keeps one order, even across cuts.
     """
 
     source: str
@@ -65,7 +65,7 @@ class Network:
     def listen(self, host: str, changed: Callable[[], None], service: str = "") -> "MemoryPort":
         """Open a port of a host; `changed` is called when a frame or an end has arrived.
 
-        A host has one port of each `service`: who dials names it.
+        A host has one port of each `service`, which the dialler names.
         """
         port = self._ports[host, service] = MemoryPort(self, host, changed)
         return port
@@ -73,7 +73,7 @@ class Network:
     def dial(
         self, host: str, to: str, changed: Callable[[], None], service: str = ""
     ) -> "MemoryLink":
-        """Dial a host's port, for as long as it takes."""
+        """Dial a host's port, until it answers."""
         link = MemoryLink(self, host, to, changed, service)
         self._connect(link)
         return link
@@ -98,7 +98,7 @@ class Network:
     # --- frames --------------------------------------------------------------------------------
 
     def send_up(self, number: int, frame: bytes) -> bool:
-        """From the dialling end."""
+        """Send a frame from the dialling end."""
         pipe = self._pipes.get(number)
         if pipe is None or not pipe[0].is_open:
             return False
@@ -106,7 +106,7 @@ class Network:
         return True
 
     def send_down(self, number: int, frame: bytes) -> bool:
-        """From the listening end; the third frame under way is lost without a word."""
+        """Send a frame from the listening end; the third frame in flight is dropped silently."""
         pipe = self._pipes.get(number)
         if pipe is None or not pipe[1].is_open:
             return False
@@ -117,7 +117,7 @@ class Network:
         return True
 
     def _send(self, way: _Way, frame: bytes | None) -> None:
-        """Put a frame on its way, or with None the end of the pipe."""
+        """Send a frame, or with None the end of the pipe."""
         way.under_way.append(frame)
         if self.is_cut(way.source, way.target):
             way.held += 1
@@ -143,19 +143,19 @@ class Network:
     def _delay_s(self) -> float:
         return self.weather.latency_s + self._dice.random() * self.weather.jitter_s
 
-    # --- what goes wrong -----------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to another now."""
+        """Whether frames from one host to another are held back now."""
         alone = source in self._alone or target in self._alone
         return alone or (source, target) in self._cuts
 
     def cut(self, source: str, target: str) -> None:
-        """Hold back what goes from one host to another; cuts add up."""
+        """Hold back frames from one host to another; cuts add up."""
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def heal(self, source: str, target: str) -> None:
-        """Undo one cut: what was held back goes on its way."""
+        """Undo one cut: send the frames that were held back."""
         left = self._cuts.pop((source, target), 1) - 1
         if left > 0:
             self._cuts[source, target] = left
@@ -163,7 +163,7 @@ class Network:
         self._send_held()
 
     def isolate(self, host: str) -> None:
-        """Let nothing get from or to a host."""
+        """Hold back all frames from and to a host."""
         self._alone.add(host)
 
     def rejoin(self, host: str) -> None:
@@ -172,7 +172,7 @@ class Network:
         self._send_held()
 
     def _send_held(self) -> None:
-        """What was held back goes on its way, where it may."""
+        """Send the frames that were held back, where possible."""
         for pipe in list(self._pipes.values()):
             for way in pipe:
                 if way.held and not self.is_cut(way.source, way.target):
@@ -190,12 +190,12 @@ class Network:
                     self.clock.after(self._dice.random(), way.closed)
 
     def close(self, number: int, *, by_dialler: bool) -> None:
-        """One end closes: the other is told, after what was sent before."""
+        """Close one end: the other is told, after the earlier frames."""
         pipe = self._pipes.pop(number, None)
         if pipe is None:
             return
         ours, theirs = pipe if by_dialler else (pipe[1], pipe[0])
-        theirs.is_open = False  # what is on its way to whoever closed is of no interest
+        theirs.is_open = False  # frames in flight to the closing end no longer matter
         if ours.is_open:
             # Still listed, so that a cut that heals finds it.
             self._pipes[-number] = pipe
@@ -205,9 +205,9 @@ class Network:
         self._pipes.pop(number, None)
 
     def host_died(self, host: str, *, is_silent: bool) -> None:
-        """A process is gone: its system closes its pipes; or its machine is gone, and nobody does.
+        """Take a dead host's pipes down: its system closes them, unless the whole machine is dead.
 
-        Of a machine that is gone the others learn by its silence.
+        Peers of a dead machine notice its silence.
         """
         for key, port in list(self._ports.items()):
             if port.host == host:
@@ -227,11 +227,11 @@ class Network:
 
 
 def _nobody_takes(_: bytes) -> None:
-    """Stand for a machine that is gone."""
+    """Stand for a dead machine."""
 
 
 def _nobody_hears() -> None:
-    """Stand for a machine that is gone."""
+    """Stand for a dead machine."""
 
 
 class MemoryPort:
@@ -242,7 +242,7 @@ class MemoryPort:
         self.host = host
         self.pipes: set[int] = set()
         self.is_closed = False
-        self.signal: Signal | None = None  # for who waits by descriptor
+        self.signal: Signal | None = None  # for waiting by descriptor
         self._network = network
         self._changed = changed
         self._arrived: list[tuple[int, bytes]] = []
@@ -250,34 +250,34 @@ class MemoryPort:
         self._came: list[int] = []
 
     def meet(self, pipe: int) -> None:
-        """A pipe was made."""
+        """Note a new pipe."""
         self.pipes.add(pipe)
         self._came.append(pipe)
         self._changed()
 
     def came(self) -> list[int]:
-        """The pipes that were made since the last call."""
+        """Return the pipes made since the last call."""
         came, self._came = self._came, []
         return came
 
     def is_local(self, pipe: int) -> bool:
-        """None of them is of a socket of the host."""
+        """Return False: no pipe is a socket of the host."""
         return False
 
     def is_near(self, pipe: int) -> bool:
-        """Likewise."""
+        """Return False: no pipe is a socket of the host."""
         return False
 
     def origin(self, _pipe: int) -> Origin:
-        """Nobody in between reads what travels here, and hosts are not limited."""
+        """Return an origin without limits: the network is private, and hosts are not limited."""
         return Origin()
 
     def remotes(self) -> list[tuple[str, int]]:
-        """None comes by tcp."""
+        """Return nothing: no pipe is TCP."""
         return []
 
     def take(self, pipe: int, frame: bytes) -> None:
-        """A frame from a pipe."""
+        """Take a frame from a pipe."""
         if pipe in self.pipes and not self.is_closed:
             self._arrived.append((pipe, frame))
             if self.signal is not None:
@@ -285,7 +285,7 @@ class MemoryPort:
             self._changed()
 
     def end(self, pipe: int) -> Callable[[], None]:
-        """What is to be called when a pipe has ended."""
+        """Return the callback for the end of a pipe."""
 
         def ended() -> None:
             if pipe in self.pipes and not self.is_closed:
@@ -296,18 +296,18 @@ class MemoryPort:
         return ended
 
     def receive(self) -> list[tuple[int, bytes]]:
-        """The frames that have arrived, each with its pipe."""
+        """Return the frames that have arrived, each with its pipe."""
         arrived, self._arrived = self._arrived, []
         if self.signal is not None:
             self.signal.lower()
         return arrived
 
     def send(self, pipe: int, frame: bytes) -> bool:
-        """Hand a frame to a pipe."""
+        """Send a frame on a pipe."""
         return pipe in self.pipes and self._network.send_down(pipe, frame)
 
     def gone(self) -> list[int]:
-        """The pipes that were closed since the last call."""
+        """Return the pipes closed since the last call."""
         gone, self._gone = self._gone, []
         return gone
 
@@ -320,7 +320,7 @@ class MemoryPort:
             self._changed()
 
     def fileno(self) -> int:
-        """The descriptor to poll, made when somebody asks for it."""
+        """Return the descriptor to poll, made on the first call."""
         if self.signal is None:
             self.signal = Signal()
             if self._arrived:
@@ -358,13 +358,13 @@ class MemoryLink:
         self._signal: Signal | None = None
 
     def come_up(self) -> None:
-        """The pipe is connected."""
+        """Note that the pipe is connected."""
         if not self.is_lost and not self.is_closed:
             self.is_up = True
             self._changed()
 
     def take(self, frame: bytes) -> None:
-        """A frame from the port."""
+        """Take a frame from the port."""
         if not self.is_closed:
             self._arrived.append(frame)
             if self._signal is not None:
@@ -372,24 +372,24 @@ class MemoryLink:
             self._changed()
 
     def lose(self) -> None:
-        """The pipe is gone."""
+        """Note that the pipe is gone."""
         self.is_up, self.is_lost = False, True
         if not self.is_closed:
             self._changed()
 
     def receive(self) -> list[bytes]:
-        """The frames that have arrived."""
+        """Return the frames that have arrived."""
         arrived, self._arrived = self._arrived, []
         if self._signal is not None:
             self._signal.lower()
         return arrived
 
     def send(self, frame: bytes) -> bool:
-        """Hand a frame to the pipe."""
+        """Send a frame on the pipe."""
         return self.is_up and self._network.send_up(self.number, frame)
 
     def fileno(self) -> int:
-        """The descriptor to poll, made when somebody asks for it."""
+        """Return the descriptor to poll, made on the first call."""
         if self._signal is None:
             self._signal = Signal()
             if self._arrived:

@@ -1,9 +1,8 @@
-"""The people who look after the sites' books: they dispute, answer and pay, as they were planned.
+"""Operators of the sites' books, who dispute, answer and pay according to their plans.
 
-They read their site's books as they are on its disk, and give it the orders that gridfed's command
-line gives. They outlive their gateways, and see in the books what became of an order: a payment
-that was lost in a crash is ordered again, a dispute is not. What one has paid the other hears of by
-telephone.
+They read their site's books on its disk, and give the orders of gridfed's command line. They
+outlive their gateways, and find the result of an order in the books: a payment that was lost in a
+crash is ordered again, a dispute is not. An operator learns of another's payment by telephone.
 """
 
 from random import Random
@@ -23,9 +22,9 @@ class Operator:
     """One site's operator.
 
     Args:
-        site: whose books these are.
+        site: the site whose books they are.
         others: the sites that it deals with.
-        dice: decides what he does.
+        dice: determine the operator's choices.
     """
 
     def __init__(self, site: Member, others: list[Member], clock: Clock, dice: Random) -> None:
@@ -36,10 +35,10 @@ class Operator:
         self._plan = site.plan.operator
         self._seen: set[Key] = set()  # deliveries, disputed or not
         self._answers: dict[Key, str] = {}
-        self.is_resting = False  # disputes and pays nothing more
+        self.is_resting = False  # no more disputes and payments
 
     def begin(self) -> None:
-        """Look at the books from time to time."""
+        """Start to look at the books from time to time."""
         self._clock.after(self._plan.every_s, self.begin)
         if self._site.is_up and not self._site.is_paused:
             self._answer()
@@ -50,7 +49,7 @@ class Operator:
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether whatever he is to answer is answered, and what was received is booked."""
+        """Whether all due answers are given, and all received payments are booked."""
         open_ = [key for key in map(_key, self._disputed()) if self._decide(key) != "leave"]
         return not open_ and not self._received()
 
@@ -79,12 +78,12 @@ class Operator:
                 self._order("answer_dispute", accept=word == "accept", **details)
 
     def _disputed(self) -> list[DisputeRow]:
-        """What others dispute, and nobody has answered."""
+        """Return others' disputes that are not answered."""
         rows = MemoryStore(self._site.disk).disputes()
         return [each for each in rows if each.side == "sell" and each.state == "open"]
 
     def _decide(self, key: Key) -> str:
-        """What he makes of a dispute: "accept", "reject", or "leave" it, once and for all."""
+        """Return the final decision on a dispute: "accept", "reject", or "leave" it."""
         if key not in self._answers:
             is_answered = self._dice.random() < self._plan.answers
             word = "accept" if self._dice.random() < self._plan.accepts else "reject"
@@ -98,7 +97,7 @@ class Operator:
             if self._dice.random() >= self._plan.pays:
                 continue
             store = MemoryStore(self._site.disk)
-            # The next number: an order that is given twice is refused.
+            # The next number: a repeated order is refused.
             number = sum(each.direction == "paid" for each in store.payments(other.name))
             for each in owed.statements(store, other.name, 0.0, END_S):
                 if each.balance_nanos < 0:
@@ -112,7 +111,7 @@ class Operator:
             self._settle(site, reference, "received", **amount)
 
     def _received(self) -> list[tuple[str, str, str, int]]:
-        """What others have paid us, and is not booked here: site, reference, currency, amount."""
+        """Return payments by others that are not booked here: site, reference, currency, amount."""
         ours = self._site.disk.tables.payments
         return [
             (other.name, each.reference, each.currency, each.amount_nanos)

@@ -1,7 +1,7 @@
-"""A simulated site among others: it mirrors gateway.peers, over the network of the pretend world.
+"""A simulated site among others: a replacement of gateway.peers, over the simulated network.
 
-The lobby, what gateways prove to each other, and what they sign are the real ones. Keys are made
-from the sites' names; whom a site trusts is in its plan, and does not change.
+The lobby, the proofs of identity and the signatures are the real ones. Keys are derived from the
+sites' names; the trust of a site is in its plan, and does not change.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,15 +29,15 @@ LIMITS: Final = LinkLimits()
 
 @cache
 def key_of(site: str) -> SiteKey:
-    """The key of a site, in every world the same."""
+    """Return the key of a site, the same in every world."""
     return SiteKey(sha256(site.encode()).digest())
 
 
 class Roll:
-    """Who is who, as one life of a site knows it; in place of gateway.registry and its book.
+    """The identities and permits of others in one run of a site, for gateway.registry and its book.
 
-    It is also the site's permits: whoever is approved may run and send everything, but for those
-    who may not run (`runs_not`) or send (`takes_not`) anything.
+    Approved sites may run and send everything, except those that may not run (`runs_not`) or send
+    (`takes_not`) anything.
     """
 
     federation: str = FEDERATION
@@ -62,18 +62,18 @@ class Roll:
         self.sealer = Sealer(FEDERATION, site, boot, self.signing_key)
 
     def level(self, site: str) -> Level | None:
-        """How far a site is trusted."""
+        """Return the trust level of a site."""
         return Level.APPROVED if site in self.approved else None
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
-        """The keys that a site signs with."""
+        """Return the keys that a site signs with."""
         known = {self.site, *self.approved, *self._beyond}
         return (key_of(site).public,) if site in known else ()
 
-    lasting_keys_of = keys_of  # nobody's keys rotate here
+    lasting_keys_of = keys_of  # keys do not rotate here
 
     def welcomes(self, _site: str) -> bool:
-        """Nobody comes with a token here."""
+        """Return False: there are no tokens here."""
         return False
 
     def revoked_by(self, _site: str) -> tuple[str, ...]:
@@ -81,23 +81,23 @@ class Roll:
         return ()
 
     def meet(self, site: str, boot: int) -> None:
-        """A site has proved that it lives, in this boot."""
+        """Note that a site has proved that it lives, in this boot."""
         self.verifier.meet(site, boot)
 
     def succession(self) -> bytes:
-        """Nobody's keys rotate here."""
+        """Return nothing: keys do not rotate here."""
         return b""
 
     def succeed(self, _site: str, _cards: bytes) -> None:
         """See Introducer."""
 
     def may_dial(self, site: str) -> bool:
-        """Whether a site is one that we would talk to."""
+        """Whether this gateway talks to a site."""
         return site in self.approved
 
     @property
     def book(self) -> "Roll":
-        """Whom a notary believes: those who are on it."""
+        """The book of identities for a notary: this roll."""
         return self
 
     def readable(self) -> frozenset[str]:
@@ -125,7 +125,7 @@ class Roll:
 
 
 def roll_of(plan: SitePlan, boot: int) -> Roll:
-    """The roll of a life of a site."""
+    """Return the roll of one run of a site."""
     return Roll(
         plan.name,
         plan.others,
@@ -137,14 +137,14 @@ def roll_of(plan: SitePlan, boot: int) -> Roll:
 
 
 class Peers:
-    """The network side of one life of a site; see gateway.neighbours.Neighbours.
+    """The network side of one run of a site; see gateway.neighbours.Neighbours.
 
     Args:
-        host: whose it is.
-        registry: who is who.
-        rules: what the lobby tells and demands.
-        handles: where the numbers of guests come from.
-        heard, link_news, heard_all: take news, as gateway.peers tells it.
+        host: its host.
+        registry: the identities of others.
+        rules: the lobby's rules.
+        handles: the source of handles for guests.
+        heard, link_news, heard_all: take news, as from gateway.peers.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class Peers:
         host.after(TICK_S, self._tick)
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message on the session by which a site has dialled us."""
+        """Queue a message on a session that another site dialled."""
         if guest.handle in self.lobby.guests:
             self.lobby.post(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled, and tell people why."""
+        """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._take(self.lobby.expel(guest, reason, self._host.now_s()))
 
@@ -196,12 +196,12 @@ class Peers:
         self.links.keep([site for site in sites if self.registry.may_dial(site)])
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now, both ways."""
+        """Send queued messages that may go now, both ways."""
         self.lobby.flush(now_s)
         self.links.flush(now_s)
 
     def die(self) -> None:
-        """The process is gone."""
+        """End all links: the process died."""
         self.links.die()
 
     # --- news ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a world is made of, and what happens to it: plain data, drawn or written down.
+"""The parts of a world, and its events: plain data, drawn or written by hand.
 
 A host's name is its address. Times are seconds from the world's beginning.
 """
@@ -23,7 +23,7 @@ PYTHON = "3.11"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A kind of slot at a site, and what a slot-hour costs."""
+    """A kind of slot at a site, and the price of a slot-hour."""
 
     name: str = "farm"
     price: str = "36 USD"
@@ -33,11 +33,11 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """Who looks after a site's books, every `every_s`, for as long as there is work.
+    """The operator of a site's books, who acts every `every_s`, as long as there is work.
 
-    Of what was bought he disputes each delivery with a chance of `disputes`. Of what others dispute
-    he answers each with a chance of `answers`, and accepts it with one of `accepts`; until the end
-    of the world. With a chance of `pays` he pays a site what it is owed, each time that he looks.
+    The operator disputes each purchased delivery with a chance of `disputes`. Each dispute of
+    others is answered with a chance of `answers`, and accepted with one of `accepts`, until the end
+    of the world. With a chance of `pays`, the operator pays a site its due, at each look.
     """
 
     every_s: float = 3.0
@@ -49,7 +49,7 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReservePlan:
-    """A user of a site reserves slots at others, itself among them or not.
+    """A user's reservation of slots at other sites, the user's own among them or not.
 
     `slots` at each of `sites`, from `in_s` after `at_s` on for `lasts_s`.
     """
@@ -65,10 +65,10 @@ class ReservePlan:
 class SitePlan:
     """A site: its gateway's host has the same name.
 
-    `commit_s` and `sync_s` are how long a commit takes, and one that syncs. `others` are the sites
-    that it deals with, which deal with it; with none it is single. Those of `runs_not` may not run
-    its users' work, nor see it by others, and those of `takes_not` may not send it any. With those
-    `beyond` it does not deal, but takes their results when others pass them on.
+    `commit_s` and `sync_s` are the durations of a commit, and of one that syncs. `others` are the
+    sites that it deals with, and which deal with it; with none it is single. Sites in `runs_not`
+    may not run its users' work, nor see it through others; those in `takes_not` may not send it
+    any. With sites `beyond` it does not deal, but accepts their results when others forward them.
     """
 
     name: str = "london"
@@ -95,7 +95,7 @@ class SitePlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """A worker, which comes at `from_s`."""
+    """A worker, which starts at `from_s`."""
 
     name: str
     site: str = "london"
@@ -103,7 +103,7 @@ class WorkerPlan:
     slots: int = 2
     tags: dict[str, TagValue] = field(default_factory=dict)
     from_s: float = 0.0
-    slower: float = 1.0  # times that a task takes there
+    slower: float = 1.0  # the factor on the duration of tasks there
     skew_s: float = 0.0
     drift: float = 0.0
 
@@ -113,10 +113,10 @@ class JobPlan:
     """A job: `tasks` calls from `at_s` on, `batch` at a time every `every_s`.
 
     A task takes `task_s`, times up to `spread` (exponentially, so that few are long). Of each
-    thousand `errors` raise, `flaky` raise the first time, `poison` take their slot down, and
-    `stuck` never end by themselves. At `cancel_at_s` the whole job is cancelled. It may run at the
-    sites of `only`, or everywhere when there are none, and never at those of `never`. Results of an
-    impatient one are asked for at once, when nobody has said yet that it is kept.
+    thousand, `errors` raise, `flaky` raise the first time, `poison` kill their slot, and `stuck`
+    never end by themselves. At `cancel_at_s` the whole job is cancelled. It may run at the sites of
+    `only`, or everywhere when there are none, and never at those of `never`. Results of an
+    impatient job are requested at once, before the gateway has promised to keep it.
     """
 
     at_s: float = 0.1
@@ -155,12 +155,12 @@ class ClientPlan:
     drift: float = 0.0
 
 
-# --- what goes wrong -----------------------------------------------------------------------------
+# --- faults ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A host's process dies (with `power` the machine), and is back after so long."""
+    """A host's process dies (with `power` the machine), and restarts after a time."""
 
     at_s: float
     host: str
@@ -170,7 +170,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A host's process is stopped, and goes on after so long."""
+    """A host's process is stopped, and resumes after a time."""
 
     at_s: float
     host: str
@@ -179,7 +179,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Nothing gets from one host to another for so long; nor back, unless `one_way`."""
+    """Frames from one host to another are held back for a time; also back, unless `one_way`."""
 
     at_s: float
     source: str
@@ -190,7 +190,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connections between two hosts break, so often, so far apart."""
+    """The connections between two hosts break a number of times, at an interval."""
 
     at_s: float
     one: str
@@ -201,7 +201,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class SlowStore:
-    """A site's commits take so long each."""
+    """A site's commits take longer for a time."""
 
     at_s: float
     site: str
@@ -211,7 +211,7 @@ class SlowStore:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorkers:
-    """A site's workers are drained, and go back to work after so long."""
+    """A site's workers are drained, and go back to work after a time."""
 
     at_s: float
     site: str
@@ -225,8 +225,8 @@ Fault = Crash | Pause | Cut | Reset | SlowStore | DrainWorkers
 class Plan:
     """A whole world.
 
-    Faults may happen until `calm_s`; from then on nothing is wrong any more, and everything must
-    be finished within `settle_s`.
+    Faults may happen until `calm_s`; from then on there are none, and everything must be finished
+    within `settle_s`.
     """
 
     sites: tuple[SitePlan, ...] = (SitePlan(),)

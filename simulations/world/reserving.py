@@ -1,4 +1,4 @@
-"""Slots that are reserved in a world, at one site or at several, and what must hold of them."""
+"""Reservations in a world, at one site or at several, and their invariants."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ HAS_NOT: Final = frozenset({"expired", "cancelled"})
 
 
 def reserve(site: Member, wish: ReservePlan) -> None:
-    """Ask for slots as `gridfed reserve` does; nothing where the gateway is down."""
+    """Request slots as `gridfed reserve` does; do nothing where the gateway is down."""
     reception = site.reception
     if reception is None or not site.is_up or site.is_paused:
         return
@@ -42,13 +42,13 @@ def reserve(site: Member, wish: ReservePlan) -> None:
 
 
 class ReservationsKept(Invariant):
-    """No slot is reserved twice, or used twice as reserved; of a booking all is booked, or nothing.
+    """No slot is reserved twice, or used twice as reserved; a booking is booked as a whole, or not.
 
-    What nothing was decided of yet may still go either way.
+    A booking without a decision may still go either way.
     """
 
     def check(self) -> None:
-        """Look at what is reserved now, and at what workers have been given of that."""
+        """Check the present reservations, and the tasks that workers have under them."""
         for site in self.world.sites.values():
             reception = site.reception
             if reception is None or not reception.bookings.open:
@@ -78,7 +78,7 @@ class ReservationsKept(Invariant):
                 self.fail(f"{site.name} gave out {tasks} tasks in {slots[name]} slots of {name}")
 
     def finish(self) -> None:
-        """Compare what buyers have decided with what all sites have."""
+        """Compare the buyers' decisions with the state at all sites."""
         sold = {
             (row.whole if not row.site else row.reservation): row.state
             for site in self.world.sites.values()
@@ -87,7 +87,7 @@ class ReservationsKept(Invariant):
         }
         for site in self.world.sites.values():
             for (side, _), row in site.disk.tables.reservations.items():
-                # Of those that are over a part may have lapsed before it was heard to be kept.
+                # Once it has begun, a part may have lapsed before the message to keep it arrived.
                 if side == "buy" and row.from_s > site.utc_s() + 60.0:
                     self._compare(site, row, sold)
 

@@ -1,4 +1,4 @@
-"""What is cancelled with a stop is stopped, wherever it runs."""
+"""Tasks that are cancelled with a stop are stopped, wherever they run."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -13,15 +13,15 @@ from simulations.world.trace import Entry
 if TYPE_CHECKING:
     from simulations.world.world import World
 
-# So long after a fault some may still be on their way back to each other.
+# This long after a fault, hosts may still be reconnecting.
 RECOVERED_S: Final = 30.0
 
 
 class StopsWhenTold(Invariant):
-    """A task whose client wants it stopped runs nowhere any more when all have had time to hear.
+    """A task that its client wants stopped runs nowhere once the message had time to arrive.
 
-    Also at other sites, and at those to which these have passed it on. Where a fault may have cut
-    somebody off, or still does, it is the leases that stop it: LeaseHolds looks at those.
+    That includes other sites, and sites to which these have forwarded it. Where a fault may have
+    cut off a host, or still does, leases stop the task: LeaseHolds checks those.
     """
 
     def __init__(self, world: "World") -> None:
@@ -32,7 +32,7 @@ class StopsWhenTold(Invariant):
                         if not isinstance(each, DrainWorkers)]  # fmt: skip
 
     def see(self, entry: Entry) -> None:
-        """Note what runs, and what is to be stopped."""
+        """Note running tasks, and tasks to be stopped."""
         asked = entry.data
         if isinstance(asked, CancelAsked):
             if asked.kill:
@@ -46,7 +46,7 @@ class StopsWhenTold(Invariant):
                 runners.discard(entry.host)
 
     def check(self) -> None:
-        """Look at what was to be stopped some time ago."""
+        """Check tasks that were to be stopped some time ago."""
         now_s = self.world.clock.now_s
         while self._asked and now_s >= self._asked[0][0] + LATE_S:
             at_s, job, ranges = self._asked.popleft()
@@ -61,7 +61,7 @@ class StopsWhenTold(Invariant):
 
 
 def _over_s(fault: Fault) -> float:
-    """When a fault is over."""
+    """Return when a fault is over."""
     match fault:
         case Crash(at_s, _, back_after_s):
             return at_s + back_after_s

@@ -1,4 +1,4 @@
-"""What a pretended task does: it is written in its arguments, for whoever runs it."""
+"""Simulated tasks: a task's arguments describe its behaviour."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,12 +19,12 @@ class Task:
 
     @property
     def arguments(self) -> bytes:
-        """As it travels."""
+        """Its wire format."""
         return f"{self.job} {self.number} {self.seconds:.6f} {self.manner}".encode()
 
     @property
     def result(self) -> bytes:
-        """What it returns, which no other task does."""
+        """Its unique return value."""
         return f"{self.job} {self.number} done".encode()
 
     @property
@@ -34,7 +34,7 @@ class Task:
 
     @property
     def is_poison(self) -> bool:
-        """Whether it takes its slot down."""
+        """Whether it kills its slot."""
         return self.manner == "poison"
 
     def fails(self, ground: Ground) -> bool:
@@ -44,13 +44,13 @@ class Task:
 
 @lru_cache(maxsize=4096)
 def read_task(arguments: bytes) -> Task:
-    """A call as it was written."""
+    """Parse a call."""
     job, number, seconds, manner = arguments.decode().split()
     return Task(job, int(number), float(seconds), manner)
 
 
 def draw_task(plan: JobPlan, job: str, number: int, dice: Random) -> Task:
-    """A task as its job's plan wants it."""
+    """Draw a task by its job's plan."""
     seconds = plan.task_s
     if plan.spread > 1.0:
         seconds *= min(plan.spread, dice.expovariate(1.0) * 2)

@@ -1,4 +1,4 @@
-"""What was told is stored: no client and no other site hears of what a crash could still undo."""
+"""Messages are sent only after their records are stored: a crash can't undo a sent message."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Before:
-    """A message, and what must be done before it is told: records up to these numbers."""
+    """A message, and the records that must be stored before it is sent: up to these numbers."""
 
     message: Any
     stored: int
@@ -27,11 +27,11 @@ class _Before:
 
 @dataclass(slots=True)
 class _Life:
-    """One life of a gateway. Its records are counted as it decides on them, from 1 on."""
+    """One run of a gateway. Its records are counted as it decides on them, from 1 on."""
 
     number: int
     decided: int = 0
-    durable: int = 0  # of these, up to which all must be synced before what follows is told
+    durable: int = 0  # of these, all up to here must be synced before later messages
     stored: int = 0
     hardened: int = 0
     on_way: dict[int, tuple[Record, int]] = field(default_factory=dict)  # by id: with its number
@@ -39,10 +39,10 @@ class _Life:
 
 
 class ToldIsStored(Invariant):
-    """What a gateway tells is on its disk, with all that it has decided on before.
+    """A gateway's messages follow their records, and all earlier ones, onto its disk.
 
-    And synced, if that was to be durable. Not so what is urgent between sites, what workers are
-    told to do, and refusals: nothing was booked for those.
+    Durable records must be synced as well. Excepted are urgent messages between sites, orders to
+    workers, and refusals: they have no bookings.
     """
 
     def __init__(self, world: "World") -> None:
@@ -56,7 +56,7 @@ class ToldIsStored(Invariant):
         return life
 
     def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
-        """Note what must be on the disk before which message."""
+        """Note the records that must be on the disk before each message."""
         life = self._life(site)
         for effect in effects:
             match effect:
@@ -77,7 +77,7 @@ class ToldIsStored(Invariant):
     def committed(
         self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
-        """Count what is on the disk."""
+        """Count records on the disk."""
         life = self._life(site)
         for record in records:
             _, number = life.on_way.pop(id(record), (record, life.stored))
@@ -86,7 +86,7 @@ class ToldIsStored(Invariant):
             life.hardened = life.stored
 
     def told(self, site: "Member", message: Any) -> None:
-        """Look at what leaves."""
+        """Check a message that leaves."""
         life = self._life(site)
         waiting = life.waiting.get(id(message))
         if waiting is None:

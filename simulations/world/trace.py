@@ -1,4 +1,4 @@
-"""What happened in a world, line by line: what invariants watch, and stories are told from."""
+"""The events of a world, line by line: the input of invariants and of stories."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened to tasks [first, stop) of a job; to everybody when `job` is empty.
+    """One event of tasks [first, stop) of a job, or of no single job when `job` is empty.
 
     `data` is for invariants only: it is not part of the line.
     """
@@ -24,7 +24,7 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """As it is printed, and hashed."""
+        """The printed and hashed form."""
         tasks = ""
         if self.job:
             alone = self.stop == self.first + 1
@@ -33,9 +33,9 @@ class Entry:
 
 
 class Broken(BaseException):
-    """An invariant does not hold: which, how, and for which task as far as it is one's.
+    """A broken invariant: which, how, and for which task if it concerns one.
 
-    No Exception: it may be raised in the middle of code that survives whatever breaks.
+    It is no Exception, because it may be raised within code that survives all errors.
     """
 
     def __init__(self, name: str, text: str, job: str = "", task: int = 0) -> None:
@@ -46,7 +46,7 @@ class Broken(BaseException):
 
 
 class Trace:
-    """Everything that happened, oldest first."""
+    """All events, oldest first."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.entries: list[Entry] = []
@@ -62,21 +62,21 @@ class Trace:
         note: str = "",
         data: Any = None,
     ) -> None:
-        """Note something, and show it to who watches."""
+        """Add an event, and pass it to the watchers."""
         entry = Entry(self._now_s(), host, what, job, *span, note, data)
         self.entries.append(entry)
         for watch in self.watchers:
             watch(entry)
 
     def digest(self) -> str:
-        """Equal for equal runs, and only for those."""
+        """Return a hash that is equal for equal runs, and only for those."""
         whole = hashlib.sha256()
         for entry in self.entries:
             whole.update(f"{entry.line} {entry.job}\n".encode())
         return whole.hexdigest()
 
     def story(self, job: str, task: int) -> Iterator[str]:
-        """What touched one task, and what befell everybody meanwhile."""
+        """Yield the events of one task, and the general events meanwhile."""
         ours = [
             at
             for at, entry in enumerate(self.entries)

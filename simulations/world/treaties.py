@@ -1,6 +1,6 @@
-"""What must hold between sites, whatever happens to them and to the network; see invariants.
+"""Invariants between sites, under all faults of hosts and the network; see invariants.
 
-What must hold of their books is in books.py.
+Invariants of their books are in books.py.
 """
 
 from collections import Counter, defaultdict
@@ -28,18 +28,18 @@ from simulations.world.trace import Entry
 if TYPE_CHECKING:
     from simulations.world.world import World
 
-# Everybody has found everybody again so long after the last fault: a dead site is tried every
-# Knobs.reconnect_s or dialled by who comes back, and an exchange comes every exchange_s.
+# All sites have found each other this long after the last fault: a dead site is tried every
+# Knobs.reconnect_s, or dials when it comes back, and an exchange comes every exchange_s.
 AGREE_S: Final = 60.0
 LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
-TICKS_S: Final = 0.5  # what is due is seen to at the next tick
+TICKS_S: Final = 0.5  # due work is done at the next tick
 
 
 class PaidOnce(Invariant):
     """A site buys no task more often than it has booked a run of it for its user."""
 
     def finish(self) -> None:
-        """Count each user's tasks in the books of what was bought."""
+        """Count each user's tasks in the books of purchases."""
         for site in self.world.sites.values():
             tables = site.disk.tables
             bought: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -59,14 +59,14 @@ class PaidOnce(Invariant):
 
 
 class HoldsEnd(Invariant):
-    """Quotes and holds end in their time, by our own watch, and no contract stays for good."""
+    """Quotes and holds end in time, by an independent clock, and no contract stays for good."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._since: dict[tuple[str, str, Phase], float] = {}  # when we saw it first
+        self._since: dict[tuple[str, str, Phase], float] = {}  # when it was first seen
 
     def check(self) -> None:
-        """Look at everything that is set aside."""
+        """Check all quotes and holds."""
         for site in self.world.sites.values():
             reception = site.reception
             if reception is None or site.is_paused or self._woke(site):
@@ -85,7 +85,7 @@ class HoldsEnd(Invariant):
         return self.world.clock.now_s - site.resumed_s < WAKING_S
 
     def finish(self) -> None:
-        """No contract is left, neither in memory nor in the books."""
+        """Check that no contract is left, in memory or in the books."""
         for site in self.world.sites.values():
             reception = site.reception
             if reception is not None:
@@ -99,24 +99,24 @@ class HoldsEnd(Invariant):
 
 
 class IdleContractsClose(Invariant):
-    """A contract under which nothing is out is closed in time: soon when its job is over.
+    """A contract without tasks out is closed in time: soon when its job is over.
 
-    By the clock of its buyer. One of a former life of that waits for its seller.
+    By the clock of its buyer. A contract of an earlier run of the buyer waits for its seller.
     """
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._busy_s: dict[tuple[str, int, int], float] = {}  # by site, its life, and handle
+        self._busy_s: dict[tuple[str, int, int], float] = {}  # by site, its run, and handle
         self._over_s: dict[tuple[str, int, int], float] = {}  # since when its job is over
 
     def see(self, entry: Entry) -> None:
-        """Note what is given out, however short it is out."""
+        """Note tasks that are handed out, however briefly."""
         if entry.what == "assigns" and entry.data < 0:
             site = self.world.sites[entry.host]
             self._busy_s[site.name, site.life, entry.data] = site.now_s()
 
     def check(self) -> None:
-        """Look at every contract that is open."""
+        """Check every open contract."""
         for site in self.world.sites.values():
             is_awake = self.world.clock.now_s - site.resumed_s >= WAKING_S
             if site.reception is not None and not site.is_paused and is_awake:
@@ -141,7 +141,7 @@ class IdleContractsClose(Invariant):
 
 
 class RunsWhereWished(Invariant):
-    """Nothing runs at a site that its user forbade, or that its own site does not trust with it."""
+    """No task runs at a site that its user forbade, or that its own site does not trust with it."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
@@ -149,7 +149,7 @@ class RunsWhereWished(Invariant):
         self._homes: dict[str, str] = {}
 
     def see(self, entry: Entry) -> None:
-        """Look at what starts where."""
+        """Check the site of each started task."""
         if entry.what == "opens":
             self._jobs[entry.job] = entry.data
             self._homes[entry.job] = self.world.clients[entry.host].gateway
@@ -167,10 +167,10 @@ class RunsWhereWished(Invariant):
 
 
 class LimitsHold(Invariant):
-    """No task is given out after its job's deadline, and no job costs more than its user allowed.
+    """No task is handed out after its job's deadline, and no job costs more than its user allowed.
 
-    By the clock of the site where it was opened. What is out when a limit is reached may end: so
-    much more a job may cost as its longest tasks do, one in each slot that there is.
+    By the clock of the site where it was opened. Tasks that are out when a limit is reached may
+    end: a job may cost more by its longest tasks, one in each existing slot.
     """
 
     def __init__(self, world: "World") -> None:
@@ -178,7 +178,7 @@ class LimitsHold(Invariant):
         self._until: dict[str, tuple[str, float]] = {}  # job → site, deadline by its clock
 
     def see(self, entry: Entry) -> None:
-        """Look at what is given out."""
+        """Check tasks that are handed out."""
         if entry.what == "opens" and entry.data.plan.deadline_s is not None:
             site = self.world.sites[self.world.clients[entry.host].gateway]
             if entry.job not in self._until:
@@ -192,7 +192,7 @@ class LimitsHold(Invariant):
                 self.fail(text, entry.job, entry.first)
 
     def finish(self) -> None:
-        """Look at what was charged."""
+        """Check the charges."""
         prices = [
             parse_money(pool.price)[0] for plan in self.world.plan.sites for pool in plan.pools
         ]
@@ -212,10 +212,11 @@ class LimitsHold(Invariant):
 
 
 class LeaseHolds(Invariant):
-    """When a buyer gives up what is out at a seller, no worker of the seller runs it any more.
+    """When a buyer gives up tasks at a seller, no worker of the seller runs them any more.
 
-    Not counted are workers that are stopped, or were until now, and what a seller gave out before
-    it died: those learn of it when they find the next gateway, and their results are fenced.
+    Excepted are workers that are stopped, or were until now, and tasks that a seller handed out
+    before it died: its workers learn of that when they find the next gateway, and their results are
+    fenced.
     """
 
     def __init__(self, world: "World") -> None:
@@ -223,7 +224,7 @@ class LeaseHolds(Invariant):
         self._running: dict[tuple[str, int], dict[str, int]] = {}
 
     def see(self, entry: Entry) -> None:
-        """Note who runs what, and look at it when a contract is given up."""
+        """Note which worker runs which task, and check when a contract is given up."""
         if not entry.job:
             return
         if entry.host in self.world.workers and entry.data is not None:
@@ -248,15 +249,15 @@ class LeaseHolds(Invariant):
 
 
 class AllAgree(Invariant):
-    """So long after the last fault everybody thinks that everybody is alive."""
+    """Some time after the last fault, all sites believe all others to be alive."""
 
     def check(self) -> None:
-        """Ask everybody, once it is time."""
+        """Compare all sites' beliefs, once it is time."""
         if self.world.clock.now_s >= self.world.plan.calm_s + AGREE_S:
             self._ask()
 
     def finish(self) -> None:
-        """The world may be over sooner, but not before they agree (World.is_quiet)."""
+        """Compare once more: a world may end sooner, but not before all agree (World.is_quiet)."""
         self._ask()
 
     def _ask(self) -> None:

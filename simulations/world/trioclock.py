@@ -1,7 +1,7 @@
-"""The second driver: gateways as they really are, under trio, on a mock clock.
+"""The second driver: the real gateways, under trio, on a mock clock.
 
-Everybody else stays on the heap. One task sleeps until the heap's next moment and lets it happen;
-between two such moments the sites' own tasks run. All of it in one thread, in virtual time.
+All other hosts stay on the heap. One task sleeps until the heap's next event and runs it; between
+two events the sites' own tasks run. All of it is in one thread, in virtual time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +33,12 @@ from simulations.world.trace import Broken
 from simulations.world.triopeers import TrioPeers
 from simulations.world.world import Run, World
 
-CLOSE_S: Final = 1e-9  # a moment so near is now: sums of floats are not exact
+CLOSE_S: Final = 1e-9  # a time this near counts as now: sums of floats are not exact
 
 
 @contextmanager
 def determined(seed: int) -> Iterator[None]:
-    """Have trio schedule tasks in an order that the seed decides. Private names: only here."""
+    """Make trio schedule tasks in an order that the seed decides. Private names: only here."""
     run: Any = trio_run
     before, state = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate()
     run._ALLOW_DETERMINISTIC_SCHEDULING = True
@@ -51,7 +51,7 @@ def determined(seed: int) -> Iterator[None]:
 
 
 class TrioClock(Clock):
-    """The heap of moments, on trio's time."""
+    """The heap of events, on trio's time."""
 
     def __init__(self) -> None:
         super().__init__(self._look_again)
@@ -59,14 +59,14 @@ class TrioClock(Clock):
 
     @property
     def now_s(self) -> float:
-        """The moment that it is."""
+        """The current time."""
         return trio.current_time()
 
     def _look_again(self) -> None:
         self._earlier.set()
 
     async def pass_until(self, until_s: float, is_over: Callable[[], bool]) -> None:
-        """As `run`, letting trio's tasks run in between."""
+        """Run like `run`, and let trio's tasks run in between."""
         look_at_s = self.now_s
         while self.now_s < until_s - CLOSE_S:
             if self.now_s >= look_at_s:
@@ -83,9 +83,9 @@ class TrioClock(Clock):
 
 
 class TrioGateway(Member):
-    """A gateway.site.Site in the pretend world.
+    """A gateway.site.Site in the simulated world.
 
-    It can't be stopped as a process can: a pause is a network that is gone.
+    It can't be stopped like a process: a pause isolates it from the network.
     """
 
     def __init__(self, ground: Ground, plan: SitePlan, nursery: trio.Nursery) -> None:
@@ -97,7 +97,7 @@ class TrioGateway(Member):
 
     @property
     def reception(self) -> Reception | None:
-        """The gateway that runs now, once it has begun."""
+        """The running gateway, once it has started."""
         return getattr(self._site, "reception", None)
 
     @property
@@ -132,7 +132,7 @@ class TrioGateway(Member):
             except* StoreClosed:
                 if self.life == life:
                     raise
-                # It died in the middle of something, and its disk with it.
+                # It died in the middle of an operation, and its disk with it.
 
     def _open_society(
         self,
@@ -171,7 +171,7 @@ class TrioGateway(Member):
         self._orders.discard(scope)
 
     def die(self, *, power: bool) -> None:
-        """What is queued for the store is lost, and with the power what was not synced."""
+        """Lose records queued for the store, and with the power the unsynced ones."""
         if self._store is not None:
             self._store.kill()
         if power:
@@ -181,7 +181,7 @@ class TrioGateway(Member):
         self._site = None
 
     def pause(self) -> None:
-        """Nothing reaches it, and nothing leaves it."""
+        """Isolate it from the network."""
         if self.is_up:
             self.note("is out of reach")
             self.ground.network.isolate(self.name)
@@ -192,18 +192,18 @@ class TrioGateway(Member):
 
 
 class _Started(trio.TaskStatus[list[str]]):
-    """Is told that a site is ready."""
+    """A task status that passes on that a site is ready."""
 
     def __init__(self, ready: Callable[[], None]) -> None:
         self._ready = ready
 
     def started(self, value: Any = None) -> None:
-        """It is ready."""
+        """Report that the site is ready."""
         self._ready()
 
 
 def run_under_trio(plan: Plan, seed: int) -> Run:
-    """Let a world happen with its gateways under trio."""
+    """Run a world with its gateways under trio."""
     with determined(Random(seed).getrandbits(64)):
         return trio.run(_run, plan, seed, clock=MockClock(autojump_threshold=0))
 
@@ -232,7 +232,7 @@ async def _run(plan: Plan, seed: int) -> Run:
 
 
 def _broken(group: BaseExceptionGroup[Any]) -> Broken | None:
-    """The broken invariant among several exceptions, if that is what they are about."""
+    """Return the broken invariant among several exceptions, if there is one."""
     for error in group.exceptions:
         found = _broken(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(found, Broken):

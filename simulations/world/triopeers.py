@@ -1,6 +1,6 @@
-"""A site among others under trio: the real sessions and links, over the pretended network.
+"""A site among others under trio: the real sessions and links, over the simulated network.
 
-Who is who comes from the plan, as in simulations.world.peers.
+Identities come from the plan, as in simulations.world.peers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,26 +27,26 @@ from simulations.world.peers import LIMITS, Roll
 
 
 class _Directory:
-    """How sites are dialled; see gateway.links.Directory."""
+    """The way to dial sites; see gateway.links.Directory."""
 
     def __init__(self, host: Host, roll: Roll) -> None:
         self._host = host
         self._roll = roll
 
     def may_dial(self, site: str) -> bool:
-        """Whether a site is one that we would talk to."""
+        """Whether this gateway talks to a site."""
         return self._roll.may_dial(site)
 
     def hello(self) -> Hello:
-        """Who we are."""
+        """Return this gateway's introduction."""
         return introduction.hello(self._roll)
 
     def credentials(self, site: str) -> Credentials:
-        """How we prove it to that site, and it to us."""
+        """Return the mutual proof of identity with a site."""
         return SiteCredentials(self._roll, site)
 
     def dial(self, site: str, _attempt: int, on_change: Callable[[], None]) -> Link:
-        """A new link."""
+        """Return a new link."""
         return self._host.ground.network.dial(self._host.name, site, on_change, SERVICE)
 
 
@@ -54,10 +54,10 @@ class TrioPeers:
     """See gateway.neighbours.Society.
 
     Args:
-        host: whose it is.
-        registry: who is who, in this life of the site.
-        rules: what the lobby tells and demands.
-        handles, heard, link_news, heard_all: as gateway.peers.Peers takes them.
+        host: its host.
+        registry: the identities of others, in this run of the site.
+        rules: the lobby's rules.
+        handles, heard, link_news, heard_all: as in gateway.peers.Peers.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class TrioPeers:
         await self._sessions.run(task_status=task_status)
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message on the session by which a site has dialled us."""
+        """Queue a message on a session that another site dialled."""
         self._sessions.answer(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled, and tell people why."""
+        """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
 
@@ -119,9 +119,9 @@ class TrioPeers:
         self.links.keep([site for site in sites if self.registry.may_dial(site)])
 
     def flush(self, now_s: float) -> None:
-        """Send what may go now, both ways."""
+        """Send queued messages that may go now, both ways."""
         self._sessions.flush(now_s)
 
     async def order(self, verb: str, _details: Mapping[str, Any]) -> Any:
-        """Nobody gives any here."""
+        """Refuse all orders: keys and trust are fixed by the plan."""
         raise GridError(f"{verb}: keys and trust are as they were planned")

@@ -1,7 +1,7 @@
-"""What coroutines of a simulated gateway wait for; whoever carries one over its waits sends None.
+"""Awaitables of a simulated gateway's coroutines; the driver resumes them by sending None.
 
-Each tells, as it is waited for, in how many seconds to look again at the latest; None: it takes
-something that happens. One that is woken too early waits on, so that all may be woken at all times.
+Each yields the maximum seconds until the next look, or None when only an event helps. A coroutine
+that is resumed too early waits on, so that all can be resumed at any time.
 """
 
 from collections.abc import Generator
@@ -10,13 +10,13 @@ Wait = Generator[float | None, None, None]
 
 
 class Stored:
-    """A commit: `done` is what the store calls when it is made."""
+    """A commit; the store calls `done` after it."""
 
     def __init__(self) -> None:
         self._is_done = False
 
     def done(self) -> None:
-        """It is on the disk."""
+        """Note that it is on the disk."""
         self._is_done = True
 
     def __await__(self) -> Wait:
@@ -25,7 +25,7 @@ class Stored:
 
 
 class Progress:
-    """Something that happens, or so many seconds: who waits for it looks again by himself."""
+    """Any event, or a number of seconds: the waiting coroutine checks its own condition."""
 
     def __init__(self, at_most_s: float) -> None:
         self._at_most_s = at_most_s

@@ -1,7 +1,7 @@
-"""A worker agent in virtual time: the real books, outbox and dialogue, over pretended slots.
+"""A worker agent in virtual time: the real books, outbox and dialogue, over simulated slots.
 
-What gateway.worker.agent and .conversation do around them is done here by callbacks, step for
-step. A slot runs its chunks' tasks one after the other, as the plan of each task says.
+Callbacks replace gateway.worker.agent and .conversation around them, step for step. A slot runs its
+chunks' tasks one after the other, according to each task's plan.
 """
 
 import math
@@ -47,12 +47,12 @@ SLOT_START_S: Final = 0.2
 
 @dataclass(slots=True)
 class Slot:
-    """A slot's process. `started` is the number of the last task that it came to."""
+    """A slot's process. `started` is the number of its latest task."""
 
     chunks: deque[Chunk] = field(default_factory=deque)
     started: int = -1
-    since_s: float | None = None  # since when it is at that task
-    next: int = 0  # the task of its first chunk that comes next
+    since_s: float | None = None  # when it began that task
+    next: int = 0  # the next task of its first chunk
     limit: int = NO_LIMIT
     values: list[bytes] = field(default_factory=list)
     failures: list[list[Any]] = field(default_factory=list)
@@ -91,18 +91,18 @@ class Worker(Caller):
         self.after(WATCH_S, self._watch)
 
     def die(self, *, power: bool) -> None:
-        """Its slots die with it."""
+        """Kill its slots."""
         super().die(power=power)
         for slot in self._slots:
             self._stop(slot, "dies with its agent")
             slot.is_dead = True
 
     def halt(self) -> None:
-        """Stopped: the books of who runs what must know."""
+        """Trace the pause, for invariants that count running tasks."""
         self.trace.add(self.name, "halts", data=self)
 
     def hello(self) -> Hello:
-        """What it says of itself."""
+        """Return its introduction."""
         about = {
             "slots": self.plan.slots,
             "tags": self.plan.tags,
@@ -115,11 +115,11 @@ class Worker(Caller):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing to do and nothing to tell."""
+        """Whether it has no tasks and no messages left."""
         return self.roster.is_idle and not self._outbox
 
     def running(self) -> list[str]:
-        """The jobs whose tasks its slots are at."""
+        """Return the jobs whose tasks its slots run."""
         found = []
         for book, slot in zip(self.roster.slots, self._slots, strict=True):
             running = self.roster.running(book, slot.started)
@@ -130,14 +130,14 @@ class Worker(Caller):
     # --- the conversation, as in gateway.worker.conversation ------------------------------------
 
     def fill(self) -> None:
-        """Post what waits, if the session takes it."""
+        """Post queued messages, if the session has room."""
         session = self.dialogue.session
         if self.dialogue.is_open and session is not None and not session.backlog_bytes:
             for message in self._outbox.take():
                 self.dialogue.post(message)
 
     def may_listen(self) -> bool:
-        """Check the lease before anything that arrives."""
+        """Check the lease before arriving messages."""
         return self._check_lease()
 
     def _check_lease(self) -> bool:
@@ -154,12 +154,12 @@ class Worker(Caller):
         self._drop_all(reason)
 
     def refused(self, refusal: SessionRefused) -> None:
-        """Look for the gateway again."""
+        """Do nothing: look for the gateway again."""
 
-    # --- what the gateway says, as in gateway.worker.agent --------------------------------------
+    # --- messages of the gateway, as in gateway.worker.agent ------------------------------------
 
     def hear(self, messages: list[Any]) -> None:
-        """Take what the gateway says."""
+        """Take messages of the gateway."""
         for message in messages:
             match message:
                 case Opened(resumed):
@@ -238,7 +238,7 @@ class Worker(Caller):
         return [slot.started for slot in self._slots]
 
     def _step(self, index: int, slot: Slot) -> None:
-        """Come to a slot's next task, or to the end of its chunk."""
+        """Start a slot's next task, or end its chunk."""
         chunk = slot.chunks[0]
         number = slot.next
         if number >= chunk.number + len(chunk.piece.arguments) or number >= slot.limit:
@@ -249,7 +249,7 @@ class Worker(Caller):
         span = (task.number, task.number + 1)
         terms = chunk.piece.terms
         self.trace.add(self.name, "starts", task.job, span, f"of {terms.assignment}", self)
-        # Under a contract tasks have numbers and a job of their own.
+        # Under a contract, tasks have numbers and a job of their own.
         is_ours = ":" not in terms.job
         if is_ours and (task.number != chunk.task(number) or task.job != terms.job):
             self.trace.add(self.name, "got wrong arguments", task.job, span)
@@ -316,7 +316,7 @@ class Worker(Caller):
         self._feed()
 
     def _kill(self, index: int, reason: str) -> None:
-        """A slot whose work is nobody's any more ends, and another starts."""
+        """Kill a slot whose work is not wanted any more, and start another."""
         slot = self._slots[index]
         self._stop(slot, f"is killed ({reason})")
         slot.is_dead = True
@@ -325,7 +325,7 @@ class Worker(Caller):
         self._ready_soon(index)
 
     def _bury(self, index: int, slot: Slot, kind: str, text: str, wall_ns: int = 0) -> None:
-        """A slot's process is gone, through the task that it was at."""
+        """Replace a slot whose process died because of its task."""
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
         book = self.roster.slots[index]
@@ -408,7 +408,7 @@ class Worker(Caller):
         self._watch_notices()
 
     def _tell_begun(self) -> None:
-        """Tell of tasks that have run for a while, as gateway.worker.oversight.newly_begun does."""
+        """Report tasks that have run for a while, as gateway.worker.oversight.newly_begun does."""
         begun = []
         for book, slot in zip(self.roster.slots, self._slots, strict=True):
             if slot.since_s is None or slot.started == book.told:
@@ -422,7 +422,7 @@ class Worker(Caller):
             self._outbox.add(Begun(begun))
 
     def _watch_notices(self) -> None:
-        """Stop what had its time."""
+        """Stop tasks whose time is up."""
         for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
             running = self.roster.running(book, slot.started)
             if running is None or slot.since_s is None:
@@ -446,7 +446,7 @@ class Worker(Caller):
                 ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
                 self._bury(book.index, slot, "cancelled", "stopped on request", ran_ns)
 
-    # --- what the clock says -------------------------------------------------------------------
+    # --- timers --------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self.after(WATCH_S, self._watch)

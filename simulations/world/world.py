@@ -1,4 +1,4 @@
-"""A world: hosts, the network between them, what befalls them, and what must hold all the time."""
+"""A world: hosts, the network between them, faults, and invariants."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ from simulations.world.trace import Broken, Trace
 from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
 
-CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
-# How long tidying up may take in the end: orphaned jobs have a minute, and then come the books, of
-# which a week must be over; what differed is tried again after some time.
+CHECK_S: Final = 0.5  # the interval at which invariants check the state of all hosts
+# The maximum duration of the final cleanup: orphaned jobs have a minute. Then come the books, of
+# which a week must be over; differences are tried again after some time.
 GOODBYE_S: Final = 180.0
 
 MakeMember = Callable[..., Member]
@@ -52,7 +52,7 @@ INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a world went. `broken` is None when it kept all that it must."""
+    """The result of a world. `broken` is None when all invariants held."""
 
     broken: Broken | None
     trace: Trace
@@ -62,7 +62,7 @@ class Run:
 
 
 class _Ear:
-    """Has an invariant hear what one gateway decides and says."""
+    """Passes one gateway's decisions and messages to an invariant."""
 
     def __init__(self, invariant: Invariant, site: Member) -> None:
         self.decided = partial(invariant.decided, site)
@@ -70,12 +70,12 @@ class _Ear:
 
 
 class World:
-    """Everything that there is.
+    """The whole simulation.
 
     Args:
-        plan: what it is made of, and what befalls it.
-        seed: of all its chance.
-        clock, make_member: the driver's; the heap's unless said otherwise.
+        plan: its parts, and its events.
+        seed: of all random choices.
+        clock, make_member: the driver's; by default those of the heap.
     """
 
     def __init__(
@@ -116,17 +116,20 @@ class World:
                 member.ears.append(_Ear(invariant, member))
 
     def _ground(self) -> Ground:
-        """Each host's chance is its own: what one draws changes nothing for the others."""
+        """Return a host's environment, with its own random source.
+
+        So the draws of one host change nothing for the others.
+        """
         return Ground(self.clock, Random(self.dice.getrandbits(64)), self.trace, self.network)
 
     def _operator(self, site: Member) -> Operator:
         others = [self.sites[name] for name in site.plan.others]
         return Operator(site, others, self.clock, Random(self.dice.getrandbits(64)))
 
-    # --- the story -----------------------------------------------------------------------------
+    # --- phases --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start everybody, and plan what befalls them."""
+        """Start all hosts, and schedule the faults."""
         for host in (*self.sites.values(), *self.clients.values()):
             host.start()
         for name, worker in self.workers.items():
@@ -142,7 +145,7 @@ class World:
         self._check()
 
     def acts(self) -> Iterator[tuple[float, Callable[[], bool]]]:
-        """The story, act by act: until when time must pass, and when that is enough."""
+        """Yield the phases: until when time must pass, and the condition to stop earlier."""
         self.begin()
         yield self.plan.calm_s, lambda: False
         yield self.plan.calm_s + self.plan.settle_s, self.is_done
@@ -151,7 +154,7 @@ class World:
         self.finish()
 
     def run(self) -> Run:
-        """Let it all happen, on the heap."""
+        """Run the world on the heap."""
         try:
             for until_s, is_over in self.acts():
                 self.clock.run(until_s, is_over)
@@ -160,16 +163,16 @@ class World:
         return self.told(None)
 
     def told(self, broken: Broken | None) -> Run:
-        """How it went."""
+        """Return the result."""
         digest = self.trace.digest()
         return Run(broken, self.trace, self.clock.events, self.clock.now_s, digest)
 
     def is_done(self) -> bool:
-        """Whether every client knows all it ever will."""
+        """Whether every client knows all its results."""
         return all(client.is_over for client in self.clients.values())
 
     def part(self) -> None:
-        """Those clients that are done say goodbye, and nobody begins anything any more."""
+        """Let finished clients say goodbye, and stop new work of operators."""
         for operator in self.operators:
             operator.is_resting = True
         for client in self.clients.values():
@@ -177,7 +180,7 @@ class World:
                 client.leave()
 
     def is_quiet(self) -> bool:
-        """Whether nobody has anything left to do."""
+        """Whether nothing is left to do anywhere."""
         receptions = [site.reception for site in self.sites.values() if site.reception is not None]
         brokers = [each.broker for each in receptions]
         present = sum(handle > 0 for broker in brokers for handle in broker.workers)
@@ -194,7 +197,7 @@ class World:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to be done about the books: looked at when one has changed."""
+        """Whether nothing is left to do in the books; computed when one has changed."""
         written = sum(site.disk.written for site in self.sites.values())
         if written != self._written:
             self._written = written
@@ -209,7 +212,7 @@ class World:
 
     @property
     def is_agreed(self) -> bool:
-        """Whether all sites that know each other think that the others are alive."""
+        """Whether all sites that know each other believe the others to be alive."""
         return all(
             site.circle is not None and site.circle.state(other) is State.ALIVE
             for site in self.sites.values()
@@ -217,7 +220,7 @@ class World:
         )
 
     def finish(self) -> None:
-        """The end: look at everything once more."""
+        """Check everything once more."""
         for invariant in self.invariants:
             invariant.check()
             invariant.finish()
@@ -257,7 +260,7 @@ class World:
                 assert_never(fault)
 
     def _bring_back(self, host: str, life: int) -> None:
-        if self.hosts[host].life == life:  # nobody else has, meanwhile
+        if self.hosts[host].life == life:  # it was not restarted meanwhile
             self.hosts[host].start()
 
     def _hurry(self, site: str) -> None:
@@ -270,7 +273,7 @@ class World:
                 reception.expect(events.DrainAsked(handle, on))
 
     def _calm_down(self) -> None:
-        """From now on nothing is wrong: whoever is down or paused is up again."""
+        """End all faults: restart and resume all hosts."""
         self.trace.add("(fate)", "calm")
         for host in self.hosts.values():
             host.resume()

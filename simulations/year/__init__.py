@@ -1,1 +1,1 @@
-"""A year in the pretend world: three sites, real prices, carbon and work. See README.md."""
+"""A simulated year: three sites, real prices, carbon and work. See README.md."""

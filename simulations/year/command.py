@@ -25,7 +25,7 @@ def say(line: str) -> None:
 
 
 def read(arguments: Sequence[str]) -> Namespace:
-    """Understand the command line."""
+    """Parse the command line."""
     parser = ArgumentParser(prog="python -m simulations year", description=__doc__)
     parser.add_argument("--days", type=int, default=YEAR_DAYS, help="of 2023, 1 to 365")
     parser.add_argument("--from-day", type=int, default=0, help="days of 2023 before it begins")
@@ -47,7 +47,7 @@ def read(arguments: Sequence[str]) -> Namespace:
 
 
 def scenario_of(given: Namespace) -> Scenario:
-    """What is to be run."""
+    """Return the scenario of the arguments."""
     return Scenario(
         days=given.days,
         begin_day=given.from_day,
@@ -70,7 +70,7 @@ def run_one(scenario: Scenario, is_federated: bool) -> Figures:
 
 
 def run_both(scenario: Scenario, processes: int = 1) -> Figures:
-    """Run it both ways, and put the two together."""
+    """Run it both ways, and combine the figures."""
     if processes == 1:
         alone, federated = run_one(scenario, False), run_one(scenario, True)
     else:
@@ -86,11 +86,11 @@ def run_both(scenario: Scenario, processes: int = 1) -> Figures:
 
 
 def main(arguments: Sequence[str], tell: Callable[[str], None] = say) -> int:
-    """Run, and write report and pictures. 1 when anything that is promised is not so."""
+    """Run, and write report and pictures. Return 1 when a promise is not kept."""
     given = read(arguments)
     scenario = scenario_of(given)
     found = run_both(scenario, given.processes)
-    # Where it is written, and by how many processes, is no part of what it says.
+    # The folder and the number of processes do not affect the figures.
     command = f"python -m simulations year --days {given.days} --seed {given.seed}"
     command += f" --from-day {given.from_day}" * bool(given.from_day)
     command += f" --objective {given.objective}" * (given.objective != "mixed")

@@ -1,4 +1,4 @@
-"""The real figures that the year is made of: hours of electricity, and logs of work. See data/."""
+"""The real figures of the year: hours of electricity, and logs of work. See data/."""
 
 import csv
 import gzip
@@ -18,19 +18,19 @@ USD_PER_EUR: Final = 1.08  # the mean of 2023, by the reference rates of the Eur
 
 @dataclass(frozen=True, slots=True)
 class Electricity:
-    """A zone's electricity, hour by hour of 2023: dollars a kilowatt-hour, grams of CO2e of one."""
+    """A zone's electricity by the hour of 2023: US dollars and grams of CO2e a kilowatt-hour."""
 
     usd_per_kwh: tuple[float, ...]
     g_per_kwh: tuple[float, ...]
 
     def hour(self, passed_s: float) -> int:
-        """Which hour it is so long after the year began; what comes after it is like its last."""
+        """Return the index of the hour so long after the year began; later times have its last."""
         return min(int(passed_s // HOUR_S), len(self.g_per_kwh) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job of a log: when it was submitted, how long it ran on how many processors, by whom."""
+    """A job of a log: its submission, duration, number of processors and user."""
 
     at_s: float  # from the beginning of the log
     run_s: float
@@ -44,7 +44,7 @@ class Log:
 
     Attributes:
         begins_s: seconds from a Monday 00:00, by the clocks of its place, to its beginning.
-        weeks: that are used of it; what comes later is left out.
+        weeks: that are used of it; later jobs are left out.
     """
 
     entries: tuple[Entry, ...]
@@ -53,7 +53,7 @@ class Log:
 
     @property
     def slots_mean(self) -> float:
-        """Processors that were busy, on average."""
+        """The mean number of busy processors."""
         return sum(each.run_s * each.slots for each in self.entries) / (self.weeks * WEEK_S)
 
 

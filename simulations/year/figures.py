@@ -1,7 +1,7 @@
-"""What a year came to, in figures: of the sites alone, of the federation, and how they compare.
+"""The figures of a year: of the sites alone, of the federation, and their comparison.
 
-Everything is counted: at slots (use, what was lost), in the sites' own usage records (money,
-energy, carbon), by whoever waited. Nothing here knows what it should be.
+Everything is counted: at slots (use, losses), in the sites' own usage records (money, energy,
+carbon), by the owners of jobs (waits). No expected value enters.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from simulations.year.member import ELASTIC, OWNED
 from simulations.year.work import Work
 from simulations.year.world import Outcome
 
-# Of each: where it is in the totals, and whether more of it is better.
+# For each: its place in the totals, and whether more of it is better.
 PROMISES: Final = {
     "utilisation": ("utilisation", True),
     "wait, median": ("wait_median_s", False),
@@ -25,7 +25,7 @@ Figures = dict[str, Any]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The least of the values that so large a share of them does not exceed; 0 of none."""
+    """Return the least value that at least this share of the values does not exceed; 0 of none."""
     ordered = sorted(values)
     if not ordered:
         return 0.0
@@ -33,7 +33,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def figures_of(outcome: Outcome) -> Figures:
-    """What one run came to."""
+    """Return the figures of one run."""
     own = [work for work in outcome.works if not work.is_production]
     owners = [site.department for site in outcome.scenario.sites if site.department]
     sites = {name: _site(outcome, name) for name in outcome.members}
@@ -97,13 +97,13 @@ def _waits(works: Sequence[Work]) -> Figures:
 
 
 def _curve(works: Sequence[Work]) -> list[float]:
-    """Waits at each whole percent, to be drawn."""
+    """Return the waits at each whole percent, to be drawn."""
     waits = [work.wait_s for work in works if work.end_s is not None]
     return [round(quantile(waits, percent / 100), 1) for percent in range(1, 100)]
 
 
 def _production(outcome: Outcome) -> Figures:
-    """When production had its whole grid: the start of as many tasks as the grid has slots."""
+    """Return when production had its whole grid: as many task starts as the grid has slots."""
     runs = [work for work in outcome.works if work.is_production]
     slots = outcome.members[outcome.scenario.production.site].slots[OWNED].total
     lateness = [_whole_s(work, slots) for work in runs]
@@ -119,7 +119,7 @@ def _production(outcome: Outcome) -> Figures:
 
 
 def _whole_s(work: Work, slots: int) -> float | None:
-    """How long after it was submitted a run had all slots; None: it never had."""
+    """Return how long after its submission a run had all slots; None: never."""
     starts_s = sorted(work.starts_s)
     return starts_s[slots - 1] - work.at_s if len(starts_s) >= slots else None
 
@@ -151,7 +151,7 @@ def _total(outcome: Outcome, sites: Figures, own: Sequence[Work]) -> Figures:
 
 
 def _spent_by_day(outcome: Outcome) -> Figures:
-    """Of all sites together; what came after the end is in its last day."""
+    """Return the daily figures of all sites together; those after the end are in its last day."""
     days = outcome.scenario.days
     spent, grams = [0.0] * days, [0.0] * days
     for money in outcome.money.values():
@@ -165,7 +165,7 @@ def _spent_by_day(outcome: Outcome) -> Figures:
 
 
 def compare(alone: Figures, federated: Figures) -> Figures:
-    """By how much the federation is better at each of what is promised, and whether it is."""
+    """Return by how much the federation is better at each promise, and whether it is."""
     found = {}
     for name, (key, is_more) in PROMISES.items():
         before, after = alone["total"][key], federated["total"][key]
@@ -180,7 +180,7 @@ def compare(alone: Figures, federated: Figures) -> Figures:
 
 
 def owner_of(figures: Figures, alone: Figures, site: str) -> Figures:
-    """What it comes to for the owner of the production grid, beside being alone."""
+    """Return the effect on the owner of the production grid, compared with being alone."""
     now, then = figures["sites"][site], alone["sites"][site]
     return {
         "earned_usd": now["earned_usd"],

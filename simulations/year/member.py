@@ -1,8 +1,8 @@
-"""A site of the year: the real exchange, broker, windows and prices, and nothing around them.
+"""A site of the year: the real exchange, broker, windows and prices, without their surroundings.
 
-What gateway.reception, gateway.outbox and gateway.dealings do with sessions, frames and the store
-is left out: an event is an event, a record is stored when it is written, and a message to another
-site is there after a moment. Nothing is decided here.
+The sessions, frames and store of gateway.reception, gateway.outbox and gateway.dealings are left
+out: events are passed directly, a record is stored when it is written, and a message reaches
+another site after a moment. Nothing is decided here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,24 +47,24 @@ SIDES = {Side.BUYER: Side.SELLER, Side.SELLER: Side.BUYER}
 
 
 class Listener(Protocol):
-    """Who looks on, and works there."""
+    """An observer of sites, which is also their client."""
 
     def told(self, site: str, client: int, message: Any) -> None:
-        """A client of a site is told something."""
+        """Take a message to a client of a site."""
 
     def booked(self, site: str, record: UsageRecord) -> None:
-        """A site has booked what something used."""
+        """Take a usage record that a site has booked."""
 
 
 class Member:
     """A site.
 
     Args:
-        plan: what it is.
-        others: with whom it deals; none: it is alone.
+        plan: its properties.
+        others: the sites that it deals with; none: it is alone.
         works: by the arguments of their tasks.
         listener: see there.
-        say: takes messages to others: from whom, to whom, as what, what.
+        say: sends a message to another site: from, to, side, frame.
     """
 
     def __init__(
@@ -120,18 +120,18 @@ class Member:
         self._by_handle = {each.handle: each for each in self.slots.values()}
 
     def utc_s(self) -> float:
-        """Its calendar."""
+        """Return its calendar time."""
         return self._scenario.begin_s + self._clock.now_s
 
-    # --- what comes in -------------------------------------------------------------------------
+    # --- input ---------------------------------------------------------------------------------
 
     def expect(self, *happened: events.Event) -> None:
-        """Something has happened here: it is looked at together with all else of this moment."""
+        """Queue events: they are processed together with all others of this moment."""
         self._came += happened
         self._look_soon()
 
     def hear(self, site: str, side: Side, frame: bytes) -> None:
-        """A message has come from a site, which is our buyer or our seller in it."""
+        """Queue a message from a site, which is the buyer or the seller in it."""
         self._heard.append((site, side, frame))
         self._look_soon()
 
@@ -150,7 +150,7 @@ class Member:
         self._act(came)
 
     def tick(self) -> None:
-        """Time has passed: another hour, a window, leases, work that is to be planned anew."""
+        """Process the passing of time: another hour, a window, leases, work to be planned again."""
         happened = self._news_of_the_hour()
         utc_s = self.utc_s()
         news = (self._timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
@@ -160,7 +160,7 @@ class Member:
             self._act(happened)
 
     def _news_of_the_hour(self) -> list[events.Event]:
-        """What electricity costs and emits, when that is another than it was."""
+        """Return events for the cost and emissions of electricity, if they changed."""
         hour = self._power.hour(self.utc_s() - BEGIN_S)
         if hour == self._hour:
             return []
@@ -176,7 +176,7 @@ class Member:
         return replace(pool.emissions, intensity=Intensity(mg_per_kwh(grams), source))
 
     def _priced(self, pool: PoolConfig) -> PoolConfig:
-        """A pool with the electricity of the hour in its price; what is on demand has it in it."""
+        """Return a pool with the hour's electricity in its price; on-demand prices include it."""
         if pool.name != OWNED:
             return pool
         amount, currency = pool.price.split()
@@ -187,10 +187,10 @@ class Member:
 
     @property
     def usd_per_kwh(self) -> float:
-        """What electricity costs here now."""
+        """The present price of electricity here."""
         return self._power.usd_per_kwh[self._hour]
 
-    # --- what goes out -------------------------------------------------------------------------
+    # --- output --------------------------------------------------------------------------------
 
     def _act(self, happened: Iterable[events.Event]) -> None:
         for effect in self.exchange.act(happened, self._clock.now_s, self.utc_s()):
@@ -215,7 +215,7 @@ class Member:
                 assert_never(effect)
 
     def advert(self) -> SiteAdvert | None:
-        """What it tells the others of itself, when it is time to."""
+        """Return its advert for the others, when one is due."""
         if self._clock.now_s - self._shown_s < self._scenario.advert_s:
             return None
         self._shown_s = self._clock.now_s
@@ -223,7 +223,7 @@ class Member:
 
 
 def _for_scenario(config: SiteConfig, scenario: Scenario) -> SiteConfig:
-    """A configuration, with the fault that a scenario plants in it."""
+    """Return a configuration, with the fault that a scenario plants in it."""
     if scenario.preempts:
         return config
     pools = []

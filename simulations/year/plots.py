@@ -10,7 +10,7 @@ WEEK_DAYS = 7
 
 
 def draw(found: Figures, folder: Path) -> list[str]:
-    """Draw them; the names of the files, none where matplotlib is not installed."""
+    """Draw them; return the names of the files, none without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -31,7 +31,7 @@ def draw(found: Figures, folder: Path) -> list[str]:
 
 
 def _use(plt: Any, found: Figures) -> Any:
-    """Utilisation of each site's own slots, week by week."""
+    """Draw the utilisation of each site's own slots, week by week."""
     sites = list(found["alone"]["use_by_day"])
     figure, axes = plt.subplots(1, len(sites), figsize=(10, 2.8), sharey=True, squeeze=False)
     for axis, site in zip(axes[0], sites, strict=True):
@@ -49,7 +49,7 @@ def _use(plt: Any, found: Figures) -> Any:
 
 
 def _waits(plt: Any, found: Figures) -> Any:
-    """What share of the jobs waited for no longer than so many minutes."""
+    """Draw the share of jobs that waited no longer than so many minutes."""
     owners = list(found["alone"]["waits_s"])
     figure, axes = plt.subplots(1, len(owners), figsize=(8, 2.8), sharey=True, squeeze=False)
     for axis, owner in zip(axes[0], owners, strict=True):
@@ -65,7 +65,7 @@ def _waits(plt: Any, found: Figures) -> Any:
 
 
 def _sums(plt: Any, found: Figures) -> Any:
-    """Spend and carbon of all sites together, added up day by day."""
+    """Draw the cumulative spend and carbon of all sites together, day by day."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 2.8))
     for axis, key, title in (
         (axes[0], "spend_usd", "spent, USD, since the beginning"),

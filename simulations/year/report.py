@@ -1,4 +1,4 @@
-"""The report of a year, as people read it. Every figure in it is from the run that it tells of."""
+"""The report of a year, as people read it. Every figure in it is from the reported run."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ WAYS = ("alone", "federated")
 
 
 def report(found: Figures, scenario: Scenario, pictures: Sequence[str]) -> str:
-    """Write it, in Markdown."""
+    """Format the report in Markdown."""
     parts = [
         "# Three sites, alone and together",
         _head(found, scenario),

@@ -1,6 +1,6 @@
-"""Who owns what in the year, who works there, and by which rules: all that is assumed.
+"""The assumptions of the year: the owners of sites, their users, and their rules.
 
-What the sites' owners have written down is in sites/, in the words of any site's configuration.
+The owners' configuration is in sites/, in the format of any site's.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from policies.asks import CHEAPEST, FASTEST, GREENEST, Objective
 from simulations.year.facts import BEGIN_S, HOUR_S, YEAR_DAYS
 
 SITES: Final = Path(__file__).parent / "sites"
-ELASTIC_SLOTS: Final = 100_000  # of a cloud pool: as many as anybody wants
+ELASTIC_SLOTS: Final = 100_000  # of a cloud pool: more than is ever needed
 
 
 @dataclass(frozen=True, slots=True)
 class SitePlan:
-    """A site: the zone of its electricity, the slots that it owns, and whose work is at home there.
+    """A site: the zone of its electricity, the slots that it owns, and its department.
 
     Attributes:
         department: a log's name; empty where there is none.
@@ -32,22 +32,22 @@ class SitePlan:
     zone: str = "Europe/London"
 
     def config(self) -> SiteConfig:
-        """What its owner has written down."""
+        """Return its owner's configuration."""
         return check(load(str(SITES / f"{self.name}.toml")), BEGIN_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How a department's people ask for things.
+    """The habits of a department's people.
 
     Attributes:
-        slice_s: a task takes no longer: longer runs are cut into equal parts.
-        short_s: whoever waits for a job of less than that sits before a screen.
+        slice_s: the maximum duration of a task: longer runs are cut into equal parts.
+        short_s: the user of a job shorter than that waits for it at a screen.
         patience_s: how long tasks of short jobs wait before their owner pays for the cloud;
             `patience_long_s` those of others.
-        again_s: how often is looked whether something waits again, having made room for others.
+        again_s: the interval of checks for tasks that wait again after they were preempted.
         objective: of short jobs.
-        objectives: of others: each user has one of these, by a hash of his name.
+        objectives: of others: each user has one of these, by a hash of the name.
     """
 
     slice_s: float = HOUR_S
@@ -64,7 +64,7 @@ class Manners:
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """The run that begins when its window does: `waves` tasks a slot, each of so many seconds."""
+    """The run that begins with its window: `waves` tasks a slot, each of so many seconds."""
 
     site: str = "london"
     project: str = "risk"
@@ -79,11 +79,11 @@ class Scenario:
 
     Attributes:
         begin_day: days of 2023 before it begins.
-        tick_s: how often a gateway looks at the clock; its messages come when they come.
-        advert_s: how often it tells the others what it has.
-        message_s: how long a message takes to another site.
-        late_s: production is late if it has not its whole grid so long after its window began.
-        settle_days: how long what is under way at the end may take.
+        tick_s: how often a gateway looks at the clock; messages arrive at any time.
+        advert_s: how often it sends its advert to the others.
+        message_s: the latency of a message to another site.
+        late_s: production is late if it lacks its whole grid this long after its window began.
+        settle_days: the maximum time to finish running work at the end.
         preempts: False plants a fault: nothing is stopped for production.
     """
 
@@ -111,7 +111,7 @@ class Scenario:
 
     @property
     def length_s(self) -> float:
-        """How long it goes on."""
+        """Its duration."""
         return self.days * 86_400.0
 
 

@@ -1,8 +1,8 @@
-"""The slots of a pool in the year: one worker with all of them, which does as it is ordered.
+"""The slots of a pool in the year: one worker with all of them, which follows its orders.
 
-It stands for agents and their children: what is assigned runs at once on free slots, else it waits
-here; what is told to stop stops by its own clock, and says so. Of tasks that begin together, and
-take the same time, it needs to know only how many they are.
+It stands for agents and their children. Assigned tasks run at once on free slots, else they wait
+here; tasks that are told to stop do so by its own clock, and are reported. Of tasks that begin
+together, and take the same time, it needs only the number.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Used:
-    """Slot-seconds: of work that came to its end, of such that was stopped, all within the time."""
+    """Slot-seconds of completed and of stopped work, all within the time."""
 
     done_s: float = 0.0
     lost_s: float = 0.0
@@ -45,9 +45,9 @@ class Slots:
 
     Args:
         handle: the worker's number.
-        total: how many.
+        total: their number.
         works: by the arguments of their tasks.
-        tell: takes what it reports, at any later moment.
+        tell: takes its reports, at any later moment.
         until_s: use is counted until then; `days` has it day by day.
     """
 
@@ -73,7 +73,7 @@ class Slots:
         self.days = [0.0] * (int(until_s // 86_400) + 1)
 
     def order(self, message: Any) -> None:
-        """Do what the gateway says."""
+        """Follow an order of the gateway."""
         match message:
             case Assign():
                 work = self._works[message.arguments[0]]
@@ -137,7 +137,7 @@ class Slots:
             del self._running[batch.assignment]
 
     def _count(self, batch: Batch) -> float:
-        """The slot-seconds of a batch that ends now, as far as they count; noted by the day."""
+        """Return the slot-seconds of a batch that ends now, within the time; add them to `days`."""
         from_s, to_s = batch.since_s, min(self._clock.now_s, self._until_s)
         count = batch.stop - batch.first
         at_s = from_s
@@ -151,7 +151,7 @@ class Slots:
     # --- stopping ------------------------------------------------------------------------------
 
     def _parts(self, number: int, first: int, stop: int) -> list[Batch]:
-        """What runs of these tasks, as batches of their own."""
+        """Return the running ones of these tasks, split into batches of their own."""
         found = []
         for batch in list(self._running.get(number, ())):
             low, high = max(first, batch.first), min(stop, batch.stop)
@@ -172,7 +172,7 @@ class Slots:
         self._stop_at(other, batch.stops_s)
 
     def _stop_at(self, batch: Batch, at_s: float | None) -> None:
-        """Have a batch stopped then; None: not at all."""
+        """Schedule the stop of a batch; None: not at all."""
         if batch.stops is not None:
             batch.stops.cancel()
         batch.stops_s = at_s
@@ -188,7 +188,7 @@ class Slots:
         self._start()
 
     def _fail(self, batch: Batch, kind: str) -> None:
-        """End a batch that did not come to its end; what it had done is lost."""
+        """End a batch that was stopped; its work is lost."""
         self._leave(batch)
         self.used.lost_s += self._count(batch)
         count = batch.stop - batch.first

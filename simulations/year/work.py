@@ -1,4 +1,4 @@
-"""Jobs of the year: logs replayed week by week, as bags of tasks, and what became of each."""
+"""Jobs of the year: logs replayed week by week, as bags of tasks, and the result of each."""
 
 import math
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ class Work:
 
     Attributes:
         at_s: when it is submitted, from the beginning.
-        run_s: how long it would take, had it all the processors that it had in its log, at once.
-        starts_s: when tasks began, in order, each time that one did; production's alone.
+        run_s: its duration with all the processors of its log at once.
+        starts_s: when tasks began, in order, each start counted; production's alone.
         done: tasks whose results its owner has.
-        elsewhere: tasks that its owner took back, and had run in the cloud.
+        elsewhere: tasks that its owner took back, and ran in the cloud.
     """
 
     key: int
@@ -45,18 +45,18 @@ class Work:
 
     @property
     def payload(self) -> bytes:
-        """What travels as the arguments of each of its tasks: whoever runs one knows by this."""
+        """The arguments of each of its tasks, by which a worker identifies the job."""
         return b"%d" % self.key
 
     @property
     def wait_s(self) -> float:
-        """How much later it was done than if it had had its processors at once."""
+        """How much later it was done than with all its processors at once."""
         assert self.end_s is not None
         return max(0.0, self.end_s - self.at_s - self.run_s)
 
     @property
     def begin_wait_s(self) -> float:
-        """How long it was until the first of its tasks began."""
+        """How long it waited for the start of its first task."""
         assert self.first_start_s is not None
         return self.first_start_s - self.at_s
 
@@ -71,9 +71,9 @@ def replay(
     first_key: int,
     weeks_in: int = 0,
 ) -> Iterator[Work]:
-    """A log over and over, each week in step with the weeks of the year, as clocks there show them.
+    """Replay a log repeatedly, each week in step with the weeks of the year, by local clocks.
 
-    Who worked on a Tuesday at ten works on a Tuesday at ten, summer and winter. The year begins
+    Work of a Tuesday at ten comes on a Tuesday at ten, summer and winter. The year begins
     `weeks_in` weeks into the log.
     """
     clocks = ZoneInfo(zone)
@@ -98,7 +98,7 @@ def _work(
     is_short = run_s < manners.short_s
     lot = sha256(f"{owner} {user}".encode()).digest()[0]
     objective = manners.objectives[lot % len(manners.objectives)]
-    # A program of a user at one of the sizes at which he runs it: a factor of two wide.
+    # A user's program at one of its usual sizes: a factor of two wide.
     size = math.floor(math.log2(run_s / slices))
     return Work(
         key=key,

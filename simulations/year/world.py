@@ -1,4 +1,4 @@
-"""The year itself: sites with links or without, people with jobs, and what is counted of it."""
+"""The year itself: sites with links or without, people with jobs, and the counts."""
 
 import math
 from collections.abc import Callable
@@ -20,27 +20,27 @@ from simulations.year.member import ELASTIC, OWNED, Member
 from simulations.year.scenario import Scenario, SitePlan
 from simulations.year.work import Work, replay
 
-PEOPLE = 1  # the handle of those who work at a site, in its lobby
+PEOPLE = 1  # the handle of a site's people in its lobby
 NANOS = 1e9
 
 
 @dataclass(slots=True)
 class Money:
-    """What a site spent and got, in dollars, and what it emitted, in grams."""
+    """A site's expenses and income, in dollars, and its emissions, in grams."""
 
     cloud: float = 0.0
     power: float = 0.0
     paid: float = 0.0  # to other sites
     earned: float = 0.0  # from them
     carbon_g: float = 0.0
-    lent_s: float = 0.0  # slot-seconds for others that came to their end
+    lent_s: float = 0.0  # slot-seconds for others that were completed
     preempted_s: float = 0.0  # slot-seconds booked as preempted
-    days: dict[int, list[float]] = field(default_factory=dict)  # what left it, and grams
+    days: dict[int, list[float]] = field(default_factory=dict)  # expenses, and grams
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a year came to."""
+    """The result of a year."""
 
     scenario: Scenario
     is_federated: bool
@@ -57,7 +57,7 @@ class Year:
 
     Args:
         is_federated: whether the sites know each other; else each is alone.
-        progress: told now and then how many days are over.
+        progress: called now and then with the number of past days.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Year:
         self.clock = Clock()
         self.works: list[Work] = []
         self._by_payload: dict[bytes, Work] = {}
-        self._jobs: dict[str, tuple[Work, int]] = {}  # by id: whose, and how many tasks
+        self._jobs: dict[str, tuple[Work, int]] = {}  # by id: the work, and how many tasks
         self.money = {plan.name: Money() for plan in scenario.sites}
         self._left = 0
         self._questions = 0
@@ -88,7 +88,7 @@ class Year:
         self._add_departments()
         self._add_production()
 
-    # --- whose work it is ----------------------------------------------------------------------
+    # --- owners of work ------------------------------------------------------------------------
 
     def _add_departments(self) -> None:
         scenario = self.scenario
@@ -120,7 +120,7 @@ class Year:
         self.clock.at(work.at_s, partial(self._submit, site, work))
 
     def _add_production(self) -> None:
-        """A run for each time that the window of production begins."""
+        """Add a run for each time that the window of production begins."""
         scenario, what = self.scenario, self.scenario.production
         plan = next(each for each in scenario.sites if each.name == what.site)
         self._welcome(plan, what.project)
@@ -147,7 +147,7 @@ class Year:
             if work.at_s >= 0 and span.from_s < ends_s:
                 self._add(plan.name, work)
 
-    # --- what people do ------------------------------------------------------------------------
+    # --- actions of people ---------------------------------------------------------------------
 
     def _submit(self, site: str, work: Work) -> None:
         if work.is_production:
@@ -185,7 +185,7 @@ class Year:
         )
 
     def _lose_patience(self, site: str, work: Work) -> None:
-        """What has not begun by now is taken back, and runs in the cloud."""
+        """Take back tasks that have not begun by now, and run them in the cloud."""
         job = self.members[site].broker.jobs.get(f"{work.owner}-{work.key}")
         if job is None:
             return
@@ -203,7 +203,7 @@ class Year:
         name = f"{work.owner}-{work.key}-cloud-{work.elsewhere}"
         self._open(site, work, name, tasks, {"elastic": True}, wishes)
 
-    # --- what they hear ------------------------------------------------------------------------
+    # --- messages to people --------------------------------------------------------------------
 
     def told(self, site: str, client: int, message: Any) -> None:
         """See Listener."""
@@ -251,7 +251,7 @@ class Year:
         day[0] += spent
         day[1] += grams
 
-    # --- what travels --------------------------------------------------------------------------
+    # --- messages between sites ----------------------------------------------------------------
 
     def _carry(self, source: str, target: str, side: Side, frame: bytes) -> None:
         arrives = partial(self.members[target].hear, source, side, frame)
@@ -260,7 +260,7 @@ class Year:
     # --- time ----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """All gateways look at the clock, on the minute."""
+        """Let all gateways look at the clock, on the minute."""
         for member in self.members.values():
             member.tick()
         if self.is_federated:
@@ -275,7 +275,7 @@ class Year:
                     other.exchange.learn(advert, other.utc_s())
 
     def run(self) -> Outcome:
-        """Let it all happen, and what is under way at its end come to its own."""
+        """Run it all, and let running work finish at the end."""
         scenario, day = self.scenario, 1
         self.clock.at(0.0, self._tick)
         while day <= scenario.days:
