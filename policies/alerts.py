@@ -142,7 +142,12 @@ Rule = Budget | PriceLimit | Unacknowledged
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The spending that counts for a budget in its period, and its part without a verdict."""
+    """The spending that counts for a budget in its period, and its part without a verdict.
+
+    Amounts between sites that were reversed since are in neither.
+
+    `others_nanos` is the spending in other currencies, by currency. It does not count.
+    """
 
     period: Period
     spent_nanos: int

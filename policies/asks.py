@@ -61,7 +61,7 @@ class WhenClosed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A user's constraints and preferences for the placement of a job; an unset one is no limit."""
+    """A user's constraints and preferences for the placement of a job; unset ones do not limit."""
 
     objective: Objective | None = None  # None: the site's default
     deadline_s: float | None = None  # UTC; the job must be done by then
@@ -113,16 +113,16 @@ class House:
     # Work stays at home as long as it starts there within this many seconds; beyond that, price
     # decides. 0: price alone decides. inf: work that may run at home never leaves.
     prefer_own_s: float = 0.0
-    # Places that differ by no more than this share count as equal: work is drawn among them and
-    # spread over them. The lots are fixed for a job, so its queued work does not move around. 0 ..
-    # 1
+    # Places that differ by no more than this share, from 0 to 1, count as equal: work is drawn
+    # among them and spread over them. The lots are fixed for a job, so its queued work does not
+    # move around.
     band: float = 0.10
     quotes_max: int = 3  # sites asked for a quote for the same work
     sites_max: int = 8  # places that one job is split over at a time
     task_s_unknown: float = 1.0  # the assumed duration of a task of unknown length, for comparison
-    # Deferrable jobs wait for a gain of at least the share `defer_gain`, 0 .. 1. They are planned
-    # to finish `defer_margin_s` before their deadline even if tasks take longer by the share
-    # `defer_margin`.
+    # Deferrable jobs wait for a gain of at least the share `defer_gain`, from 0 to 1. They are
+    # planned to finish `defer_margin_s` before their deadline even if tasks take longer by the
+    # share `defer_margin`.
     defer_gain: float = 0.10
     defer_margin_s: float = 60.0
     defer_margin: float = 0.5

@@ -114,7 +114,7 @@ def consider(
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = _rest_of(candidate.key, resting) if resting else None
         if waits and rest is not None and candidate.is_closed(now_s):
-            rest = None  # It is asked only when it opens, and may have recovered by then.
+            rest = None  # it is asked only when it opens, and may have recovered by then
         if verdict is None and rest is not None and rest.until_s > now_s:
             words = "{}, and is spared for {:.0f} s more"
             verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))

@@ -100,7 +100,7 @@ class Budget:
     def covers(self, whose: Whose) -> bool:
         """Whether work of this owner is paid from the budget.
 
-        A project is one of this site's own users. Another site may have a project of the same name,
+        A project means one of this site's own. Another site may have a project of the same name,
         and has its own budget for it, or a slice of this one.
         """
         if self.party.kind is Kind.PROJECT and whose.site:

@@ -1,4 +1,4 @@
-"""Autoscaling of a rented pool: what to start, what to release, and why. Pure.
+"""Autoscaling of a rented pool: the slots to start and to release, with reasons. Pure.
 
 *Growing.* A pool grows with the work there is, not to a ratio. Any number of slots does W
 slot-seconds of work for the same money, but each started slot has an overhead: it is paid for while
@@ -8,13 +8,13 @@ slots mean a sooner and dearer result; `waste` says how much dearer it may be:
     o = start + idle + step / 2          slot-seconds that one more slot wastes
     n = waste · W' / o                   slots whose waste is that part of the work, …
     n ≤ open tasks                       … and no more than have something to do
-    n ≥ what does W_d by d               the work that is due by d, for each d: an existing slot
+    n ≥ slots that do W_d by d           the work that is due by d, for each d: an existing slot
                                          does d - now of it, in whole tasks; a starting one as
                                          much less as it still needs; a new one d - now - start
 
 W' is the work that is left when new slots could be ready: work done by then needs none. No slot is
-started for a deadline before which it could not be ready. Work whose owner prefers it soon to cheap
-(`haste`) justifies more waste.
+started for a deadline before which it could not be ready. Work whose owner prefers speed to a low
+price (`haste`) justifies more waste.
 
 *Shrinking.* The time of the next work is unknown. Releasing a slot once its idle time has cost as
 much as another start pays at most twice the optimum with perfect foresight (the rent-or-buy
@@ -75,7 +75,7 @@ class Rules:
 
 
 class Stage(StrEnum):
-    """The stage of a pilot's life."""
+    """The stage of a pilot."""
 
     QUEUED = "queued"  # submitted to the grid, not begun: it costs nothing
     STARTING = "starting"  # it is paid for, and its worker has not connected

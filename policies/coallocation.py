@@ -1,6 +1,4 @@
-"""All-or-nothing booking of slots at several sites: the coordinator's ordered two-phase protocol.
-
-Pure.
+"""All-or-nothing booking of slots at several sites, by an ordered two-phase protocol. Pure.
 
     holding ──► booking ──► booked          every site holds, then every site has booked
        └───────────┴──────► releasing ──► released
@@ -13,8 +11,8 @@ lapse.
 
 *Booking.* When all sites hold, with enough lease left, the coordinator decides to book. It stores
 that before it sends anything (`Decide`). Then it tells all sites to book, and repeats until each
-has answered. A booked part lapses some minutes after that (KEEP_S) or at its beginning, whichever
-is later, and at its end; unless it is kept by then.
+has answered. Unless it is kept by then, a booked part lapses some minutes after that (KEEP_S) or at
+its beginning, if that is later, but no later than at its end.
 
 *Booked.* When all have booked, the coordinator stores that, tells the user, and tells all sites to
 keep their parts.
@@ -25,7 +23,7 @@ parts, and repeats until each has answered that it has none; without a decision 
 than a hold may last anywhere (FORGET_S): a site that is gone for good must not fill the list of
 bookings.
 
-So, whatever is lost, late or repeated:
+So, even if messages are lost, late or repeated:
 
 1. A site books only slots that it holds, so nothing is ever oversold.
 2. "Booked" is decided only when every site has answered that it has booked, and soon (BOOK_S is far
@@ -36,7 +34,7 @@ So, whatever is lost, late or repeated:
 4. A site that booked, and gets no message until its part lapses, lets go of it even though the
    coordinator may have decided for it: the two could not talk all that time, and no work could have
    come. No protocol over lossy messages can do without such a last step (two generals). This one
-   costs nobody usable slots.
+   costs no buyer slots that it could have used.
 5. A site never takes up again a part that it has let go of: a late message finds that it is over.
 
 (Gray 1978; presumed abort: Mohan, Lindsay, Obermarck 1986; ordered acquisition: Havender 1968.)

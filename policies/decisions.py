@@ -45,7 +45,7 @@ class Decision:
     near: int  # how many of the accepted are as good as the best
     preferred: Sequence[Ranked]  # the lanes of the plan, in order of preference
     plan: Split | None  # None: nowhere to go
-    deferral: Deferral | None = None  # for a deferrable ask: the plan is what begins at once
+    deferral: Deferral | None = None  # for a deferrable ask: the plan is the part that starts now
 
     @property
     def is_hopeless(self) -> bool:
@@ -59,7 +59,7 @@ class Decision:
 
     @property
     def quotes_from(self) -> list[Key]:
-        """The sites to ask for a quote: all that share the plan, or rivals for the whole of it.
+        """The pools to ask for a quote: all that share the plan, or rivals for the whole of it.
 
         This site's own pools are not asked, nor is a pool whose window the job waits for.
         """
@@ -127,7 +127,7 @@ class Decision:
                 return f"the best by more than {band}"
 
     def _unpayable(self) -> str:
-        """Say that no pool charges in the currency of the cost limit, whatever else is wrong."""
+        """Say that no pool charges in the currency of the cost limit, besides other reasons."""
         wanted = self.ask.terms.need.currency
         charged = {candidate.advert.currency for candidate, _ in self.refused}
         if wanted is None or wanted in charged:

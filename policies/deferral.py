@@ -31,7 +31,7 @@ from policies.splitting import Split
 
 SAME_S: Final = 1e-3  # times that differ by less are the same
 DIGITS: Final = 9  # figures that agree to this many digits, as parts of the largest, are equal
-LATE_S: Final = 5.0  # a plan may be carried out this late, or by half of the margin
+LATE_S: Final = 5.0  # how late a plan may be carried out, but at most half of the margin
 
 
 @dataclass(frozen=True, slots=True, eq=False)

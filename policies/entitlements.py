@@ -34,10 +34,10 @@ class Rule:
         who: the parties that it applies to, any of them.
         pools: this site's pools by name, or ELSEWHERE.
         windows: of those pools; the rule applies while one of them is open.
-        slots_max: slots that all work of the parties in `who` may hold at one time in those of this
-            site's pools.
+        slots_max: slots that all work of these parties may hold at one time in those of this site's
+            pools.
         user_slots_max: the same, of each user.
-        queued_max: their tasks at this gateway that have not ended, whatever pool they are for.
+        queued_max: their tasks at this gateway that have not ended, for any pool.
         user_queued_max: the same, of each user.
         priority_max: the highest priority of their jobs.
         classes: the price classes of their jobs.
@@ -71,7 +71,7 @@ class Rule:
 
     @property
     def slots_each(self) -> float:
-        """The slots that one user may have by it, if no other user of `who` has any."""
+        """The slots that one user may have by it, if no other user has any."""
         return min(_or_inf(self.slots_max), _or_inf(self.user_slots_max))
 
     def includes(self, whose: Whose) -> bool:

@@ -1,8 +1,8 @@
 """Estimates of an ask at a candidate: time, cost and carbon. Pure.
 
-Time and load are taken into account here: each estimate is made anew for a decision. A candidate
-that can't do even one task within the limits is refused; one that can do some says how many. A
-decision makes thousands of estimates, hence the plain tuple, and costs that are computed on demand.
+Time and load are taken into account here: each decision makes new estimates. A candidate that can't
+do even one task within the limits is refused; one that can do some says how many. A decision makes
+thousands of estimates, hence the plain tuple, and costs that are computed on demand.
 """
 
 from math import inf

@@ -38,8 +38,8 @@ from policies.shares import REST, FairShare, Share
 NS: Final = 10**9
 UNIT_BITS: Final = 30  # the initial weight of a nanosecond of usage, in bits, …
 HALF_LIVES_MAX: Final = 64  # … and the bits added until all sums are halved as often
-CHILDREN_MAX: Final = 10_000  # of unwritten children in a tree; later ones share a rest node
-# An unwritten child with less usage than this is not shown, and is removed if room is needed.
+CHILDREN_MAX: Final = 10_000  # of unconfigured children in a tree; later ones share a rest node
+# An unconfigured child with less usage than this is not shown, and is removed if room is needed.
 NEGLIGIBLE_NS: Final = NS
 FORGET_S: Final = 60.0  # the minimum interval between searches for such children
 OWN: Final = "(own)"  # in place of a site's name, which has no brackets
@@ -108,7 +108,7 @@ class Tree:
     def __init__(self, rules: FairShare) -> None:
         self.rules = rules
         self.root = Node("", 1, None, rules.each)
-        self._children = 0  # the number of unwritten children
+        self._children = 0  # the number of unconfigured children
         self._forgot_s = -FORGET_S
         self._waiting: dict[Node, None] = {}
         self._queues: dict[Node, list[Node]] = {}  # by parent: its waiting children in order
@@ -182,7 +182,7 @@ class Tree:
         return made
 
     def _forget_idle(self) -> None:
-        """Remove unwritten children without jobs or significant usage."""
+        """Remove unconfigured children without jobs or significant usage."""
         if self._clock_s - self._forgot_s < FORGET_S:
             return
         self._forgot_s = self._clock_s
@@ -321,7 +321,7 @@ class Tree:
             stack += reversed(node.children.values())
 
     def standings(self) -> list[Standing]:
-        """Return the state of each share; unwritten ones only while they matter."""
+        """Return the state of each share; unconfigured ones only while they matter."""
         self._forget_turns()  # time has passed
         places = {leaf: number for number, leaf in enumerate(self.turns(), 1)}
         found: list[Standing] = []

@@ -28,7 +28,7 @@ SKEW_MAX_S: Final = 2.0
 # restarted host, or a grid with room again, is back within this time.
 EMPTY_S: Final = 600.0
 SITES_MAX: Final = 10_000
-# The assumed minimum share of its slots that a busy pool keeps working, whatever it measured.
+# The assumed minimum share of its slots that a busy pool keeps working, even if it measured less.
 SERVING_MIN: Final = 0.01
 # Separate sendings kept for one pool; beyond that, the two oldest are merged.
 SENT_MAX: Final = 64
@@ -89,7 +89,7 @@ class Candidate:
     slots_free: int  # less those taken by this site's work
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
-    empty_since_s: float | None = None  # by this site's clock; None: it has workers and slots
+    empty_since_s: float | None = None  # since when it lacks workers or slots; None: it has both
 
     def is_deserted(self, now_s: float) -> bool:
         """Whether it has shown no slot for so long that none is expected."""

@@ -52,7 +52,7 @@ class Unmet:
 
     @property
     def text(self) -> str:
-        """A text: what can't be done, how much of it could, and what can."""
+        """A text that says what can't be done, how much of it could, and what can."""
         ask, limits = self.ask, []
         if ask.deadline_s is not None:
             limits.append(f"by {show_time(ask.deadline_s)}")

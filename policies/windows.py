@@ -34,7 +34,7 @@ class Window:
         claims: the claims while it is in force.
         price_factor: of the pool's price, in millionths.
         preempts: whether work beyond its claim is stopped, when it begins and later.
-        is_dry: nothing is stopped, but the log says what would be.
+        is_dry: nothing is stopped; the gateway reports the tasks that it would stop.
         stops_per_minute: the maximum of stopped tasks; 0: no limit.
         drain_lead_s: how long before that such work is notified; work of unknown end no longer
             begins.
@@ -333,7 +333,7 @@ class Closing:
 
 
 def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
-    """Return when an owner's work, or all that is not reserved, has fewer slots than ever before.
+    """Return when an owner's work, or all that is not reserved, has a new minimum of slots.
 
     In order: work that does not end before one of them must fit into the remaining slots.
     """

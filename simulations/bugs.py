@@ -527,7 +527,7 @@ def planted(name: str) -> AbstractContextManager[Any]:
 
 
 def may_show(name: str, plan: Plan) -> bool:
-    """Whether a world can show a bug; else a search there is in vain."""
+    """Whether a world can show a bug; a search in other worlds is useless."""
     if name in TREATY_BUGS and not any(site.others for site in plan.sites):
         return False
     return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

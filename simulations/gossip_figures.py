@@ -77,7 +77,7 @@ def _tell(story: str, settings: Settings) -> list[Figure]:
 
 
 def _keep(settings: Settings, figures: list[Figure], command: str, seconds: float) -> None:
-    """Replace these figures in the results, and write the table anew."""
+    """Replace these figures in the results, and write a new table."""
     path = RESULTS / "gossip.json"
     body: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"series": []}
     who = f"{settings.members} members"

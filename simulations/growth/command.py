@@ -1,4 +1,4 @@
-"""`python -m simulations growth`: up, down, days and what it costs the gateway, with a report."""
+"""`python -m simulations growth`: up, down, days and the gateway's own cost, with a report."""
 
 import json
 import time

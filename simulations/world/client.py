@@ -46,7 +46,7 @@ class Job:
     """A job, as its user knows it: this outlives the user's process.
 
     `outcomes` has the result of each call, None before; `is_kept` means that the gateway has
-    promised to keep it; `life` is the process that opened it.
+    promised to keep it; `life` is the number of the process that opened it.
     """
 
     id: str

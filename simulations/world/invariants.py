@@ -421,7 +421,7 @@ class WindowsKept(Invariant):
             return
         if not window.preempts or window.stops_per_minute:
             return
-        begun_s = [*windows.spans(utc_s - 60, utc_s + 1)][-1].from_s  # it is no older
+        begun_s = [*windows.spans(utc_s - 60, utc_s + 1)][-1].from_s  # it began no earlier
         late_s = site.plan.rules.grace_s + WAKING_S + LATE_S
         if utc_s - begun_s > window.spill_s + window.grace_s + late_s:
             for job in worker.running():

@@ -1,4 +1,4 @@
-"""Operators of the sites' books, who dispute, answer and pay according to their plans.
+"""Operators of the sites' books: they dispute, answer and pay according to their plans.
 
 They read their site's books on its disk, and give the orders of gridfed's command line. They
 outlive their gateways, and find the result of an order in the books: a payment that was lost in a
@@ -22,7 +22,7 @@ class Operator:
     """One site's operator.
 
     Args:
-        site: the site whose books they are.
+        site: the operator's site.
         others: the sites that it deals with.
         dice: determine the operator's choices.
     """

@@ -33,7 +33,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """The operator of a site's books, who acts every `every_s`, as long as there is work.
+    """The operator of a site's books, active every `every_s`, as long as there is work.
 
     The operator disputes each purchased delivery with a chance of `disputes`. Each dispute of
     others is answered with a chance of `answers`, and accepted with one of `accepts`, until the end

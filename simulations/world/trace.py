@@ -35,7 +35,7 @@ class Entry:
 class Broken(BaseException):
     """A broken invariant: which, how, and for which task if it concerns one.
 
-    It is no Exception, because it may be raised within code that survives all errors.
+    It is not an Exception, because it may be raised within code that survives all errors.
     """
 
     def __init__(self, name: str, text: str, job: str = "", task: int = 0) -> None:

@@ -119,7 +119,7 @@ class Worker(Caller):
         return self.roster.is_idle and not self._outbox
 
     def running(self) -> list[str]:
-        """Return the jobs whose tasks its slots run."""
+        """Return the jobs of the tasks that its slots run."""
         found = []
         for book, slot in zip(self.roster.slots, self._slots, strict=True):
             running = self.roster.running(book, slot.started)
@@ -316,7 +316,7 @@ class Worker(Caller):
         self._feed()
 
     def _kill(self, index: int, reason: str) -> None:
-        """Kill a slot whose work is not wanted any more, and start another."""
+        """Kill a slot with unwanted work, and start another."""
         slot = self._slots[index]
         self._stop(slot, f"is killed ({reason})")
         slot.is_dead = True
@@ -325,7 +325,7 @@ class Worker(Caller):
         self._ready_soon(index)
 
     def _bury(self, index: int, slot: Slot, kind: str, text: str, wall_ns: int = 0) -> None:
-        """Replace a slot whose process died because of its task."""
+        """Replace a slot after its task killed the process."""
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
         book = self.roster.slots[index]
@@ -422,7 +422,7 @@ class Worker(Caller):
             self._outbox.add(Begun(begun))
 
     def _watch_notices(self) -> None:
-        """Stop tasks whose time is up."""
+        """Stop tasks that are out of time."""
         for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
             running = self.roster.running(book, slot.started)
             if running is None or slot.since_s is None:
