@@ -26,10 +26,12 @@ from gateway.jobs import Worker
 from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
+from gateway.shortfalls import Shortfalls
 from gateway.showing import cold_slots, waiting
 from policies.asks import CHEAPEST
 from policies.decisions import Decision
 from policies.placement import judge
+from policies.ranking import Ranked
 from policies.reservations import NAMED
 from policies.tariffs import Tariff
 
@@ -80,6 +82,7 @@ class Offering:
         self._sales = sales
         self._decide = decide
         self._suits = suits
+        self.shortfalls = Shortfalls()
 
     def answer(self, buyer: str, ask: deals.AskQuote, utc_s: float) -> Offered | deals.Decline:
         """Answer a request for a quote; ProtocolError when it breaks the rules."""
@@ -97,7 +100,7 @@ class Offering:
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
         spec = replace(spec, currency=given.errand.currency or None, given=given)
-        broke = self._check_money(ask, spec, utc_s)
+        broke = self._check_money(ask, spec, utc_s) or self._check_grant(ask, spec, utc_s)
         if broke is not None:
             return broke
         offers = self._offers(ask, spec, utc_s)
@@ -184,18 +187,35 @@ class Offering:
         return None if found is None else deals.Decline(ask.contract, *found)
 
     def _slots_paid(self, ask: deals.AskQuote, spec: JobSpec, price: Tariff) -> int:
-        """Return how many slots its grant pays to run a task each: from one to one per task.
+        """Return how many slots its grant pays to run a task each, at most one for each task.
 
-        A task of unmeasured duration is taken to run for at least UNMEASURED_S, whatever its buyer
-        states: otherwise a small grant would start too much work, until it is stopped
-        (gateway.stopping).
+        If this site has measured none of its tasks, a task is taken to run for at least
+        UNMEASURED_S, whatever the buyer says: otherwise much would run for a small grant until it
+        is stopped (gateway.stopping). A smaller grant buys one slot all the same, unless small
+        grants of this buyer have left too much unpaid.
         """
         tasks = max(1, ask.tasks)
         most = spec.given.errand.max_cost_nanos if spec.given is not None else None
         measured_s = self._broker.durations.of(spec.function)
         task_s = max(ask.task_s or 0.0, UNMEASURED_S) if measured_s is None else measured_s
         one = price.expected_nanos(1, task_s)
-        return tasks if most is None or not one else max(1, min(tasks, most // one))
+        if most is None or not one:
+            return tasks
+        is_over = self.shortfalls.is_over(ask.path[-1], self._broker.monotonic_s)
+        return max(0 if is_over else 1, min(tasks, most // one))
+
+    def _check_grant(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> deals.Decline | None:
+        """Decline a question whose grant pays for no slot, at the price of any pool."""
+        prices = [price for _, price in self._priced(ask, spec, utc_s)]
+        if not prices or any(self._slots_paid(ask, spec, price) for price in prices):
+            return None
+        reason = (
+            f"small grants of {ask.path[-1]} have left work at {self._site} unpaid: "
+            f"this one must pay for {UNMEASURED_S:g} s of a slot"
+        )
+        return deals.Decline(ask.contract, Reason.COST_LIMIT, reason)
 
     def _nothing(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
@@ -380,8 +400,7 @@ class Offering:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
-        # Includes minimum and steps: the plan is based on the cost of such tasks there.
-        price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
+        price = _price_of(next(one for one in decision.preferred if one.key == dearest.key), spec)
         slots = max(1, round(sum(lane.slots for lane in lanes)))
         slots = min(slots, self._slots_paid(ask, spec, price))
         slots = self._permitted(ask, spec, RELAY, slots, price)
@@ -418,6 +437,25 @@ class Offering:
             slots_sold=quote.slots if pool else 0,
         )
         return Offered(quote, spec, price)
+
+
+def _price_of(one: Ranked, spec: JobSpec) -> Tariff:
+    """Return the price that another site's pool shows for a job, as a relay passes it on.
+
+    With its minimum and step, as its seller charges them: a price of slot time that includes them
+    holds for tasks of one duration only.
+    """
+    advert, extras = one.candidate.advert, one.candidate.extras
+    if extras is None:
+        return Tariff(advert.price_nanos, advert.currency, RELAY, price_class=spec.price_class)
+    return Tariff(
+        extras.price_nanos(advert.price_nanos, spec.price_class, spec.tags),
+        advert.currency,
+        RELAY,
+        price_class=spec.price_class,
+        minimum_nanos=extras.minimum_nanos,
+        step_ns=extras.step_ns,
+    )
 
 
 def _for_others(spec: JobSpec, site: str) -> JobSpec:

@@ -189,7 +189,9 @@ class Purchases:
 
     def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
         """Start the seller's back-off, for the part of our work that its refusal is about."""
-        if purchase.is_recovered or purchase.is_orphan or code in ENDED:
+        # Of a contract that was not open, the code is about its grant: it was too small.
+        has_ended = code in ENDED and (purchase.is_live or code != Reason.COST_LIMIT)
+        if purchase.is_recovered or purchase.is_orphan or has_ended:
             return  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         if code in OF_SITE:

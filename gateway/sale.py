@@ -107,6 +107,11 @@ class Sale:
         most = self.max_cost_nanos
         return most is not None and self.spent_nanos >= most
 
+    def is_spent_by(self, cost_nanos: int) -> bool:
+        """Whether a further delivery at this cost uses up its grant."""
+        most = self.max_cost_nanos
+        return most is not None and self.spent_nanos + cost_nanos >= most
+
     def is_over(self, utc_s: float) -> bool:
         """Whether its grant has expired."""
         errand = self.errand

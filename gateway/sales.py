@@ -88,6 +88,7 @@ class Sales:
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
+        self._shortfalls = offering.shortfalls
         self.names = Names(sales)
 
     # --- messages of buyers --------------------------------------------------------------------
@@ -400,9 +401,10 @@ class Sales:
             message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
             charge = NO_CHARGE  # the time is all in the first part
             # A charge by the task is in each part: so no part costs more than was agreed.
-            message = replace(
-                message, cost_nanos=min(sale.owed_nanos, allowed_nanos(sale.price, message))
-            )
+            due_nanos = allowed_nanos(sale.price, message)
+            message = replace(message, cost_nanos=min(sale.owed_nanos, due_nanos))
+            if sale.is_spent_by(message.cost_nanos):
+                self._shortfalls.note(sale, due_nanos - message.cost_nanos, self._now_s)
             sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
 
@@ -455,18 +457,17 @@ class Sales:
         self._ask_back(sale, ranges, None, kill=kill)
         self._end_if_quiet(sale)
 
-    def _ends_early(self, sale: Sale, now_s: float, utc_s: float) -> bool:
-        """End a contract that may not go on, and return whether; see `gateway.stopping`."""
+    def _end_if_over(self, sale: Sale, now_s: float, utc_s: float) -> None:
+        """End a contract that may not go on; see `gateway.stopping`."""
         if self._stopping.is_overrun(sale, utc_s):
             if not sale.is_overrun:
                 sale.is_overrun = True
                 reason = "what runs under it costs more than its grant allows"
                 self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
-            return True
+            return
         over = self._stopping.why_over(sale, now_s, utc_s)
         if over is not None:
             self._end_early(sale, *over)
-        return over is not None
 
     def _ask_for_waiting(self, sale: Sale) -> None:
         """Reclaim tasks that were queued again since their contract began to end.
@@ -525,9 +526,10 @@ class Sales:
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), now_s)
                 self._lapse(sale)
-            elif sale.is_live and self._ends_early(sale, now_s, utc_s):
-                pass
-            elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
+            elif sale.is_live:
+                self._end_if_over(sale, now_s, utc_s)
+            # An ending contract goes on until its running tasks have ended: so does its lease.
+            if sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if sale.phase is Phase.LAPSED and sale.was_told:
                 self._release(sale, now_s)

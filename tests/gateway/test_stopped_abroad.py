@@ -356,3 +356,46 @@ def test_the_word_of_a_buyer_for_how_long_its_tasks_take_buys_no_more_slots():
     town.deliver()
     (sale,) = paris.exchange.sales.sales.values()
     assert sale.slots == 1
+
+
+def test_small_grants_that_leave_much_unpaid_are_declined_until_it_is_forgotten():
+    """Else many short tasks, each for next to nothing, are free computing."""
+    town, london, paris = priced_town()
+
+    def run(number):
+        digest, limit = b"%32d" % number, {"max_cost_nanos": 1, "currency": "USD"}
+        london.submit(1, f"j{number}", function=digest, wishes=ABROAD, **limit)
+        for _ in range(20):
+            town.pass_time(0.3)
+            if paris.work(task_s=1.0):
+                town.deliver()
+                return True
+        return False
+
+    ran = [run(number) for number in range(30)]
+    assert all(ran[:10])
+    assert sum(ran[10:]) <= 5
+    assert charged(paris) <= sum(ran)
+    london.submit(1, "paid", wishes=ABROAD, max_cost_nanos=10**8, currency="USD")
+    town.pass_time(2.0)
+    assert paris.work(task_s=1.0) == 1, "who pays for a second is served"
+    town.pass_time(600.0, step_s=5.0)
+    assert run(99)
+
+
+def test_an_ending_contract_keeps_its_lease_until_its_running_tasks_have_ended():
+    """Its price is that of yesterday: no more of it begins, and what runs is not lost."""
+    town, london, paris, slow = forwarded(2)
+    dearer = PriceList(2 * PRICE, "USD", "v2", extras=NOTHING)
+    paris.do(events.PricesChanged({"local": dearer.at(UTC_S)}))
+    town.pass_time(6 * RULES.lease_s, step_s=0.5)
+    (sale,) = paris.exchange.sales.sales.values()
+    assert sale.ending is not None
+    assert sale.is_live
+    assert not slow.killed
+    assert not paris.exchange.sales.lapsed()
+    paris.work(task_s=6 * RULES.lease_s)
+    town.pass_time(3.0, step_s=0.5)
+    assert not london.broker.jobs
+    assert settled(london, "buy") == settled(paris, "sell") == charged(london) == charged(paris) > 0
+    assert {each.price_nanos for each in usage(london)} == {PRICE}
