@@ -189,9 +189,8 @@ class Purchases:
 
     def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
         """Start the seller's back-off, for the part of our work that its refusal is about."""
-        # Of a contract that was not open, the code is about its grant: it was too small.
-        has_ended = code in ENDED and (purchase.is_live or code != Reason.COST_LIMIT)
-        if purchase.is_recovered or purchase.is_orphan or has_ended:
+        is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
+        if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
             return  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         if code in OF_SITE:
@@ -200,7 +199,7 @@ class Purchases:
             return
         elif purchase.is_blind or pool == RELAY:
             self.resting.note_useless(purchase.job, site, utc_s)
-        elif code == Reason.NO_SLOTS and not purchase.is_live:
+        elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
             self.resting.refuse_full(spec, site, pool, utc_s, why)
         else:
             is_no = code == Reason.NOT_ENTITLED
