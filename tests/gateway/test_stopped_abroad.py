@@ -12,7 +12,6 @@ from federation import deals
 from federation.messages import Recall, Results
 from gateway import events
 from gateway.ledger import records
-from gateway.resting import FULL_MAX_S
 from policies.asks import Wishes
 from policies.pricelist import PriceList
 from policies.tariffs import Extras
@@ -401,11 +400,19 @@ def test_small_grants_that_leave_much_unpaid_are_declined_until_it_is_forgotten(
     assert all(ran[:10])
     assert sum(ran[10:]) <= 5
     assert charged(paris) <= len(ran)
-    london.submit(1, "paid", user="bob", wishes=ABROAD, max_cost_nanos=10**8, currency="USD")
-    town.pass_time(8 * FULL_MAX_S, until=lambda: bool(paris.broker.jobs))
-    assert paris.broker.jobs, "who pays for a second is served"
     town.pass_time(600.0, step_s=5.0)
     assert run(99)
+
+
+def test_a_grant_that_pays_for_a_second_is_quoted_for_all_the_same():
+    town, london, paris = priced_town()
+    paris.exchange.offering.shortfalls._of["london"] = (1000.0, 0.0)
+    for name, limit in (("tiny", 1), ("paid", 10**8)):
+        digest = name.encode() * 8
+        terms = {"function": digest, "max_cost_nanos": limit, "currency": "USD"}
+        london.submit(1, name, wishes=ABROAD, **terms)
+    town.pass_time(5.0)
+    assert {each.job for each in london.exchange.purchases.purchases.values()} == {"paid"}
 
 
 def test_an_ending_contract_keeps_its_lease_until_its_running_tasks_have_ended():
