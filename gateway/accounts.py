@@ -23,6 +23,7 @@ class Limits:
     memory until they have run: above it no detached job begins and no more tasks are acknowledged.
     `losses_max` is how many workers may be lost under a task that had begun there. While the store
     is out of order, jobs are accepted for `store_wait_s`; they go on when it works again.
+    `lease_s` is how long the session of a worker outlives its pipe.
     """
 
     tasks_max: int = 200_000
@@ -32,6 +33,7 @@ class Limits:
     kept_bytes_max: int = 1 << 30
     losses_max: int = 5
     store_wait_s: float = 30.0
+    lease_s: float = 10.0
 
 
 @dataclass(slots=True)

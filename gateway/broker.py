@@ -16,7 +16,7 @@ the broker; their effects join the broker's in order.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, assert_never
@@ -43,6 +43,7 @@ from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.losses import Losses
 from gateway.outcomes import charged_for, footprint_of, is_sound, within_bounds
+from gateway.overdue import Fault, Overdue
 from gateway.preemption import Preemption
 from gateway.probation import Probation
 from gateway.provisional import Provisional
@@ -127,6 +128,7 @@ class Broker:
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
         self._probation = Probation(self.roster.is_awaited)
+        self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._losses = Losses(
             *(self.charging, self._endings, self._withdrawals),
             release=self._handout.release,
@@ -214,7 +216,7 @@ class Broker:
                 self._drain_asked(event)
                 self.occupancy.resize()
             case events.Ticked():
-                self._ticked(now_s)
+                self._ticked(event, now_s)
             case events.JobNoted():
                 if event.job in self.jobs:
                     self.jobs[event.job].note(now_s, event.text)
@@ -759,7 +761,13 @@ class Broker:
 
     # --- workers and clients that leave --------------------------------------------------------
 
-    def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
+    def _worker_gone(
+        self,
+        event: events.WorkerGone,
+        now_s: float,
+        overdue: Iterable[tuple[Assignment, int]] = (),
+    ) -> None:
+        """Take back the tasks of a worker; those in `overdue` fail at their time limit."""
         worker = self.roster.left(event.worker)
         if worker is None:
             return
@@ -768,10 +776,23 @@ class Broker:
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
         for handle in self._probation.left(worker, now_s, is_lost=is_lost):
             self._handout.crew.note(handle)
+        for assignment, task in overdue:
+            self._losses.time_out(assignment, task, now_s)
         self._losses.take_back(worker, event, now_s)
         for job in held.values():
             self._endings.check_cost(job)
             self._finish(job, now_s)
+
+    def _turn_out(self, fault: Fault, now_s: float) -> None:
+        """End the session of a worker that does not end its tasks: it is lost from now on.
+
+        The site reports it gone once more when the session has ended; that changes nothing.
+        """
+        handle = fault.worker.handle
+        self._worker_gone(events.WorkerGone(handle, fault.reason), now_s, fault.tasks)
+        self._handout.crew.note(handle)
+        self.occupancy.resize()
+        self._effects.append(Expel(handle, fault.reason))
 
     def _client_gone(self, event: events.ClientGone, now_s: float) -> None:
         client = self._accounts.leave(event.client)
@@ -840,7 +861,10 @@ class Broker:
             self._endings.drop_waiting(job, "budget", ending.reason)
         self._finish(job, now_s)
 
-    def _ticked(self, now_s: float) -> None:
+    def _ticked(self, event: events.Ticked, now_s: float) -> None:
+        is_behind = event.is_behind or bool(self.trouble)
+        for fault in self._overdue.look(now_s, is_behind=is_behind):
+            self._turn_out(fault, now_s)
         for ending in self.spending.ticked(now_s):
             self._end_for_money(ending, now_s)
         if self.shares is not None:

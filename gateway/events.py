@@ -489,7 +489,9 @@ class EntitlementsKnown:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed."""
+    """Time has passed; `is_behind`: reports of workers wait unread, until the store catches up."""
+
+    is_behind: bool = False
 
 
 # Events about the state of our site, independent of jobs.

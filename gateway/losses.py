@@ -3,7 +3,8 @@
 Tasks that had not begun return to the queue without a count. A task that had begun is counted: it
 goes to another worker that can take it, and is given up after `losses_max` of its workers were
 lost. A worker reports which tasks have begun (Begun); if it does not, any task that it held may
-have begun.
+have begun. A task that its worker did not stop at its time limit (gateway.overdue) fails as
+`timeout`, as if the worker had stopped it then, and is no loss.
 
 The cause of a worker's end can't be observed. So the run of each task that had begun there is
 charged at once, as `wasted`, and paid once: the next runs of the task are free for as long
@@ -108,6 +109,16 @@ class Losses:
                     self._survive(assignment, task, begun[task], gone)
                     at = task
                 self._put_back(assignment, first, at, gone)
+
+    def time_out(self, assignment: Assignment, task: int, now_s: float) -> None:
+        """End the run of a task at its time limit, in place of its worker."""
+        ran_ns = _ran_ns(assignment.job, now_s - assignment.begun[task])
+        self._release(assignment, task, task + 1)
+        if not assignment.left:
+            self._withdrawals.closed(assignment.id)
+        text = f"it ran over its time limit of {assignment.job.spec.timeout_s:g} s"
+        text += f", and its worker {assignment.worker.title} did not stop it"
+        self._fail(assignment, _report(assignment, task, ran_ns, "timeout", text))
 
     def _put_back(self, assignment: Assignment, first: int, stop: int, gone: _Gone) -> None:
         """Queue tasks again that had not begun, as far as is known."""

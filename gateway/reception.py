@@ -353,7 +353,8 @@ class Reception:
         self._take_turn(happened)
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
-            happened.append(events.Ticked())
+            is_behind = any(each in self.broker.workers for each in self._held)
+            happened.append(events.Ticked(is_behind))
             self._comings.tick(self._clock.now_s())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
@@ -792,6 +793,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
             rules.kept_bytes_max,
             rules.losses_max,
             rules.store_wait_s,
+            rules.grace_s,
         ),
         boot,
         purses,

@@ -11,10 +11,11 @@ from federation import messages
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
-from gateway.effects import Tell, Write
+from gateway.effects import Expel, Tell, Write
 from gateway.errands import Allowance
 from gateway.jobs import Run
 from gateway.ledger import records
+from gateway.overdue import OVERDUE_S, STALLED_S
 from gateway.recovery import history_of, recovered
 from simulations.world.disk import Disk, MemoryStore
 
@@ -879,3 +880,141 @@ def test_what_a_seller_can_deliver_no_more_is_booked_as_lost():
     grid.lose(worker, after_s=6)
     grid.do(events.ClientGone(grid.clients))
     assert [(each.state, each.wall_ns) for each in grid.written()] == [("lost", 6 * S_NS)]
+
+
+# --- workers that do not end what they have ------------------------------------------------------
+
+OVERDUE_ALL_S = OVERDUE_S + Limits().lease_s
+
+
+def tick(grid, seconds, **about):
+    """Time passes in the steps in which a gateway looks."""
+    for _ in range(round(seconds / 5)):
+        grid.now_s += 5
+        grid.do(events.Ticked(**about))
+
+
+def expelled(grid):
+    return [each.guest for each in grid.effects if isinstance(each, Expel)]
+
+
+def test_a_task_that_its_worker_does_not_end_at_its_time_limit_is_taken_away_and_fails():
+    grid = Grid()
+    vandal = grid.join("vandal", slots=64, token="t")
+    grid.submit("j", 40, timeout_s=2.0)
+    grid.begin(vandal)
+    tick(grid, OVERDUE_ALL_S)
+    assert (expelled(grid), grid.failures()) == ([], {}), "an honest one would answer by now"
+    tick(grid, 10)
+    assert expelled(grid) == [vandal]
+    assert vandal not in grid.broker.workers
+    assert {kind for kind, _ in grid.failures().values()} == {"timeout"}
+    assert "time limit of 2 s, and its worker vandal did not stop it" in grid.failures()[0][1]
+    assert len(grid.failures()) == 40
+    assert sum(each.wall_ns for each in grid.written()) == 40 * 2 * S_NS
+    assert sum(each.cost_nanos for each in grid.written()) == 40 * 2 * COST_S
+    assert {each.state for each in grid.written()} == {"failed"}
+    grid.lose(vandal)  # as the site reports when it has ended the session
+    assert len(grid.written()) == 40
+    assert grid.broker.workers[grid.join("vandal", slots=64, token="t")].trial == 1
+
+
+def test_it_goes_to_another_worker_if_it_has_retries():
+    grid = Grid()
+    vandal = grid.join("vandal")
+    grid.submit("j", 1, timeout_s=2.0, retries=1)
+    grid.begin(vandal)
+    honest = grid.join("honest")
+    tick(grid, OVERDUE_ALL_S + 10)
+    assert (expelled(grid), grid.failures()) == ([vandal], {})
+    assert len(grid.held(honest)) == 1
+    grid.finish(honest, 1)
+    assert grid.done() == 1
+
+
+def test_what_lies_beside_an_overdue_task_goes_to_others_and_counts_if_it_had_begun():
+    grid = Grid()
+    vandal = grid.join("vandal", slots=3)
+    grid.submit("j", 1, timeout_s=2.0)
+    grid.submit("k", 2, timeout_s=500.0, name="other")
+    [of_j, *of_k] = grid.held(vandal)
+    begun = of_k[0]
+    first = next(iter(begun.left))[0]
+    rows = (of_j.id, 0, 0.0), (begun.id, first, 0.0)
+    grid.do(events.TasksBegun(vandal, rows))
+    tick(grid, OVERDUE_ALL_S + 10)
+    job = grid.broker.jobs["k"]
+    assert (job.waiting, job.in_flight) == (2, 0)
+    assert {task: len(each.losses) for task, each in job.strikes.items()} == {first: 1}
+    assert grid.failures()[0][0] == "timeout"
+    assert len(grid.failures()) == 1
+    honest = grid.join("honest", slots=2)
+    assert sum(len(each.left) for each in grid.held(honest)) == 2
+
+
+def test_a_cancel_that_waits_for_an_overdue_task_is_answered():
+    grid = Grid()
+    vandal = grid.join("vandal")
+    grid.submit("j", 1, timeout_s=2.0)
+    grid.begin(vandal)
+    grid.do(events.CancelAsked(grid.clients, 7, "j", ((0, 1),), False))
+    assert grid.told(messages.Answer) == []
+    tick(grid, OVERDUE_ALL_S + 10)
+    assert [each.value["taken"] for each in grid.told(messages.Answer)] == [[]]
+
+
+def test_a_task_without_a_time_limit_or_within_it_is_never_overdue():
+    grid = Grid()
+    worker = grid.join(slots=2)
+    grid.submit("j", 1)
+    grid.submit("k", 1, timeout_s=1_000.0, name="other")
+    grid.begin(worker)
+    tick(grid, 1_000)
+    assert expelled(grid) == []
+
+
+@pytest.mark.parametrize("why", ["the clock is set", "it was stopped", "the store is behind"])
+def test_time_in_which_the_gateway_hears_nothing_makes_no_task_overdue(why):
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1, timeout_s=2.0)
+    grid.begin(worker)
+    tick(grid, 5)
+    if why == "the store is behind":
+        tick(grid, 600, is_behind=True)
+    else:
+        grid.pass_time(3_600)
+    tick(grid, 10)
+    assert expelled(grid) == []
+    grid.finish(worker, 1)
+    assert grid.done() == 1
+
+
+def test_what_a_telling_worker_begins_not_for_long_goes_back_uncounted():
+    grid = Grid()
+    vandal = grid.join("vandal", slots=64)
+    grid.submit("j", 40, timeout_s=2.0)
+    tick(grid, STALLED_S + 5)
+    assert expelled(grid) == []
+    tick(grid, 20)
+    assert expelled(grid) == [vandal]
+    assert (grid.failures(), grid.written(), grid.broker.jobs["j"].strikes) == ({}, [], {})
+    honest = grid.join("honest", slots=64)
+    while grid.held(honest):
+        grid.finish(honest, 0.1)
+    assert grid.done() == 40
+    assert grid.broker.workers[grid.join("vandal")].trial == 1
+
+
+@pytest.mark.parametrize("how", ["prepares", "ends some", "tells nothing", "has no limits"])
+def test_a_worker_that_may_be_at_work_has_not_stalled(how):
+    grid = Grid()
+    worker = grid.join(tells_begun=how != "tells nothing")
+    grid.submit("j", 5, timeout_s=None if how == "has no limits" else 2.0)
+    if how == "prepares":
+        grid.do(events.EnvironmentsPrepared(worker, frozenset([b"f"])))
+    for _ in range(4):
+        tick(grid, STALLED_S / 2)
+        if how == "ends some":
+            grid.finish(worker, 0.1)
+    assert expelled(grid) == []
