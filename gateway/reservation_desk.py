@@ -130,7 +130,7 @@ async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
 
 
 def _may_cancel(asker: Asker, by: Whose) -> bool:
-    return asker.is_local or asker.owns(by.user, by.project)
+    return asker.is_operator or asker.owns(by.user, by.project)
 
 
 async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
@@ -175,7 +175,7 @@ def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
 def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
     """Return the party that may use the slots, and the owner of the reservation.
 
-    A caller on the gateway's own socket may name any user, group or project of this site.
+    An operator (gateway.rights.is_operator) may name any user, group or project of this site.
     """
     groups, project = site.config.groups, _text(details, "project")
     by = Whose(asker.user, groups.get(asker.user, ""), project)
@@ -184,7 +184,7 @@ def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
         who = read_party(text)
     except ValueError as error:
         raise CantReserve(str(error)) from None
-    if not asker.is_local:
+    if not asker.is_operator:
         check_who(who, by)
         return who, by
     match who.kind:

@@ -93,7 +93,7 @@ class Asker:
     Attributes:
         handle: of the guest.
         user: the client's user name at this site.
-        is_local: whether it came by the gateway's own socket, as the gateway's user.
+        is_operator: whether it may change the rows of all users; see the function of this name.
         may_see_all: whether it may see the rows of all users.
         sees_all: whether this answer shows the rows of all users.
         projects: only rows of these are shown; None: of all.
@@ -101,7 +101,7 @@ class Asker:
 
     handle: int
     user: str
-    is_local: bool = False
+    is_operator: bool = False
     may_see_all: bool = False
     sees_all: bool = False
     projects: frozenset[str] | None = None
@@ -132,7 +132,11 @@ class Asker:
 
 
 def is_operator(guest: Any, token: UserToken | None) -> bool:
-    """Whether a client may cancel any user's jobs: by the gateway's socket, or the scope admin."""
+    """Whether a client may change the jobs and reservations of all users.
+
+    It may by the gateway's own socket, or by a token of the scope admin. A token that is shown
+    counts also at the gateway's own socket: it then grants no more than elsewhere.
+    """
     if token is None:
         return bool(guest.is_local)
     return token.projects is None and token.allows(Scope.ADMIN)
@@ -168,4 +172,5 @@ def asker_of(
             f"this is about the whole site, and this token about {', '.join(sorted(projects))}",
         )
     sees_all = may_see_all and (wants_all or token is not None or guest.is_local)
-    return Asker(guest.handle, guest.user, guest.is_local, may_see_all, sees_all, projects)
+    may_order = is_operator(guest, token)
+    return Asker(guest.handle, guest.user, may_order, may_see_all, sees_all, projects)

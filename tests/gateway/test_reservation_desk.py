@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from federation.tokens import Scope
 from gateway import events, reservation_desk
 from gateway.broker import Broker
 from gateway.config import SiteConfig
 from gateway.ledger.records import ReservationKept
-from gateway.rights import Asker
+from gateway.rights import Asker, asker_of, right_to
 from policies.entitlements import Entitlements, Rule
 from policies.parties import Whose, read_party
 from policies.reservations import CantReserve
@@ -81,3 +82,29 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
     assert reservation_desk._is_shown(site, Asker(1, "ann"), mine)
     with pytest.raises(CantReserve, match="no reservation 'r-1' of yours"):
         await reservation_desk.unreserve(site, narrow, {"reservation": "r-1"})
+
+
+async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
+    """Neither to cancel what another user reserved, nor to reserve for another user."""
+    bobs = SimpleNamespace(by=Whose("bob"), who=read_party("user:bob"), left_s=NOON)
+    site = SimpleNamespace(
+        config=SiteConfig(name="london"),
+        surroundings=SimpleNamespace(utc_s=lambda: NOON),
+        reception=SimpleNamespace(
+            buying=SimpleNamespace(find=lambda _name: None),
+            bookings=SimpleNamespace(open={"r-1": bobs}),
+        ),
+    )
+    guest = SimpleNamespace(handle=1, user="ann", is_local=True)
+    scopes = {Scope.SUBMIT, Scope.CANCEL}
+    token = SimpleNamespace(projects=None, allows=lambda scope, *_: scope in scopes)
+    holder = asker_of(guest, token, right_to("reserve"), {})
+    operator = asker_of(guest, None, right_to("reserve"), {})
+    with pytest.raises(CantReserve, match="of yours"):
+        await reservation_desk.unreserve(site, holder, {"reservation": "r-1"})
+    with pytest.raises(CantReserve, match="was cancelled before"):
+        await reservation_desk.unreserve(site, operator, {"reservation": "r-1"})
+    with pytest.raises(CantReserve):
+        reservation_desk._whose(site, holder, {"who": "user:bob"})
+    who, by = reservation_desk._whose(site, operator, {"who": "user:bob"})
+    assert (str(who), by.user) == ("user:bob", "bob")

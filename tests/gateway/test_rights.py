@@ -167,3 +167,4 @@ def test_a_token_of_some_projects_shows_the_rules_of_no_other():
 )
 def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
     assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
+    assert asker_of(guest(is_local=is_local), held, Right(Rows.OWN), {}).is_operator is may_all
