@@ -97,6 +97,7 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command += ["--tmpfs", f"/tmp:rw,nosuid,nodev,mode=1777,size={rules.tmp_bytes}"]  # noqa: S108
     command += ["--volume", f"{shape.kit}:{KIT}:ro", "--volume", f"{shape.sockets}:{SOCKETS}:ro"]
     variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
+    variables["PYTHONNOUSERSITE"] = "1"
     for name, value in variables.items():
         command += ["--env", f"{name}={value}"]
     # Without -P, which older Pythons refuse with an error that is not ours; this folder is new and

@@ -304,7 +304,7 @@ class Host:
         if python is None:
             return bare(environment, self._memory_bytes, shell, folder)
         variables = {**environment, "PYTHONPATH": str(self._kit)}
-        command = (*shell, *run_module(SLOT, "-s", python=str(python)))
+        command = (*shell, *run_module(SLOT, python=str(python), is_ours=user is None))
         return Launch(command, variables, self._memory_bytes, folder=folder)
 
     def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:

@@ -77,4 +77,5 @@ def bare(
     environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = (), folder: str = ""
 ) -> Launch:
     """Return the launch of a plain process in this Python; `shell` makes it run as another user."""
-    return Launch((*shell, *run_module(SLOT)), environment, memory_bytes, folder=folder)
+    command = run_module(SLOT, is_ours=not shell)
+    return Launch((*shell, *command), environment, memory_bytes, folder=folder)

@@ -112,7 +112,8 @@ def variables(environment: Mapping[str, str], kit: Path, network: str) -> dict[s
     """Return the few variables of a sandboxed slot; our gateway's address only with a network."""
     names = (*VARIABLES, *(VARIABLES_NETWORK if network == "host" else ()))
     kept = {name: environment[name] for name in names if name in environment}
-    return {**kept, "PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(kit)}  # noqa: S108
+    own = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(kit)}  # noqa: S108
+    return {**kept, **own, "PYTHONNOUSERSITE": "1"}
 
 
 def launch(
@@ -122,7 +123,7 @@ def launch(
     python: Path | None = None,
 ) -> Launch:
     """Return the launch of a slot behind a `shell`, in this Python or another."""
-    inner = run_module(SLOT, "-s", python=str(python or ""))
+    inner = run_module(SLOT, python=str(python or ""), is_ours=False)
     return Launch(
         (*command, *inner), environment, memory_bytes, is_child=False, filter=no_user_namespaces()
     )
@@ -141,7 +142,7 @@ def probe(kit: Path) -> None:
     if _is_root() and not Path(SETPRIV).exists():
         raise SandboxUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
     shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
-    command = Launch((*shut_in, *run_code("pass")), {}, filter=no_user_namespaces())
+    command = Launch((*shut_in, *run_code("pass", is_ours=False)), {}, filter=no_user_namespaces())
     try:
         done = _try(command)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -46,9 +46,14 @@ class SlotUser:
         return become(self.uid, self.gid, "--no-new-privs")
 
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return a worker's variables, adapted to that user."""
+        """Return a worker's variables, adapted to that user.
+
+        Every task can write to the home folder. So no Python that a task starts imports what an
+        earlier task left in the user site there; for the slot itself, see gateway.interpreter.
+        """
         kept = {name: value for name, value in environment.items() if name not in _OWN}
-        return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+        own = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+        return {**kept, **own, "PYTHONNOUSERSITE": "1"}
 
 
 def become(uid: int, gid: int, *more: str) -> tuple[str, ...]:
@@ -99,7 +104,7 @@ def _probe(user: SlotUser) -> None:
     # A Python whose libraries can't be read may find another one's: those are not ours.
     code = "import sys, gateway.worker.slot; print(sys.version, sys.base_prefix, sys.prefix)"
     ours = " ".join((sys.version, sys.base_prefix, sys.prefix))
-    command = [*user.shell, *run_code(code)]
+    command = [*user.shell, *run_code(code, is_ours=False)]
     try:
         done = subprocess.run(
             command,

@@ -2,6 +2,8 @@
 
 import os
 import re
+import site
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from gateway.interpreter import run_code, run_module
 from gateway.worker import packages, sandbox
 from gateway.worker.launch import bare
 from gateway.worker.rules import Rules
+from gateway.worker.users import SlotUser
 
 ROOT = Path(gateway.__file__).parents[1]
 # Each says for itself why it needs no -P.
@@ -29,8 +32,8 @@ PLANT = "import os\nopen({!r}, 'a').write(f'{{os.getpid()}}\\n')\nraise ImportEr
 
 
 def test_the_working_folder_is_not_in_the_way():
-    assert run_module("some.module") == [sys.executable, "-P", "-m", "some.module"]
-    assert run_code("pass", "-s", python="/opt/p") == ["/opt/p", "-P", "-s", "-c", "pass"]
+    assert run_module("some.module") == [sys.executable, "-P", "-s", "-m", "some.module"]
+    assert run_code("pass", python="/opt/p") == ["/opt/p", "-P", "-s", "-c", "pass"]
 
 
 def test_whatever_we_start_is_started_so():
@@ -45,12 +48,60 @@ def test_whatever_we_start_is_started_so():
         *packages.commands(rules, place, place, ""),
     ):
         assert "-m" in command
+        assert command[command.index("-P") + 1] == "-s"
         assert command[command.index("-P") - 1] in (
             sys.executable,
             "/p",
             "/opt/python",
             "/p/bin/python",
         )
+
+
+@pytest.fixture
+def in_user_site(tmp_path, monkeypatch):
+    """Gridfed as `pip install --user` installs it."""
+    (tmp_path / "gridfed-1.0.dist-info").mkdir()
+    (tmp_path / "gridfed-1.0.dist-info" / "METADATA").write_text("Name: gridfed\nVersion: 1.0\n")
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "USER_SITE", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("in_user_site")
+def test_a_gridfed_in_our_user_site_is_found_by_our_own_processes_alone():
+    for command in (run_module("m"), run_module("m", python=sys.executable), bare({}, 0).command):
+        assert "-s" not in command
+    for command in (
+        run_module("m", python="/opt/p"),
+        run_module("m", is_ours=False),
+        bare({}, 0, ("setpriv", "--")).command,
+        sandbox.launch((), {}, 0).command,
+    ):
+        assert "-s" in command
+
+
+@pytest.mark.real
+def test_what_a_task_left_in_a_home_folder_is_not_imported(tmp_path):
+    """Neither by a slot, nor by a Python that a task of another user's slot starts."""
+    base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    for name in ("PYTHONNOUSERSITE", "PYTHONUSERBASE"):
+        environment.pop(name, None)
+
+    def run(*command, **variables):
+        shown = subprocess.run(
+            command, env={**environment, **variables}, capture_output=True, text=True, check=True
+        )
+        return shown.stdout.strip()
+
+    user_site = Path(run(base, "-c", "import site; print(site.getusersitepackages())"))
+    assert user_site.is_relative_to(tmp_path)
+    user_site.mkdir(parents=True)
+    (user_site / "usercustomize.py").write_text("print('planted')")
+    assert run(base, "-P", "-c", "pass") == "planted"
+    assert run(*run_code("pass", python=base)) == ""
+    variables = SlotUser("nobody", 65534, 65534, str(tmp_path)).variables({})
+    assert run(base, "-c", "pass", **variables) == ""
 
 
 @pytest.mark.parametrize("package", ["federation", "gateway", "policies"])
@@ -72,19 +123,19 @@ def test_a_worker_starts_again_beside_what_a_task_wrote(tmp_path, monkeypatch, p
     """Also where $PYTHONPATH has an empty entry, which means the working folder."""
     monkeypatch.setenv("PYTHONPATH", path)
     own = '[pool.environments]\nsandbox = "auto"\n'
-    site = Member(tmp_path, "london", 1, "0.04 USD", own)
+    member = Member(tmp_path, "london", 1, "0.04 USD", own)
     ran = tmp_path / "ran"
     try:
-        wait_until(lambda: "works for site" in site.gateway.text(), "a worker")
+        wait_until(lambda: "works for site" in member.gateway.text(), "a worker")
         for name in ("msgpack", "trio", "cloudpickle"):
-            (site.folder / f"{name}.py").write_text(PLANT.format(str(ran)))
-        below = psutil.Process(site.gateway.pid).children()
+            (member.folder / f"{name}.py").write_text(PLANT.format(str(ran)))
+        below = psutil.Process(member.gateway.pid).children()
         (agent,) = (each for each in below if "gateway.worker.agent" in each.cmdline())
         agent.kill()
         wait_until(
-            lambda: ran.exists() or site.gateway.text().count("works for site") > 1,
+            lambda: ran.exists() or member.gateway.text().count("works for site") > 1,
             "another worker",
         )
         assert not ran.exists()
     finally:
-        site.gateway.stop()
+        member.gateway.stop()

@@ -23,7 +23,7 @@ LIBRARY: Final = ("federation", "gateway", "policies", "cloudpickle", "msgpack")
 START_S: Final = 300  # time for a service to begin a session: an interpreter, and a function
 LAUNCHER: Final = """#!/bin/sh
 # The Python that soamapi was built for; the calls run in the one of $GRIDFED_PYTHON.
-exec "${GRIDFED_SOAM_PYTHON:-python3}" "$(dirname "$0")/service.py"
+exec "${GRIDFED_SOAM_PYTHON:-python3}" -s "$(dirname "$0")/service.py"
 """
 
 

@@ -27,7 +27,8 @@ class Invoker:
         # The settings for the Python of `soamapi` would break this other one.
         for name in ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH"):
             environment.pop(name, None)
-        environment["PYTHONSAFEPATH"] = "1"  # ignores files in the working directory
+        environment["PYTHONSAFEPATH"] = "1"  # ignores files in the working directory,
+        environment["PYTHONNOUSERSITE"] = "1"  # and those that tasks left in the home folder
         library = os.path.join(HERE, "lib")
         if os.path.isdir(library):
             environment["PYTHONPATH"] = library
