@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -26,6 +27,7 @@ from federation.nng import NngPort
 from federation.statements import Expulsion, parse
 from federation.transport import TlsSettings
 from gateway import orders
+from gateway.card_rates import Reopening
 from gateway.config import SiteConfig
 from gateway.directory import SiteDirectory
 from gateway.doorkeeper import Doorkeeper, keep_door
@@ -83,7 +85,7 @@ class Peers:
         self._heard_all = heard_all
         self._say = say
         self.older_books = OlderBooks()
-        self._is_stale = False  # the ports show or trust outdated certificates
+        self._reopening = Reopening()
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
@@ -146,7 +148,8 @@ class Peers:
             strangers_max=self._knobs.strangers,
             host_strangers_max=self._knobs.host_strangers,
             handshakes_per_s=self._knobs.handshakes_per_s,
-            changed=self.trust_changed,
+            # A site can come again with its invitation, and a new card.
+            changed=partial(self.trust_changed, by_others=True),
             say=self._say_often,
         )
         named = (self._knobs.join_advertise,) if self._knobs.join_advertise else ()
@@ -257,16 +260,17 @@ class Peers:
         """Send as much as possible, in both directions."""
         self._sessions.flush(now_s)
 
-    def trust_changed(self) -> None:
+    def trust_changed(self, *, by_others: bool = False) -> None:
         """Act on changes of the trust book, and pass on the public ones to other sites.
 
-        Call it after every change to the registry.
+        Call it after every change to the registry. For changes that other sites cause at will
+        (`by_others`) the ports are opened anew at a limited rate.
         """
         news = self.registry.take_news()
         if news:
             self.tell_all(news)
         if self.registry.write_tls():
-            self._is_stale = True
+            self._reopening.want(urgent=not by_others)
         now_s = trio.current_time()
         self.flush(now_s)
         if self.registry.has_left and news:
@@ -379,7 +383,7 @@ class Peers:
             if kind == "expulsion":
                 self._tell_expulsion(raw)
         if self.registry.news:
-            self.trust_changed()
+            self.trust_changed(by_others=True)
 
     async def _read(self) -> None:
         """Read on, one site after another, and leave time for other work."""
@@ -419,13 +423,16 @@ class Peers:
             await trio.sleep(TICK_S)
             ticks += 1
             if ticks % SLOW_TICKS == 0:
-                if turned := self.registry.turn():
+                turned = self.registry.turn()
+                if turned:
                     self._say(turned)
-                self.trust_changed()
+                    self.trust_changed()
+                self.registry.take_due()
+                self.trust_changed(by_others=True)
                 shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
                     self._say_often(f"{shut} connections that did not prove who they are were shut")
-            if self._is_stale:
+            if self._reopening.is_due(trio.current_time()):
                 self._reopen()
 
     def _reopen(self) -> None:
@@ -438,7 +445,7 @@ class Peers:
         except GridError as error:
             self._say_often(f"the port could not be opened anew, and is tried again: {error}")
             return
-        self._is_stale = False
+        self._reopening.opened(trio.current_time())
 
 
 def open_society(

@@ -19,6 +19,7 @@ from federation.messages import Statements
 from federation.statements import Order, SiteCard, parse
 from federation.wire import pack, unpack
 from gateway import trust_file
+from gateway.card_rates import CardPaces
 from gateway.expulsions import Follow
 from gateway.hearsay import PER_SOURCE_MAX
 from gateway.keys import (
@@ -105,6 +106,7 @@ class Registry:
         self.contact = own.contact
         self.join_address = ""
         self.news: list[Word] = []  # statements to pass on to others
+        self._card_paces = CardPaces()
         self._shown: tuple[object, ...] = ()
         self._start()
 
@@ -254,8 +256,8 @@ class Registry:
         """Take statements that `source` has passed on; pass new ones on.
 
         Return the errors of statements that were not believed. A site's cards must be in order of
-        succession. The statements are on disk after the next `save`, or after a call of the result
-        of `take_noted`.
+        succession; those beyond the site's rate wait for `take_due`. The statements are on disk
+        after the next `save`, or after a call of the result of `take_noted`.
         """
         now_s = self.clock()
         refused: list[ProtocolError] = []
@@ -265,13 +267,33 @@ class Registry:
             if (kind, raw) in self._held():
                 continue
             try:
+                member = self._renewed(raw) if kind == "card" else ""
+                if member and not self._card_paces.allows(member, now_s):
+                    self._card_paces.put_off(member, source, raw)
+                    continue
                 if self.book.note(kind, raw, now_s, source) is Order.NEWER:
+                    if member:
+                        self._card_paces.note(member, now_s)
                     self._is_noted = True
                     self._held().add((kind, raw))
                     self.news += [(kind, raw)] if self._is_for_others(kind) else []
             except ProtocolError as error:
                 refused.append(error)
                 self._is_noted |= _is_evidence(error)
+        return refused
+
+    def _renewed(self, raw: bytes) -> str:
+        """Return the member of whom a card is newer than the one here; empty for any other card."""
+        card = parse(SiteCard, raw).content
+        member = self.book.members.get(card.site)
+        is_newer = member is not None and card.serial > member.card.content.serial
+        return card.site if is_newer else ""
+
+    def take_due(self) -> list[ProtocolError]:
+        """Take the cards that came above their site's rate and may be taken now; as `note`."""
+        refused: list[ProtocolError] = []
+        for source, raw in self._card_paces.due(self.clock()):
+            refused += self.note([("card", raw)], source)
         return refused
 
     def _acknowledged(self, site: str) -> None:

@@ -1,6 +1,7 @@
 """Gateways among themselves, over real sockets with mutual TLS: who gets in, what gets through."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 import trio
@@ -9,16 +10,18 @@ from sites_support import card
 
 from federation.handshake import Opened
 from federation.messages import Answer, Ask, Statements
-from federation.nng import NngLink
+from federation.nng import NngLink, NngPort
+from federation.statements import sign
 from federation.transport import TlsSettings
 from gateway import introduction
-from gateway.certificates import fetch_leaf, to_pem
+from gateway.certificates import fetch_leaf, make_leaf, to_pem
 from gateway.hearsay import PER_SOURCE_MAX
 from gateway.inbox import TURN_MAX
 from gateway.keys import Rotation
 from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
 from gateway.orders import shown
+from gateway.registry import pack_words
 from gateway.standing import Level
 from gateway.trust import BookError
 
@@ -367,6 +370,24 @@ async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tm
         assert london.told("paris passed on what is not believed: wrong-federation")
         assert set(london.registry.book.members) == {"paris"}
         assert london.meets(paris)
+
+
+async def test_a_member_that_renews_its_card_without_end_cuts_off_nobody(tmp_path, monkeypatch):
+    async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
+        await meet(london, paris, lyon)
+        await trio.sleep(3.0)  # until the last new pins are shown
+        opened, port = [], london.peers._port
+        monkeypatch.setattr(
+            port, "reopen", lambda tls: (opened.append(0), NngPort.reopen(port, tls))
+        )
+        was, key = lyon.registry.book.own.card.content, lyon.registry.signing_key
+        for number in range(1, 36):  # 7 a second
+            leaves = (*was.leaves, make_leaf("lyon", ["127.0.0.1"], was.issued_s).certificate)
+            new = sign(replace(was, leaves=leaves, serial=was.serial + number), key)
+            london.peers._learn("paris", pack_words([("card", new.raw)]))
+            await trio.sleep(1 / 7)
+        assert 1 <= len(opened) <= 4
+        await until(lambda: london.meets(paris), "a session each way")
 
 
 async def test_a_flood_of_invented_cards_is_read_in_slices_and_most_of_it_left(
