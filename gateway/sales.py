@@ -88,7 +88,6 @@ class Sales:
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
-        self._shortfalls = offering.shortfalls
         self.names = Names(sales)
 
     # --- messages of buyers --------------------------------------------------------------------
@@ -404,7 +403,7 @@ class Sales:
             due_nanos = allowed_nanos(sale.price, message)
             message = replace(message, cost_nanos=min(sale.owed_nanos, due_nanos))
             if sale.is_spent_by(message.cost_nanos):
-                self._shortfalls.note(sale, due_nanos - message.cost_nanos, self._now_s)
+                self._offering.shortfalls.note(sale, due_nanos - message.cost_nanos, self._now_s)
             sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
 
