@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
 from federation.payments import Match
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, STATE_WORDS, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
+from gateway.context import SiteContext
 from gateway.ledger import owed
 from gateway.ledger.caps import capped
 from gateway.ledger.records import (
@@ -26,9 +27,6 @@ from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
 from gateway.payments import told_of
 from gateway.views import narrow
-
-if TYPE_CHECKING:
-    from gateway.site import Site
 
 Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (
@@ -55,7 +53,7 @@ class BadBooksQuestion(GridError):
 # --- questions -----------------------------------------------------------------------------------
 
 
-async def statement(site: "Site", details: Details) -> Any:
+async def statement(site: SiteContext, details: Details) -> Any:
     """The debts between us and other sites in [start_s, end_s): columns, rows, as-of time."""
     start_s, end_s = _span(details, site.surroundings.utc_s())
     wanted = details.get("sites", [])
@@ -110,7 +108,7 @@ def _date(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
 
 
-async def disputes(site: "Site", _details: Details) -> Any:
+async def disputes(site: SiteContext, _details: Details) -> Any:
     """List all disputes, ours and others'."""
     return [_dispute_view(each) for each in await site.read(site.store.disputes)]
 
@@ -134,7 +132,7 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
     }
 
 
-async def deliveries(site: "Site", details: Details) -> Any:
+async def deliveries(site: SiteContext, details: Details) -> Any:
     """The deliveries between us and a site in [start_s, end_s), the oldest first.
 
     `is_cut`: there are later ones than `rows` has. By `cost`, paid deliveries net of reversals
@@ -201,7 +199,7 @@ def _delivery_view(
     }
 
 
-async def payments(site: "Site", details: Details) -> Any:
+async def payments(site: SiteContext, details: Details) -> Any:
     """The payments between us and other sites as booked on both sides, side by side."""
     name = details.get("site", "")
     if not isinstance(name, str):
@@ -261,7 +259,7 @@ def _matched_view(each: Match) -> dict[str, str]:
 # --- orders --------------------------------------------------------------------------------------
 
 
-async def reconcile(site: "Site", details: Details) -> Any:
+async def reconcile(site: SiteContext, details: Details) -> Any:
     """Compare our deliveries to and from a site in [start_s, end_s) with its books.
 
     Without a start, compare what is not closed. With `accept`, compare nothing: go on although our
@@ -300,7 +298,9 @@ async def reconcile(site: "Site", details: Details) -> Any:
     return {"site": name, "state": state, "details": "; ".join(said), "payments": payments}
 
 
-async def _compared_span(site: "Site", details: Details, side: str, name: str) -> tuple[int, int]:
+async def _compared_span(
+    site: SiteContext, details: Details, side: str, name: str
+) -> tuple[int, int]:
     """The time to compare, in milliseconds: [first, stop)."""
     if "start_s" not in details:
         closed_ms = await _keeper(site).closed_until_ms(side, name)
@@ -312,7 +312,7 @@ async def _compared_span(site: "Site", details: Details, side: str, name: str) -
     return round(start_s * 1000), round(end_s * 1000)
 
 
-async def dispute(site: "Site", details: Details) -> Any:
+async def dispute(site: SiteContext, details: Details) -> Any:
     """Dispute deliveries that we paid under a contract."""
     contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
     found = await keeper.in_turn(
@@ -321,7 +321,7 @@ async def dispute(site: "Site", details: Details) -> Any:
     return [_dispute_view(each) for each in found]
 
 
-async def answer_dispute(site: "Site", details: Details) -> Any:
+async def answer_dispute(site: SiteContext, details: Details) -> Any:
     """Accept or reject a buyer's dispute."""
     contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
     accept = details.get("accept")
@@ -333,18 +333,20 @@ async def answer_dispute(site: "Site", details: Details) -> Any:
     return [_dispute_view(each) for each in found]
 
 
-async def settle(site: "Site", details: Details) -> Any:
+async def settle(site: SiteContext, details: Details) -> Any:
     """Book an amount paid, received, changed into another currency, or written off."""
     return await _book(site, details, _settle)
 
 
-async def undo_payment(site: "Site", details: Details) -> Any:
+async def undo_payment(site: SiteContext, details: Details) -> Any:
     """Reverse a payment booked by mistake under a reference."""
     return await _book(site, details, _undo)
 
 
 async def _book(
-    site: "Site", details: Details, make: Callable[[list[PaymentRow], Details, float], list[Record]]
+    site: SiteContext,
+    details: Details,
+    make: Callable[[list[PaymentRow], Details, float], list[Record]],
 ) -> Any:
     """Book payments, or their reversal, and tell the other site; return the new statement."""
     keeper, name = _keeper(site), _text(details, "site")
@@ -412,7 +414,7 @@ def _check_named(name: str, names: list[str]) -> None:
 # --- parsing of questions ------------------------------------------------------------------------
 
 
-def _keeper(site: "Site") -> Bookkeeper:
+def _keeper(site: SiteContext) -> Bookkeeper:
     if site.bookkeeper is None:
         raise BadBooksQuestion("this site is in no federation: `gridfed init` makes it one")
     return site.bookkeeper
@@ -485,14 +487,14 @@ def _amount(details: Details, nanos_key: str, currency_key: str) -> tuple[int, s
     return nanos, str(currency)
 
 
-QUESTIONS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
+QUESTIONS: Final[dict[str, Callable[[SiteContext, Details], Awaitable[Any]]]] = {
     "statement": statement,
     "disputes": disputes,
     "deliveries": deliveries,
     "payments": payments,
 }
 # For callers that can reach our own socket.
-ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
+ORDERS: Final[dict[str, Callable[[SiteContext, Details], Awaitable[Any]]]] = {
     "reconcile": reconcile,
     "dispute": dispute,
     "answer_dispute": answer_dispute,

@@ -1,27 +1,51 @@
 """Counts the slots of this site's pools, and writes the counts to the books."""
 
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 import trio
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.broker import Broker
 from gateway.ledger.capacity import CapacityMeter, uncounted
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import Capacity
-
-if TYPE_CHECKING:
-    from gateway.site import Site
+from gateway.ledger.records import Capacity, Record
+from gateway.ledger.store import Store
+from gateway.surroundings import Surroundings
 
 WAITING_MAX: Final = 10_000  # records waiting to be written; over it the oldest are dropped
 RETRY_S: Final = 10.0
 
 
+class CensusSite(Protocol):
+    """What the census uses of its site."""
+
+    store: Store
+
+    @property
+    def broker(self) -> Broker:
+        """The scheduler, which knows the workers."""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Clock and chance."""
+
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store, in turn."""
+
+    async def record(self, *records: Record, durable: bool = False) -> None:
+        """Have the store commit these; return when they are, and all that was written before."""
+
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Tell the operator that the store can't be read; the sentence."""
+
+
 class Census:
     """The census of one site: `look` is called regularly, `run` is a task, `close` ends it."""
 
-    def __init__(self, site: "Site") -> None:
+    def __init__(self, site: CensusSite) -> None:
         self._site = site
         self._meter = CapacityMeter()
         self._waiting: deque[Capacity] = deque(maxlen=WAITING_MAX)

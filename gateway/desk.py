@@ -6,7 +6,7 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 from sqlalchemy.exc import SQLAlchemyError
@@ -28,6 +28,7 @@ from gateway import (
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
 from gateway.config import SiteConfig
+from gateway.context import SiteContext
 from gateway.grids.opening import probe_engine
 from gateway.intake import check_tags
 from gateway.jobs import Job
@@ -45,9 +46,6 @@ from gateway.rights import ALL_USERS, Asker, Denied, asker_of, right_to
 from gateway.terms import STORED_BYTES_MAX
 from policies.parties import Party
 from policies.reservations import CantReserve
-
-if TYPE_CHECKING:
-    from gateway.site import Site
 
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
@@ -103,7 +101,7 @@ class BadQuestion(Exception):
 class Desk:
     """Answers the questions of clients and the command line."""
 
-    def __init__(self, site: "Site") -> None:
+    def __init__(self, site: SiteContext) -> None:
         self._site = site
         self._under_way: Counter[int] = Counter()  # questions, by guest
         self._reloading = trio.Lock()

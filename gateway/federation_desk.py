@@ -1,7 +1,7 @@
 """Answers questions about the federation: sites, pools, deals, explain."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, OpenJob
@@ -9,12 +9,10 @@ from federation.wishes import USUAL_PROJECT
 from gateway import federation_views, views
 from gateway.budgets.views import of_job
 from gateway.config import python_minor
+from gateway.context import SiteContext
 from gateway.intake import BadJob, job_event
 from gateway.rights import Asker
 from policies.alerts import PoolPrice
-
-if TYPE_CHECKING:
-    from gateway.site import Site
 
 TASKS_MAX: Final = 1 << 40
 OPENING_BYTES_MAX: Final = 1 << 20
@@ -38,21 +36,21 @@ class BadFederationQuestion(Exception):
     """A question that can't be answered as it was asked."""
 
 
-def sites(site: "Site") -> Any:
+def sites(site: SiteContext) -> Any:
     """Every site of the federation, as we see it."""
     return federation_views.sites(
         site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
     )
 
 
-def pools(site: "Site") -> Any:
+def pools(site: SiteContext) -> Any:
     """Every pool of the federation, as advertised."""
     return federation_views.pools(
         site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
     )
 
 
-def prices(site: "Site") -> list[PoolPrice]:
+def prices(site: SiteContext) -> list[PoolPrice]:
     """The current price of every pool of the federation, our own included."""
     own = site.exchange.show(_utc_s(site))
     others = (each for each in site.exchange.market.adverts if each.site != own.site)
@@ -63,14 +61,14 @@ def prices(site: "Site") -> list[PoolPrice]:
     ]
 
 
-async def deals(site: "Site") -> Any:
+async def deals(site: SiteContext) -> Any:
     """Our purchases and sales."""
     totals = await site.surroundings.read(site.store.deal_totals)
     disputes = await site.surroundings.read(site.store.disputes)
     return federation_views.deals(totals, disputes)
 
 
-async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
+async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
     """Explain where a job goes, or where one would go; BadFederationQuestion."""
     utc_s = _utc_s(site)
     name = details.get("job", "")
@@ -95,7 +93,7 @@ async def explain(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any
     return _dry_run(site, details, asker.user, utc_s)
 
 
-async def _why_not_explained(site: "Site", name: str, asker: Asker) -> str:
+async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     """The answer about a job that the broker does not have, or the asker may not see."""
     row = await site.surroundings.read(site.store.job, name)
     shown = repr(name[:64])
@@ -105,7 +103,7 @@ async def _why_not_explained(site: "Site", name: str, asker: Asker) -> str:
     return f"job {shown} has ended ({row.state}): only where work may still go is explained"
 
 
-def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) -> Any:
+def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: float) -> Any:
     tasks, task_s = details.get("tasks", 1), details.get("task_s")
     if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
         raise BadFederationQuestion("tasks must be a number from 1")
@@ -139,12 +137,12 @@ def _read(opening: OpenJob) -> OpenJob:
     return found
 
 
-def _states(site: "Site") -> dict[str, str]:
+def _states(site: SiteContext) -> dict[str, str]:
     circle = site.circle
     if circle is None:
         return {}
     return {each: circle.word(each) for each in circle.known}
 
 
-def _utc_s(site: "Site") -> float:
+def _utc_s(site: SiteContext) -> float:
     return site.surroundings.utc_s()

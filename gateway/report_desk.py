@@ -5,9 +5,10 @@ A whole number that does not fit into MessagePack travels as text.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from federation.money import parse_money
+from gateway.context import SiteContext
 from gateway.estimates import claims
 from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
 from gateway.ledger.reports.keys import Key, key_of
@@ -15,14 +16,11 @@ from gateway.ledger.reports.question import OURS
 from gateway.rights import Asker
 from gateway.views import narrow
 
-if TYPE_CHECKING:
-    from gateway.site import Site
-
 ROWS_MAX: Final = 100_000
 _MORE: Final = "all users' is for the operator and for tokens with the scope audit (--all-users)"
 
 
-async def report(site: "Site", details: Mapping[str, Any], asker: Asker) -> Any:
+async def report(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
     """Make a report of the rows that the asker may see, as plain data.
 
     Raises ValueError, with a text for the asker, for an invalid question.
@@ -82,7 +80,7 @@ def _whose_notes(asker: Asker) -> list[str]:
     return notes
 
 
-def present(site: "Site", static_price: tuple[int, str] | None = None) -> Present:
+def present(site: SiteContext, static_price: tuple[int, str] | None = None) -> Present:
     """Return the present state of the site."""
     now_s = site.surroundings.utc_s()
     return Present(

@@ -6,10 +6,11 @@ A reservation is on disk before the answer says that it is booked.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gateway.bookings import ID_BYTES, kept_as, sort_of, used_of, view
 from gateway.bookings import reservation_of as read_back
+from gateway.context import SiteContext
 from gateway.ledger.records import ReservationKept
 from gateway.reserving import SITES_MAX, Whole
 from gateway.rights import Asker
@@ -27,9 +28,6 @@ from policies.reservations import (
     check_who,
 )
 
-if TYPE_CHECKING:
-    from gateway.site import Site
-
 LISTED_MAX: Final = 500
 SLOTS_MAX: Final = 10**8
 LASTS_MAX_S: Final = 366 * 86_400.0
@@ -38,7 +36,7 @@ TIME_MAX_S: Final = 253_402_300_800
 Details = Mapping[str, Any]
 
 
-async def reserve(site: "Site", asker: Asker, details: Details) -> Any:
+async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Reserve slots: {slots, from_s, lasts_s, pool, who, project, sites, dry_run}.
 
     At each of `sites`, or here. Raises CantReserve.
@@ -73,7 +71,7 @@ async def reserve(site: "Site", asker: Asker, details: Details) -> Any:
 
 
 async def _at_several(
-    site: "Site",
+    site: SiteContext,
     sites: set[str],
     slots: int,
     span: tuple[float, float],
@@ -97,7 +95,7 @@ async def _at_several(
     return _parts(site, whole)
 
 
-def _parts(site: "Site", whole: Whole) -> list[dict[str, Any]]:
+def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
     """Return all parts of a booking as they are now."""
     here, utc_s = site.config.name, site.surroundings.utc_s()
     return [
@@ -106,7 +104,7 @@ def _parts(site: "Site", whole: Whole) -> list[dict[str, Any]]:
     ]
 
 
-async def unreserve(site: "Site", asker: Asker, details: Details) -> Any:
+async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
     utc_s = site.surroundings.utc_s()
     name, bookings = _text(details, "reservation"), site.reception.bookings
@@ -133,7 +131,7 @@ def _may_cancel(asker: Asker, by: Whose) -> bool:
     return asker.is_operator or asker.owns(by.user, by.project)
 
 
-async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
+async def reservations(site: SiteContext, asker: Asker, details: Details) -> Any:
     """List the reservations that the asker sees, the earliest first: {all}; else only open ones."""
     utc_s, store = site.surroundings.utc_s(), site.store
     is_open = details.get("all", False) is not True
@@ -151,7 +149,7 @@ async def reservations(site: "Site", asker: Asker, details: Details) -> Any:
     return await site.read(find)
 
 
-def _shown(site: "Site", asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
+def _shown(site: SiteContext, asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
     """Yield the reservations that an asker sees, those that end last first."""
     start = 0
     while page := site.store.reservations(LISTED_MAX, is_open, start):
@@ -161,7 +159,7 @@ def _shown(site: "Site", asker: Asker, *, is_open: bool) -> Iterator[Reservation
         start += len(page)
 
 
-def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
+def _is_shown(site: SiteContext, asker: Asker, each: Reservation) -> bool:
     """Whether an asker sees a reservation: their own, or one whose slots they may use."""
     by, group = each.by, site.config.groups.get(asker.user, "")
     if asker.sees(by.user, by.project, by.site):
@@ -172,7 +170,7 @@ def _is_shown(site: "Site", asker: Asker, each: Reservation) -> bool:
     return is_for_some and not by.site and asker.concerns(each.who, group)
 
 
-def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
+def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Whose]:
     """Return the party that may use the slots, and the owner of the reservation.
 
     An operator (gateway.rights.is_operator) may name any user, group or project of this site.
@@ -204,7 +202,7 @@ def _whose(site: "Site", asker: Asker, details: Details) -> tuple[Party, Whose]:
     return who, by
 
 
-def _sites(site: "Site", details: Details) -> set[str]:
+def _sites(site: SiteContext, details: Details) -> set[str]:
     """Return the named sites: this one, and sites that it deals with."""
     value = details.get("sites", [])
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)

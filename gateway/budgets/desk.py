@@ -1,7 +1,7 @@
 """Answers questions about budgets, takes the one order there is, and trues up sites' debts."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from sqlalchemy.exc import SQLAlchemyError
@@ -9,19 +9,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from federation.errors import GridError
 from gateway.budgets import views
 from gateway.budgets.purses import owed_by
+from gateway.context import SiteContext
 from gateway.ledger.errors import StoreError
 from gateway.views import narrow
 from policies.parties import Party
-
-if TYPE_CHECKING:
-    from gateway.site import Site
 
 
 class BadBudgetQuestion(GridError):
     """An order about budgets that can't be followed as it was given."""
 
 
-def budgets(site: "Site", is_shown: Callable[[Party], bool]) -> list[Any]:
+def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
     """Return the standing of every budget, quota and credit of a party that `is_shown`."""
     exchange, now_s = site.exchange, site.surroundings.now_s()
     purses = site.broker.purses
@@ -46,7 +44,7 @@ def _narrow(value: Any) -> Any:
     return narrow(value)
 
 
-async def write_off(site: "Site", details: Mapping[str, Any]) -> Any:
+async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
     """Treat a site's reported spending of its slice as final."""
     name, other = details.get("name"), details.get("site")
     if not isinstance(name, str) or not isinstance(other, str):
@@ -59,7 +57,7 @@ async def write_off(site: "Site", details: Mapping[str, Any]) -> Any:
     return {"name": name, "site": other, "freed": purse.budget.show(freed)}
 
 
-async def watch_credit(site: "Site") -> None:
+async def watch_credit(site: SiteContext) -> None:
     """Compare the debts of other sites, as they are counted here, with the books, for ever.
 
     A charge to a site that was never delivered (it was stopped) is counted here, and not owed.
