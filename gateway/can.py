@@ -16,11 +16,11 @@ from federation.identity import site_id
 from federation.wishes import NAME_CHARS_MAX, USUAL_PROJECT
 from gateway import trust_file
 from gateway.config import PoolConfig, SiteConfig
-from gateway.intake import USUAL_POOL
 from gateway.invitations import Invitations
 from gateway.permissions import Request, Rule, Verb
 from gateway.permissions import to_plain as rule_to_plain
 from gateway.permits import DATA_CLASS
+from gateway.pool_config import USUAL_POOL
 from gateway.registry import TRUST_FILE
 from gateway.trust import TrustBook
 from policies import entitlements

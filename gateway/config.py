@@ -33,7 +33,7 @@ results_s = 2592000                     # results of an ended detached job; 0: k
 [federation]                            # see gateway.federation_config
 listen = "tls+tcp://0.0.0.0:7462"
 
-[contracts]                             # see gateway.dealing.DealRules
+[contracts]                             # see gateway.market_config.DealRules
 lease_s = 30.0
 
 [placement]                             # see policies.asks.House
@@ -131,16 +131,14 @@ from federation.errors import GridError
 from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
-from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
-from gateway.groups import read_groups
-from gateway.intake import NO_GROUPS, USUAL_POOL
+from gateway.groups import NO_GROUPS, read_groups
 from gateway.knobs import ConfigError, KnobError, count, flag, number
-from gateway.lobby import HouseRules
-from gateway.market_config import read_contracts, read_placement, read_shows
-from gateway.pool_config import PoolConfig, read_pools
+from gateway.limits_config import HouseRules
+from gateway.market_config import DealRules, read_contracts, read_placement, read_shows
+from gateway.pool_config import USUAL_POOL, PoolConfig, read_pools
 from gateway.reservation_config import read_reservations
 from gateway.secret_files import read_secret, secret_of_environment
 from gateway.toml_places import Passage, find_places

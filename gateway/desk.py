@@ -30,12 +30,12 @@ from gateway.budgets import desk as budgets_desk
 from gateway.config import SiteConfig
 from gateway.context import SiteContext
 from gateway.grids.opening import probe_engine
-from gateway.intake import check_tags
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError, number
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
+from gateway.ledger.records import STORED_BYTES_MAX
 from gateway.ledger.rows import Dimension, JobRow
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
@@ -43,7 +43,7 @@ from gateway.older_books import OlderBooks
 from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
 from gateway.rights import ALL_USERS, Asker, Denied, asker_of, right_to
-from gateway.terms import STORED_BYTES_MAX
+from gateway.tags import check_tags
 from policies.parties import Party
 from policies.reservations import CantReserve
 

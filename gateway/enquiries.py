@@ -13,12 +13,13 @@ from typing import Final
 
 from federation import deals
 from federation.contracts import Move, Phase, move
-from gateway.dealing import DealRules, Outcome, Permits
+from gateway.dealing import Outcome, Permits
 from gateway.effects import Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import JobSpec
 from gateway.intake import wishes_plain
 from gateway.jobs import Job
+from gateway.market_config import DealRules
 from gateway.purchase import Purchase, Purchased, check_quote
 from gateway.quotations import tariff_of
 from gateway.resting import Resting

@@ -25,7 +25,7 @@ from gateway.broker import Broker
 from gateway.budgets.borrowing import Borrowing
 from gateway.budgets.lending import Lending
 from gateway.budgets.spending import Short
-from gateway.dealing import DealRules, Outcome, Permits
+from gateway.dealing import Outcome, Permits
 from gateway.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
@@ -34,14 +34,16 @@ from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
 from gateway.looks import JUDGED_PLANS, Looks
+from gateway.market_config import DealRules
 from gateway.moving import Moving, left_out
 from gateway.offering import Offering
 from gateway.places import Places
+from gateway.pool_config import PoolFacts
 from gateway.purchases import Purchases
 from gateway.reach import Reach
 from gateway.sale import Sale
 from gateway.sales import Sales
-from gateway.showing import EMPTY, Aside, PoolFacts, Stock, show_site, take_stock, waiting
+from gateway.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
 from policies.asks import CHEAPEST, Ask, House, Wishes
 from policies.brokering import Rest, place
 from policies.decisions import Decision

@@ -6,21 +6,13 @@ their arrival: of two sites that expel each other, the first gains nothing.
 """
 
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from typing import Final
 
 from federation.identity import Refusal, SiteKey, Untrusted
 from federation.statements import Expulsion, Signed, next_serial, sign
+from gateway.federation_config import Follow
 
 SPOKEN_OF_MAX: Final = 1024  # the most sites that one site may make statements about
-
-
-class Follow(StrEnum):
-    """The statements that expel a site here when we have made none about it."""
-
-    ANY = "any"  # that of one approved site
-    TWO = "two"  # those of two
-    OURS = "ours"  # ours alone
 
 
 _ACCUSERS: Final = {Follow.ANY: 1, Follow.TWO: 2}

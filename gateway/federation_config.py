@@ -2,13 +2,30 @@
 
 import re
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, Final
 
 from federation.adverts import check_doors
 from federation.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
-from gateway.expulsions import Follow
-from gateway.keys import AWAIT_S, OVERLAP_S, SPREAD_S
 from gateway.knobs import KnobError, check_known, count, number
+
+# The minimum time that a card with the next keys must have been published before they are used. All
+# approved members must have acknowledged it as well.
+SPREAD_S: Final = 3600.0
+# How long to wait for these acknowledgements. A member that was away for longer is met with the
+# keys that it knows.
+AWAIT_S: Final = 7 * 86400.0
+# How long the old keys stay on the card after that: messages signed with them are still in flight
+# (EnvelopeLimits.age_max_s), and pipes made with the old leaf end.
+OVERLAP_S: Final = 1200.0
+
+
+class Follow(StrEnum):
+    """The statements that expel a site here when we have made none about it."""
+
+    ANY = "any"  # that of one approved site
+    TWO = "two"  # those of two
+    OURS = "ours"  # ours alone
 
 
 @dataclass(frozen=True, slots=True)

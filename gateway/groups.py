@@ -7,11 +7,14 @@ Reports can be by group, and every usage record has the group of its user when t
 So a user is in one group at most: nothing is counted twice.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from federation.wishes import NAME_CHARS_MAX
 from gateway.knobs import KnobError
 
+NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 USERS_MAX: Final = 100_000
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.reasons import Reason
-from gateway.dealing import NO_BACKOFF, Backoff, DealRules
+from gateway.dealing import NO_BACKOFF, Backoff
+from gateway.market_config import DealRules
 
 # A buyer that releases an unused hold waits this many times the idle time, so unused holds take at
 # most a fifth of the time. A buyer that did the work at home meanwhile, which is common for quick

@@ -4,27 +4,26 @@ A message has the right types by now; this module checks its values. An error is
 mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
 """
 
-import math
 from collections.abc import Mapping, Set
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from federation import messages
-from federation.adverts import TAG_MARKS
 from federation.deals import AskQuote
 from federation.errors import ProtocolError
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import MEMORY_BYTES_MAX, Event, JobSpec
+from gateway.groups import NO_GROUPS
+from gateway.pool_config import USUAL_POOL
+from gateway.tags import check_tags
 from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
 from policies.environments import is_sandbox
 from policies.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
-TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
 TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
@@ -40,8 +39,6 @@ WISHES: Final = frozenset(
 )
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
-USUAL_POOL: Final = "workers"
-NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class BadJob(Exception):
@@ -50,22 +47,6 @@ class BadJob(Exception):
 
 class BadWorker(Exception):
     """A worker can't join with the description that it sent."""
-
-
-def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
-    """Return valid tags: names mapped to True or to a finite number of zero or more."""
-    if len(tags) > TAGS_MAX:
-        raise ValueError(f"{len(tags)} tags, over the limit of {TAGS_MAX}")
-    for name, value in tags.items():
-        if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
-            raise ValueError(f"tag name {name[:60]!r} is empty, too long or not printable")
-        if TAG_MARKS & set(name):
-            raise ValueError(f"tag name {name[:60]!r} has a comma or an equals sign")
-        if value is True:
-            continue
-        if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= 1e12:
-            raise ValueError(f"tag {name} is {value!r:.60}: it must be True or a number")
-    return tags
 
 
 def job_event(

@@ -13,7 +13,7 @@ from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from gateway.credits import Credits
 from gateway.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
 from policies.budgets import Purse
 from policies.entitlements import Work
 from policies.fairness import Node
@@ -26,10 +26,6 @@ from policies.tariffs import Tariff
 AHEAD_MAX_S: Final = 0.2
 # At another site's slots that wait is a round trip, so the limit rises by this many round trips.
 AHEAD_TRIPS: Final = 20
-# Charged tasks may run again for free if their client or this gateway was lost. The wall time of
-# these repeats may be this many times the paid wall time, in total, plus a minimum.
-REPEATS_MAX: Final = 3
-REPEAT_MIN_NS: Final = 10**9
 NOTES_MAX: Final = 20  # notes of a job that are kept, the latest
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])

@@ -40,18 +40,10 @@ from federation.identity import SiteKey
 from federation.statements import SiteCard, next_serial
 from federation.transport import TlsSettings
 from gateway.certificates import OwnLeaf, make_leaf, to_pem
+from gateway.federation_config import OVERLAP_S
 
-# The minimum time that a card with the next keys must have been published before they are used. All
-# approved members must have acknowledged it as well.
-SPREAD_S: Final = 3600.0
-# How long to wait for these acknowledgements. A member that was away for longer is met with the
-# keys that it knows.
-AWAIT_S: Final = 7 * 86400.0
 # Retired keys kept for such members. A card chain is as long (standing.LINEAGE_MAX).
 RETIRED_MAX: Final = 8
-# How long the old keys stay on the card after that: messages signed with them are still in flight
-# (EnvelopeLimits.age_max_s), and pipes made with the old leaf end.
-OVERLAP_S: Final = 1200.0
 
 _FILE_BYTES_MAX: Final = 64 << 10
 _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)

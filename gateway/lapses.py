@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.words import count
-from gateway.dealing import DealRules
+from gateway.market_config import DealRules
 
 FORGIVEN_S: Final = 3600.0  # without another lapse
 

@@ -1,23 +1,66 @@
 """Reads the tables [contracts], [placement] and [[show]]."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from federation.money import check_currency
-from gateway.dealing import DealRules
 from gateway.knobs import KnobError, check_known, count, flag, number
 from gateway.toml_places import Passage
 from policies.asks import House, Objective, read_objective
 from policies.disclosure import Disclosure
 
 SECONDS_MAX: Final = 86_400.0
+LEASE_MARGIN_S: Final = 1.0
 SHOWS_MAX: Final = 1_000
 _COUNTS: Final = {
     "contracts_max": (1, 10**6),
     "unsettled_bytes_max": (1 << 16, 1 << 40),
     "buyer_bytes_max": (1 << 16, 1 << 40),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DealRules:
+    """The knobs of contracts. Times in seconds.
+
+    `lease_s` is how long a seller may go on without a message of the buyer, and so how long the
+    buyer waits before it places the tasks of an unreachable seller elsewhere. When a gateway dies,
+    its agents go on for the workers' `grace_s`. The seller stops that much earlier, so `lease_s`
+    must be more than twice `grace_s`.
+    """
+
+    lease_s: float = 30.0
+    grace_s: float = 10.0
+    valid_s: float = 5.0  # how long a quote is valid
+    hold_s: float = 5.0  # how long slots are held for a contract that is not committed
+    quote_wait_s: float = 1.0  # how long to wait for the slowest quote
+    bill_s: float = 0.25  # how often deliveries are billed
+    plan_s: float = 0.25  # how often a queued job is planned again
+    idle_s: float = 10.0  # an idle contract is closed after this time
+    # Back-off from a site that declined or did not answer: this long, doubled each time, up to:
+    rest_s: float = 5.0
+    rest_max_s: float = 300.0
+    contracts_max: int = 10_000  # with one site, in each direction
+    unsettled_bytes_max: int = 256 << 20  # results of one buyer; above it none of its tasks starts
+    buyer_bytes_max: int = 1 << 30  # arguments of one buyer, all contracts together
+    grant_s: float = 86_400.0  # how long a grant for a contract lets work start
+
+    @property
+    def lease_min_s(self) -> float:
+        """The shortest lease of a seller: a dead gateway's workers go on for the grace."""
+        return 2 * self.grace_s + LEASE_MARGIN_S
+
+    def rest_after_s(self, times: int) -> float:
+        """The back-off after `times` failures in a row."""
+        return float(min(self.rest_s * 2.0 ** min(times - 1, 30), self.rest_max_s))
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 2 * self.grace_s:
+            raise ValueError(
+                f"lease_s is {self.lease_s:g}: it must be more than twice the workers' grace_s "
+                f"({self.grace_s:g}), or a dead gateway's workers outlive the lease"
+            )
 
 
 def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:

@@ -18,11 +18,12 @@ from federation.contracts import Phase
 from federation.errors import ProtocolError
 from federation.reasons import Reason
 from gateway.broker import Broker
-from gateway.dealing import RELAY, DealRules, Permits
+from gateway.dealing import RELAY, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
 from gateway.jobs import Worker
+from gateway.market_config import DealRules
 from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale

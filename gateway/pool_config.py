@@ -8,15 +8,15 @@ from typing import Any, Final
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.grids.delegating import Delegated, DelegatingKind
 from gateway.grids.kinds import BUILT_IN, find_kind, read_settings
-from gateway.intake import check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, KnobError, number
 from gateway.scale_config import Scale, read_scale
-from gateway.showing import PoolFacts
+from gateway.tags import check_tags
 from gateway.tariff_config import read_price_list
 from gateway.toml_places import Passage
 from gateway.window_config import read_plan
-from gateway.worker.rules import AUTO as SHUT
 from gateway.worker.rules import (
+    ANY_USER,
+    OWN_USER,
     Confines,
     Rules,
     check_confines,
@@ -25,13 +25,14 @@ from gateway.worker.rules import (
     read_gpus,
     read_rules,
 )
-from gateway.worker.users import AUTO, NONE
+from gateway.worker.rules import AUTO as SHUT
 from policies.calendars import Calendar
 from policies.carbon import SLOT_WATTS_MAX, Emissions
-from policies.placement import TagValue
+from policies.placement import Tags, TagValue
 from policies.pricelist import PriceList
 from policies.windows import NO_WINDOWS, Plan
 
+USUAL_POOL: Final = "workers"
 DEFAULT_PRICE: Final = "0.04 USD"
 # Keys that a worker that dials in reports itself.
 OF_WORKERS: Final = (
@@ -47,6 +48,15 @@ OF_WORKERS: Final = (
         "user",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """The facts about a pool that only its configuration has, not its workers."""
+
+    tags: Tags = field(default_factory=dict)
+    region: str = ""
+    jurisdiction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class PoolConfig:
     cgroups: str = "auto"
     pin: bool = False
     gpus: tuple[str, ...] = ()
-    user: str = AUTO  # that its slots run as
+    user: str = ANY_USER  # that its slots run as
     environments: Rules | None = None  # the environments of jobs, beside bare slots
     plan: Plan = NO_WINDOWS
     scale: Scale | None = None  # of a pool whose workers a grid starts for us
@@ -102,7 +112,7 @@ class PoolConfig:
     def is_bare(self) -> bool:
         """Whether own users' tasks run as the gateway's user on its host, after `settled`."""
         return self.kind == "local" and (
-            self.user == NONE or (self.user == AUTO and os.geteuid() != 0)
+            self.user == OWN_USER or (self.user == ANY_USER and os.geteuid() != 0)
         )
 
     @property
@@ -165,8 +175,8 @@ class PoolConfig:
         rules = self.environments or (Rules(sandbox=SHUT) if is_federated else None)
         if rules is not None and rules.sandbox == SHUT and not is_federated:
             rules = replace(rules, sandbox="none")
-        is_free = self.user == AUTO and not is_federated
-        return replace(self, environments=rules, user=NONE if is_free else self.user)
+        is_free = self.user == ANY_USER and not is_federated
+        return replace(self, environments=rules, user=OWN_USER if is_free else self.user)
 
     @property
     def slots_wanted(self) -> int:

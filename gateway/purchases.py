@@ -24,7 +24,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import RELAY, DealRules, Outcome, Permits
+from gateway.dealing import RELAY, Outcome, Permits
 from gateway.deliveries import Deliveries
 from gateway.dispatch import BUNDLE_TASKS_MAX
 from gateway.effects import AnswerBill, SendFunction, Side
@@ -35,6 +35,7 @@ from gateway.intake import check_ranges
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
+from gateway.market_config import DealRules
 from gateway.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.quotations import booked_terms
 from gateway.resting import Resting

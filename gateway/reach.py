@@ -12,7 +12,7 @@ from gateway.broker import Broker
 from gateway.dealing import Permits
 from gateway.events import JobSpec
 from gateway.jobs import Job
-from gateway.showing import PoolFacts
+from gateway.pool_config import PoolFacts
 from policies.asks import House
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Candidate, Market

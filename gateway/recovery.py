@@ -9,10 +9,10 @@ from federation.wire import unpack
 from gateway.credits import Credits
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.fair_shares import UNCOUNTED
-from gateway.ledger.records import HOUR_S
+from gateway.ledger.records import HOUR_S, STORED_BYTES_MAX
 from gateway.ledger.rows import Dimension, JobRow
 from gateway.ledger.store import Store
-from gateway.terms import STORED_BYTES_MAX, stored_terms
+from gateway.terms import stored_terms
 from policies.fairness import spread_ns
 from policies.parties import Whose
 from policies.shares import FairShare

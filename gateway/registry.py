@@ -20,12 +20,9 @@ from federation.statements import Order, SiteCard, parse
 from federation.wire import pack, unpack
 from gateway import trust_file
 from gateway.card_rates import CardPaces
-from gateway.expulsions import Follow
+from gateway.federation_config import AWAIT_S, OVERLAP_S, SPREAD_S, Follow
 from gateway.hearsay import PER_SOURCE_MAX
 from gateway.keys import (
-    AWAIT_S,
-    OVERLAP_S,
-    SPREAD_S,
     Generation,
     KeyRing,
     Rotation,

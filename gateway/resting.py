@@ -15,8 +15,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway.dealing import NO_BACKOFF, Backoff, DealRules
+from gateway.dealing import NO_BACKOFF, Backoff
 from gateway.events import JobSpec
+from gateway.market_config import DealRules
 from policies.brokering import Rest
 from policies.entitlements import Work
 

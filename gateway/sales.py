@@ -25,18 +25,14 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import (
-    CONTRACT_CHARS_MAX,
-    LEASE_MAX_S,
-    DealRules,
-    Outcome,
-)
+from gateway.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Outcome
 from gateway.effects import NO_CHARGE, Charge, Side
 from gateway.idle_holds import IdleHolds
 from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.lapses import Lapses
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
+from gateway.market_config import DealRules
 from gateway.names import Names
 from gateway.offering import Offered, Offering
 from gateway.quotations import allowed_nanos, booked_terms

@@ -1,7 +1,7 @@
 """Adverts of a site's pools, made from the broker's state. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from math import inf
 from typing import Final, NamedTuple
@@ -10,6 +10,7 @@ from federation.adverts import START_MAX_S, WINDOWS_MAX, PoolAdvert, SiteAdvert,
 from gateway import dispatch
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
+from gateway.pool_config import PoolFacts
 from policies.butler import NO_GROWTH
 from policies.carbon import Emissions
 from policies.entitlements import Work
@@ -24,15 +25,6 @@ ADVERT_VALID_S: Final = 90.0
 SHOWN_MAX: Final = 64  # cached windows of a pool, as different parties see them
 # Queued tasks, and their slot-seconds where the duration of a task is known.
 Queue = tuple[int, float]
-
-
-@dataclass(frozen=True, slots=True)
-class PoolFacts:
-    """The facts about a pool that only its configuration has, not its workers."""
-
-    tags: Tags = field(default_factory=dict)
-    region: str = ""
-    jurisdiction: str = ""
 
 
 class Aside(NamedTuple):

@@ -71,8 +71,7 @@ from gateway.recalling import T
 from gateway.reception import SLOW_TICKS, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
-from gateway.worker.rules import TAKES_NONE
-from gateway.worker.users import NONE
+from gateway.worker.rules import OWN_USER, TAKES_NONE
 from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
@@ -263,7 +262,7 @@ class Site:
     def _has_slot_users(self) -> bool:
         """Whether slots may run as other users, which can't reach a socket in private folders."""
         users = {pool.user for pool in self.config.pools if pool.kind == "local"}
-        return os.geteuid() == 0 and bool(users - {NONE})
+        return os.geteuid() == 0 and bool(users - {OWN_USER})
 
     def _open_door(self, folder: str | None) -> None:
         """Let slots of other users reach the local pools' socket: each must prove its identity."""

@@ -10,7 +10,8 @@ from federation import deals
 from federation.money import format_money
 from federation.reasons import Reason
 from gateway.broker import Broker
-from gateway.dealing import RELAY, DealRules
+from gateway.dealing import RELAY
+from gateway.market_config import DealRules
 from gateway.occupancy import is_reserved
 from gateway.sale import Sale
 

@@ -1,7 +1,7 @@
 """A job's terms as the store keeps them, and back. Pure."""
 
 from dataclasses import asdict, astuple
-from typing import Any, Final
+from typing import Any
 
 from federation.messages import Kept, RejectJob
 from federation.reasons import Reason
@@ -9,10 +9,8 @@ from federation.wire import pack, unpack
 from gateway.events import NO_WARRANT, JobSpec, Warrant
 from gateway.intake import check_wishes, wishes_plain
 from gateway.jobs import Job
-from gateway.ledger.records import JobOpened
+from gateway.ledger.records import STORED_BYTES_MAX, JobOpened
 from policies.asks import Wishes
-
-STORED_BYTES_MAX: Final = 1 << 31
 
 
 def opened_record(job: Job) -> JobOpened:

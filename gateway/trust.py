@@ -40,7 +40,8 @@ from federation.statements import (
     sign,
 )
 from gateway.certificates import check_leaf
-from gateway.expulsions import Expulsions, Follow
+from gateway.expulsions import Expulsions
+from gateway.federation_config import Follow
 from gateway.hearsay import Hearsay
 from gateway.permissions import ANY, Answer, Request, Rule, Why, decide
 from gateway.standing import Level, Member

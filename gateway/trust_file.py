@@ -21,7 +21,7 @@ from typing import Any, Final
 from federation.errors import GridError, ProtocolError
 from federation.statements import Expulsion, Farewell, Revocations, Signed, parse, read_card
 from gateway import permissions
-from gateway.expulsions import Follow
+from gateway.federation_config import Follow
 from gateway.hearsay import PER_SOURCE_MAX, TOLD_MAX, Hearsay
 from gateway.invitations import Invitations, Issued
 from gateway.keys import read_private, write_private

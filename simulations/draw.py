@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from federation.money import parse_money
 from gateway.books_rules import BookRules
-from gateway.dealing import DealRules
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
+from gateway.market_config import DealRules
 from policies.asks import House
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.claims import EVERYTHING, Amount, Claim, Claims

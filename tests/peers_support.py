@@ -18,8 +18,9 @@ from gateway.federation_config import FederationConfig
 from gateway.introduction import SiteCredentials
 from gateway.invitations import Invitations
 from gateway.keys import KeyRing, create_keys, dialler_tls, make_generation
+from gateway.limits_config import HouseRules
 from gateway.links import LinkDown, LinkSaid, LinkUp
-from gateway.lobby import CameIn, HouseRules, Left, Said
+from gateway.lobby import CameIn, Left, Said
 from gateway.peers import Peers
 from gateway.registry import TRUST_FILE
 from gateway.trust import TrustBook

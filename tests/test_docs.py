@@ -32,10 +32,10 @@ from gateway.budgets.settings import BUDGET_KEYS
 from gateway.carbon.config import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
-from gateway.dealing import DealRules
 from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
 from gateway.grids.symphony.settings import SymphonySettings
+from gateway.market_config import DealRules
 from gateway.rights import RIGHTS
 from gateway.worker.rules import Rules
 from policies.asks import House

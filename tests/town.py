@@ -22,7 +22,6 @@ from gateway.broker import Broker
 from gateway.budgets.purses import Purses, Spent
 from gateway.budgets.settings import NO_CREDIT, Credit
 from gateway.budgets.spending import used_of
-from gateway.dealing import DealRules
 from gateway.effects import (
     AnswerBill,
     Effect,
@@ -39,7 +38,8 @@ from gateway.errands import Allowance, Errand, NotGranted
 from gateway.exchange import Exchange
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
-from gateway.showing import PoolFacts
+from gateway.market_config import DealRules
+from gateway.pool_config import PoolFacts
 from policies.asks import House
 from policies.budgets import Budget
 from policies.parties import Whose

@@ -32,12 +32,13 @@ from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules
 from gateway.budgets.purses import Purses
 from gateway.budgets.reserved import Reserved
-from gateway.dealing import DealRules, Outcome
+from gateway.dealing import Outcome
 from gateway.effects import Harden, Say, Write
 from gateway.ledger import owed
 from gateway.ledger.audit import audit
 from gateway.ledger.records import ContractOpened, UsageRecord
 from gateway.ledger.store import SqlStore
+from gateway.market_config import DealRules
 from gateway.office import NoSuchEntry, Office
 from gateway.outbox import Outbox
 from gateway.purchase import from_books

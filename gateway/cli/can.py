@@ -13,8 +13,8 @@ from gateway.cli.moments import moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig, SiteConfig
 from gateway.entitlement_config import check_entitlements
-from gateway.intake import USUAL_POOL
 from gateway.knobs import KnobError
+from gateway.pool_config import USUAL_POOL
 
 
 @click.command()

@@ -14,7 +14,7 @@ from gateway.cli.common import config_file_option, json_option
 from gateway.cli.moments import length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
-from gateway.intake import USUAL_POOL
+from gateway.pool_config import USUAL_POOL
 from policies.ownership import Ownership, price_of
 from policies.pricelist import Adjustment, PriceList, PriceNow
 from policies.tariffs import MILLION, Extras, Wanted

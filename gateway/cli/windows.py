@@ -21,8 +21,9 @@ from gateway.cli.common import (
 from gateway.cli.moments import LENGTH_MAX_S, length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
-from gateway.intake import TIME_LIMIT_S, USUAL_POOL
+from gateway.intake import TIME_LIMIT_S
 from gateway.knobs import KnobError
+from gateway.pool_config import USUAL_POOL
 from gateway.window_config import check_plan
 from policies.claims import Claims
 from policies.crons import Cron

@@ -14,7 +14,8 @@ import trio
 
 from federation.messages import Assign, NeedFunction, PutFunction, Report
 from federation.nng import NngPort
-from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, Said, TurnedAway
+from gateway.limits_config import HouseRules
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
 TURN_S: Final = 0.05  # the interval of checks for opened and closed pipes
 # os.getenv, pickled by hand: a gateway can't pickle, and this one need not.

@@ -15,7 +15,7 @@ from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
 from gateway.interpreter import run_module
-from gateway.worker.users import NONE
+from gateway.worker.rules import OWN_USER
 from policies.placement import show_tag
 
 RESTART_MIN_S: Final = 0.5
@@ -93,7 +93,7 @@ class LocalGrid:
         then an empty or relative entry of $PYTHONPATH would have the agent import that user's
         files.
         """
-        return "/" if os.geteuid() == 0 and self._pool.user != NONE else None
+        return "/" if os.geteuid() == 0 and self._pool.user != OWN_USER else None
 
     async def _run_once(self) -> int:
         process = self._start()

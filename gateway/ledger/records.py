@@ -19,6 +19,11 @@ NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
+STORED_BYTES_MAX: Final = 1 << 31  # of one packed value: terms, arguments, outcome
+# Charged tasks may run again for free if their client or this gateway was lost. The wall time of
+# these repeats may be this many times the paid wall time, in total, plus a minimum.
+REPEATS_MAX: Final = 3
+REPEAT_MIN_NS: Final = 10**9
 UsageState = Literal["ok", "failed", "cancelled", "preempted", "repeat", "void", "lost", "wasted"]
 
 # States of tasks that ended without a result. They are charged, if they did anything.

@@ -22,11 +22,10 @@ from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgr
 from gateway.worker.devices import show_cores
 from gateway.worker.homes import Home, key_of
 from gateway.worker.launch import SLOT, Launch, bare
-from gateway.worker.rules import AUTO, FREE, Confines, Rules
+from gateway.worker.rules import ANY_USER, AUTO, FREE, Confines, Rules
 from gateway.worker.seccomp import no_user_namespaces
 from gateway.worker.slot_code import copy_slot_code
 from gateway.worker.strays import lives, owner_of, remove_folder
-from gateway.worker.users import AUTO as ANY_USER
 from gateway.worker.users import SlotUser, UserUnavailable, find_user
 from policies.environments import SANDBOX_TAG, matches, tags_of
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway.interpreter import run_code
+from gateway.worker.rules import ANY_USER, OWN_USER
 
-AUTO: Final = "auto"
-NONE: Final = "none"
 # The account that "auto" takes, if the host has it; else the one that every host has.
 ACCOUNT: Final = "gridfed-slots"
 NOBODY: Final = "nobody"
@@ -63,12 +62,12 @@ def become(uid: int, gid: int, *more: str) -> tuple[str, ...]:
 
 
 def find_user(wanted: str) -> SlotUser | None:
-    """Return the user of slots for a name, AUTO or NONE; None for the worker's own.
+    """Return the user of slots for a name, ANY_USER or OWN_USER; None for the worker's own.
 
     Raises:
         UserUnavailable: slots can't run as that user here.
     """
-    if wanted == NONE:
+    if wanted == OWN_USER:
         return None
     if os.geteuid() != 0:
         raise UserUnavailable("only root may run slots as another user")
@@ -82,14 +81,16 @@ def find_user(wanted: str) -> SlotUser | None:
 
 
 def _account(wanted: str) -> SlotUser:
-    for name in (ACCOUNT, NOBODY) if wanted == AUTO else (wanted,):
+    for name in (ACCOUNT, NOBODY) if wanted == ANY_USER else (wanted,):
         try:
             found = pwd.getpwnam(name)
         except KeyError:
             continue
         home = found.pw_dir if _is_owners(found.pw_dir, found.pw_uid) else HOME
         return SlotUser(name, found.pw_uid, found.pw_gid, home)
-    raise UserUnavailable(f"there is no user {wanted if wanted != AUTO else NOBODY} on this host")
+    raise UserUnavailable(
+        f"there is no user {wanted if wanted != ANY_USER else NOBODY} on this host"
+    )
 
 
 def _is_owners(folder: str, uid: int) -> bool:

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from gateway.dealing import DealRules
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
+from gateway.market_config import DealRules
 from simulations.world.plan import (
     ClientPlan,
     Crash,

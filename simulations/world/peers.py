@@ -14,8 +14,9 @@ from federation.envelopes import Sealer, Verifier
 from federation.identity import SiteKey
 from gateway import introduction
 from gateway.introduction import SiteCredentials
+from gateway.limits_config import HouseRules
 from gateway.links import LinkDown, LinkLimits, LinkNews, LinkUp
-from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, TurnedAway
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, TurnedAway
 from gateway.sessions import TICK_S
 from gateway.standing import Level
 from policies.tariffs import Tariff

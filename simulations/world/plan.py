@@ -6,8 +6,8 @@ A host's name is its address. Times are seconds from the world's beginning.
 from dataclasses import dataclass, field
 
 from gateway.books_rules import BookRules
-from gateway.dealing import DealRules
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
+from gateway.market_config import DealRules
 from policies.asks import House
 from policies.budgets import Budget
 from policies.entitlements import NO_ENTITLEMENTS, Entitlements

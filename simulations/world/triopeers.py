@@ -15,8 +15,9 @@ from federation.messages import Hello
 from federation.transport import Link
 from gateway import introduction
 from gateway.introduction import SiteCredentials
+from gateway.limits_config import HouseRules
 from gateway.links import LinkNews, Links
-from gateway.lobby import Guest, HouseRules, Lobby, News
+from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
 from gateway.older_books import OlderBooks
 from gateway.reception import Seat

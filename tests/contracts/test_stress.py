@@ -18,7 +18,8 @@ from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Answer, Ask, Hello
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
-from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
+from gateway.limits_config import HouseRules
+from gateway.lobby import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
 

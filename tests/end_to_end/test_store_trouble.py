@@ -14,7 +14,7 @@ from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Hello
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
 
 pytestmark = pytest.mark.real
 

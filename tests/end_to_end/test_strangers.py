@@ -13,7 +13,7 @@ from federation.address import host_and_port
 from federation.transport import TlsSettings
 from gateway import doorkeeper
 from gateway.doorkeeper import Doorkeeper
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,8 @@ from federation.memory import MemoryPort
 from federation.messages import MESSAGES, Hello, Pulse, Unknown
 from federation.patience import WAIT_MIN_S
 from federation.wire import pack
-from gateway.lobby import HouseRules, Lobby, Said
+from gateway.limits_config import HouseRules
+from gateway.lobby import Lobby, Said
 
 WORD = MESSAGES.encode(Pulse([]))  # of the gateway's
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from federation.nng import NngPort
 from gateway.introduction import SiteCredentials
-from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, Said
+from gateway.limits_config import HouseRules
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.registry import Registry
 
 from .members import SellerRole

@@ -10,7 +10,7 @@ from federation.errors import ProtocolError
 from federation.reasons import Reason
 from gateway import events
 from gateway.effects import Side
-from gateway.showing import PoolFacts
+from gateway.pool_config import PoolFacts
 from policies.asks import Wishes
 
 

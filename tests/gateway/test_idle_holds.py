@@ -3,8 +3,8 @@
 import pytest
 
 from federation.reasons import Reason
-from gateway.dealing import DealRules
 from gateway.idle_holds import IdleHolds
+from gateway.market_config import DealRules
 
 RULES = DealRules(hold_s=5.0, rest_s=5.0, rest_max_s=300.0)
 

@@ -11,7 +11,8 @@ from federation.messages import HANDSHAKE, MESSAGES, Hello, Refused, Unknown
 from federation.session import DIALLER_WINDOW, FRAME_BYTES_MAX
 from federation.wire import pack
 from gateway.inbox import TURN_MAX, WAITING_BYTES_MAX, Inbox
-from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said, TurnedAway
+from gateway.limits_config import HouseRules
+from gateway.lobby import CameIn, Left, Lobby, Said, TurnedAway
 
 WORD = MESSAGES.encode(Unknown("x"))
 FULL = [WORD] * (FRAME_BYTES_MAX // (len(WORD) + 8))  # of a frame

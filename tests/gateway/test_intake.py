@@ -11,7 +11,6 @@ from gateway import events
 from gateway.intake import (
     BadJob,
     BadWorker,
-    check_tags,
     check_worker_name,
     job_event,
     worker_event,
@@ -19,6 +18,7 @@ from gateway.intake import (
 )
 from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
+from gateway.tags import check_tags
 from gateway.terms import stored_terms, terms_plain
 from gateway.worker.settings import parse_tags
 from policies.asks import WhenClosed

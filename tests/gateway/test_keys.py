@@ -9,8 +9,8 @@ from sites_support import NOW_S, card, leaf
 
 from gateway import keys
 from gateway.certificates import OwnLeaf
+from gateway.federation_config import OVERLAP_S
 from gateway.keys import (
-    OVERLAP_S,
     RETIRED_MAX,
     Generation,
     KeyFileError,

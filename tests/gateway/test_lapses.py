@@ -4,9 +4,9 @@ import pytest
 from town import CHEAP, UTC_S, Town
 
 from federation import deals
-from gateway.dealing import DealRules
 from gateway.effects import Side
 from gateway.lapses import FORGIVEN_S, Lapses
+from gateway.market_config import DealRules
 
 RULES = DealRules(lease_s=30.0, rest_s=5.0, rest_max_s=300.0)
 

@@ -10,8 +10,9 @@ from federation.errors import GatewayUnreachable
 from federation.handshake import SharedSecret
 from federation.memory import MemoryPort
 from federation.messages import Answer, Ask, Hello
+from gateway.limits_config import HouseRules
 from gateway.links import LinkDown, LinkLimits, Links, LinkSaid, LinkUp
-from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
+from gateway.lobby import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
 

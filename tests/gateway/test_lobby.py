@@ -10,13 +10,13 @@ from federation.messages import HANDSHAKE, Answer, Ask, Hello
 from federation.transport import Origin
 from federation.wire import pack
 from gateway.half_open import GREETING_MAX_S
+from gateway.limits_config import HouseRules
 from gateway.lobby import (
     LAST_WORD_S,
     LOOKED_AT_MIN,
     QUIET_S,
     ROUND_S,
     CameIn,
-    HouseRules,
     Left,
     Lobby,
     Said,

@@ -9,7 +9,8 @@ from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.memory import MemoryPort
 from federation.messages import Gateways, Hello
 from gateway import config
-from gateway.lobby import HouseRules, Lobby
+from gateway.limits_config import HouseRules
+from gateway.lobby import Lobby
 
 A, B = "tls+tcp://a.example:7461", "tls+tcp://b.example:7461"
 

@@ -13,7 +13,8 @@ from federation.messages import Ask, Cancel, CloseJob, Hello, OpenJob, PutFuncti
 from federation.reasons import Reason
 from federation.tokens import UserToken, write_token
 from federation.transport import Origin
-from gateway.lobby import CameIn, HouseRules, Lobby
+from gateway.limits_config import HouseRules
+from gateway.lobby import CameIn, Lobby
 from gateway.passes import InTheClear, Passes, TokenCredentials
 from gateway.reception import Reception
 from gateway.rights import Denied

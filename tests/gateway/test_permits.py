@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from sites_support import NOW_S, card
 
-from gateway.expulsions import Follow
+from gateway.federation_config import Follow
 from gateway.permissions import ANY, ITSELF, Verb, forbid, permit
 from gateway.permits import KEPT_S, BookPermits
 from gateway.trust import TrustBook

@@ -22,7 +22,7 @@ from gateway.carbon.config import CarbonConfig, SeriesConfig
 from gateway.config import PoolConfig, SiteConfig, check
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.store import SqlStore
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
 from gateway.site import Site
 from gateway.views import status
 

@@ -10,8 +10,8 @@ from gateway.alerts.settings import Pace
 from gateway.books_rules import BookRules
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, ConfigError, check, load
-from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
+from gateway.market_config import DealRules
 from policies.asks import House
 
 # What follows stands for nothing by default.

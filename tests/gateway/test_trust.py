@@ -19,7 +19,7 @@ from federation.statements import (
     sign,
 )
 from gateway import trust_file
-from gateway.expulsions import Follow
+from gateway.federation_config import Follow
 from gateway.invitations import Invitations
 from gateway.keys import KeyFileError
 from gateway.permissions import ANY, ITSELF, Request, Verb, Why, forbid, permit

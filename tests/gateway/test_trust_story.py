@@ -11,11 +11,10 @@ from federation.identity import Meeting, Refusal, Side, Untrusted
 from federation.statements import Order, sign
 from federation.tokens import Scope, UserToken, check_token, write_token
 from gateway import trust_file
+from gateway.federation_config import OVERLAP_S, SPREAD_S
 from gateway.invitations import Invitations, read_invitation, write_invitation
 from gateway.joining import Applicant, Joined, Reception, enter
 from gateway.keys import (
-    OVERLAP_S,
-    SPREAD_S,
     Rotation,
     add_next,
     create_keys,

@@ -13,7 +13,7 @@ from gateway.events import JobSpec
 from gateway.exchange import Exchange
 from gateway.inbox import TURN_MAX
 from gateway.permits import Nobody
-from gateway.showing import PoolFacts
+from gateway.pool_config import PoolFacts
 from policies.asks import House
 from policies.tariffs import Tariff
 from tests.town import RULES

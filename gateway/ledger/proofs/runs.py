@@ -7,10 +7,9 @@ from sqlalchemy import Connection, String, except_, func, literal_column, select
 from federation.errors import ProtocolError
 from federation.ranges import RangeSet
 from federation.wire import unpack
-from gateway.jobs import REPEAT_MIN_NS, REPEATS_MAX
 from gateway.ledger.exact import carried, exact_sums, joined
 from gateway.ledger.proofs.keys import rows_of
-from gateway.ledger.records import NO_RECORD
+from gateway.ledger.records import NO_RECORD, REPEAT_MIN_NS, REPEATS_MAX, STORED_BYTES_MAX
 from gateway.ledger.tables import (
     SUMMED,
     SUMMED_BY,
@@ -20,7 +19,6 @@ from gateway.ledger.tables import (
     usage_hours,
     usage_ranges,
 )
-from gateway.terms import STORED_BYTES_MAX
 
 
 def charged_twice(connection: Connection) -> Generator[str]:

@@ -9,7 +9,8 @@ from gateway.effects import Tell
 from gateway.events import JobSpec
 from gateway.grids.carried import Carried
 from gateway.jobs import Worker
-from gateway.showing import PoolFacts, show_site, take_stock
+from gateway.pool_config import PoolFacts
+from gateway.showing import show_site, take_stock
 from policies.butler import Growth
 from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE

@@ -9,7 +9,7 @@ from tests_support import wait_until
 from federation import Client
 from federation.errors import TaskCrashed
 from gateway.ledger.rows import Dimension
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
 
 pytestmark = pytest.mark.real
 

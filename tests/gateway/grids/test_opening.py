@@ -13,7 +13,7 @@ from federation.task_passes import pass_of_pool
 from gateway.config import PoolConfig, SiteConfig, check
 from gateway.grids.kinds import find_kind
 from gateway.grids.opening import launch_of, mark_of
-from gateway.lobby import HouseRules
+from gateway.limits_config import HouseRules
 from gateway.scale_config import Scale
 from gateway.site import Site
 from policies.butler import Rules
