@@ -138,7 +138,7 @@ from gateway.groups import NO_GROUPS, read_groups
 from gateway.knobs import ConfigError, KnobError, count, flag, number
 from gateway.limits_config import HouseRules
 from gateway.market_config import DealRules, read_contracts, read_placement, read_shows
-from gateway.pool_config import USUAL_POOL, PoolConfig, read_pools
+from gateway.pool_config import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.reservation_config import read_reservations
 from gateway.secret_files import read_secret, secret_of_environment
 from gateway.toml_places import Passage, find_places
@@ -256,8 +256,10 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-def load(path: str | None) -> SiteConfig:
+def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
     """Read a configuration file; the defaults when there is none.
+
+    `kinds` are the grids that pools may name.
 
     Raises:
         ConfigError: the file can't be read or something in it is wrong.
@@ -279,7 +281,7 @@ def load(path: str | None) -> SiteConfig:
         raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
     try:
         config = _read(
-            Passage(document, "the top level:", (), find_places(text)), Path(path).parent
+            Passage(document, "the top level:", (), find_places(text)), Path(path).parent, kinds
         )
         entitlements = replace(config.entitlements, file=Path(path).name)
         return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
@@ -371,7 +373,7 @@ def python_minor() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _read(whole: Passage, folder: Path) -> SiteConfig:
+def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     document, places = whole.table, whole.places
     whole.expect(
         {
@@ -403,7 +405,7 @@ def _read(whole: Passage, folder: Path) -> SiteConfig:
     values["budgets"] = read_budgets(document.get("budget", []), places)
     values["credit"] = read_credit(_table(whole, "credit"), places)
     calendars = read_calendars(_table(whole, "calendar"), folder, places)
-    return SiteConfig(**values, rules=rules, pools=read_pools(whole, calendars))
+    return SiteConfig(**values, rules=rules, pools=read_pools(whole, calendars, kinds))
 
 
 def _table(whole: Passage, key: str) -> dict[str, Any]:

@@ -3,11 +3,9 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
-from gateway.grids.delegating import Delegated, DelegatingKind
-from gateway.grids.kinds import BUILT_IN, find_kind, read_settings
 from gateway.knobs import MEMORY_BYTES_MIN, KnobError, number
 from gateway.scale_config import Scale, read_scale
 from gateway.tags import check_tags
@@ -32,6 +30,7 @@ from policies.placement import Tags, TagValue
 from policies.pricelist import PriceList
 from policies.windows import NO_WINDOWS, Plan
 
+BUILT_IN: Final = ("local", "remote")  # pools whose workers no grid starts
 USUAL_POOL: Final = "workers"
 DEFAULT_PRICE: Final = "0.04 USD"
 # Keys that a worker that dials in reports itself.
@@ -57,6 +56,42 @@ class PoolFacts:
     tags: Tags = field(default_factory=dict)
     region: str = ""
     jurisdiction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """The table of a pool whose grid has workers of its own, for that grid to read where it runs.
+
+    `kind` is its gateway.grids.delegating.DelegatingKind.
+    """
+
+    kind: Any
+    table: dict[str, Any]
+
+
+class GridKinds(Protocol):
+    """The kinds of grids that pools may name; gateway.grids.kinds.Installed are those there are."""
+
+    def find(self, name: str) -> Any:
+        """The kind of that name. Raises KnobError."""
+
+    def read(self, kind: Any, table: dict[str, Any]) -> Any:
+        """What a pool has of its table [pool.KIND]: settings, or Delegated. Raises KnobError."""
+
+
+class NoGrids:
+    """No grids at all: pools are local, or their workers are started by hand."""
+
+    def find(self, name: str) -> Any:
+        """Refuse any."""
+        raise KnobError(f"kind is {name[:60]!r}: it must be one of {', '.join(BUILT_IN)}")
+
+    def read(self, kind: Any, table: dict[str, Any]) -> Any:
+        """There is none to read a table for."""
+        raise AssertionError(f"no kind was found: {kind!r}, {table!r}")
+
+
+NO_GRIDS: Final = NoGrids()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +219,11 @@ class PoolConfig:
         return self.slots or len(os.sched_getaffinity(0))
 
 
-def read_pools(whole: Passage, calendars: Mapping[str, Calendar]) -> tuple[PoolConfig, ...]:
+def read_pools(
+    whole: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds
+) -> tuple[PoolConfig, ...]:
     """Read all [[pool]] tables. Raises ConfigError, or KnobError for windows; with the line."""
-    return tuple(_pool(_named(each), calendars) for each in whole.rows("pool", "a [[pool]]"))
+    return tuple(_pool(_named(each), calendars, kinds) for each in whole.rows("pool", "a [[pool]]"))
 
 
 def _named(row: Passage) -> Passage:
@@ -199,7 +236,7 @@ def _named(row: Passage) -> Passage:
     return found
 
 
-def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
+def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -> PoolConfig:
     table, plan = given.table, read_plan(given, calendars)
     known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
     kind = table.get("kind", "remote")
@@ -207,7 +244,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
         raise given.error("kind must be text")
     given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
     own = {key: value for key, value in table.items() if key in known}
-    own |= _grown(given, kind)
+    own |= _grown(given, kind, kinds)
     read = {"carbon": _carbon(given), "environments": _environments(given)}
     pool = PoolConfig(**{**own, **read, "plan": plan})
     for key in ("slots", "memory_bytes"):
@@ -232,21 +269,21 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar]) -> PoolConfig:
     return pool
 
 
-def _grown(given: Passage, kind: str) -> dict[str, Any]:
+def _grown(given: Passage, kind: str, kinds: GridKinds) -> dict[str, Any]:
     """Read the tables of a pool whose workers a grid starts."""
     if kind in BUILT_IN:
         if "scale" in given.table:
             raise given.error("[pool.scale] is for pools whose kind is a grid's")
         return {}
     with given.about():
-        found = find_kind(kind)
+        found = kinds.find(kind)
     settings = _below(given, kind)
     with settings.about():
-        read = read_settings(found, dict(settings.table))  # a copy: the reader may be external code
-    if isinstance(found, DelegatingKind):
+        read = kinds.read(found, settings.table)
+    if isinstance(read, Delegated):
         if "scale" in given.table:
             raise given.error(f"[pool.scale]: kind {kind!r} has its own workers: leave it out")
-        return {"grid": Delegated(found, settings.table)}
+        return {"grid": read}
     scale = _below(given, "scale")
     with scale.about():
         return {"scale": read_scale(scale.table), "grid": read}

@@ -14,6 +14,7 @@ from typing import Any, Final
 from federation.money import format_money
 from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from gateway.grids.kinds import Installed
 from gateway.scale_config import Scale
 from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
@@ -118,7 +119,7 @@ def read_again(config: SiteConfig, utc_s: float) -> Change:
     """
     if not config.source:
         raise NothingToReload("this gateway was started without a file: there is none to read")
-    read = load(config.source)
+    read = load(config.source, Installed())
     if config.given:
         read = replace(read, pools=with_local(read.pools, config.given))
     return compare(config, check(read, utc_s), utc_s)

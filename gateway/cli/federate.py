@@ -23,6 +23,7 @@ from gateway.cli.common import CONFIG_FILE, errors_to_exit_codes, json_option
 from gateway.cli.found import config_dir_option, config_folder
 from gateway.config import SiteConfig, load
 from gateway.federation_config import FederationConfig, shown
+from gateway.grids.kinds import Installed
 from gateway.keys import FolderInUse, hold
 from gateway.knobs import ConfigError, KnobError, read_length
 from gateway.orders import BadOrder
@@ -43,7 +44,7 @@ BARE: Final = (
 def _config(config_dir: str | None) -> SiteConfig:
     path = config_folder(config_dir) / CONFIG_FILE
     try:
-        config = load(str(path))
+        config = load(str(path), Installed())
     except ConfigError as error:
         raise BadOrder(f"{error}: `gridfed init` makes a site, --config-dir names one") from None
     if not (config.trust_path / "current.pem").exists():

@@ -35,6 +35,7 @@ from gateway.cli.common import (
 )
 from gateway.config import SiteConfig, check, load, with_local
 from gateway.garbage import collect_when_idle
+from gateway.grids.kinds import Installed
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure, take_secret
@@ -100,7 +101,7 @@ def up(
 def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
     """Return the configuration of a file, or the default, with the command line's overrides."""
     try:
-        config = load(path)
+        config = load(path, Installed())
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     for address in listen:

@@ -276,11 +276,3 @@ class DelegatingKind:
     open: Callable[[Any, Home], Engine]
     place: str
     needs: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Delegated:
-    """The configuration of a delegating pool: `table` is `[pool.KIND]`, checked."""
-
-    kind: DelegatingKind
-    table: Mapping[str, Any]

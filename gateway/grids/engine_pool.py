@@ -14,9 +14,9 @@ from typing import Any
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.config import PoolConfig
-from gateway.grids.delegating import Delegated
 from gateway.grids.local import LocalGrid
 from gateway.interpreter import run_module
+from gateway.pool_config import Delegated
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,25 @@ from typing import Any, Final, TypeVar
 from gateway.grids.contract import GridKind, Launch, Provisioning
 from gateway.grids.delegating import DelegatingKind, Engine, Home
 from gateway.knobs import KnobError
+from gateway.pool_config import BUILT_IN, Delegated
 
 GROUP: Final = "gridfed.grids"
-BUILT_IN: Final = ("local", "remote")  # pools whose workers no grid starts
 _CALLS: Final = ("check", "limits", "capacity", "pilots", "start", "stop")  # of a Provisioning
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*;.*extra\s*==\s*['\"]([\w.-]+)['\"]")
 T = TypeVar("T")
+
+
+class Installed:
+    """The kinds that are installed, as a configuration asks for them."""
+
+    def find(self, name: str) -> GridKind | DelegatingKind:
+        """The kind of that name. Raises KnobError, which says what there is, or what to install."""
+        return find_kind(name)
+
+    def read(self, kind: GridKind | DelegatingKind, table: dict[str, Any]) -> Any:
+        """What a pool has of its table: settings, or the table itself for an engine's process."""
+        settings = read_settings(kind, dict(table))  # its own: it may be anybody's code
+        return Delegated(kind, table) if isinstance(kind, DelegatingKind) else settings
 
 
 def kind_names() -> list[str]:

@@ -15,12 +15,13 @@ from federation.task_passes import pass_of_pool
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
 from gateway.grids.contract import GridFault, GridKind, Launch
-from gateway.grids.delegating import Delegated, Home
+from gateway.grids.delegating import Home
 from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
 from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
 from gateway.keys import write_private
 from gateway.knobs import ConfigError, KnobError
+from gateway.pool_config import Delegated
 from gateway.secret_files import read_token
 
 MARK_CHARS: Final = 12  # of a site's and a pool's name, each

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.config import check, load
+from gateway.grids.kinds import Installed
 from gateway.knobs import ConfigError
 from gateway.worker.rules import Confines, Rules
 
@@ -16,7 +17,7 @@ def read(tmp_path):
     def read_(text):
         path = tmp_path / "site.toml"
         path.write_text(text)
-        return check(load(str(path)), 0.0).pools[0]
+        return check(load(str(path), Installed()), 0.0).pools[0]
 
     return read_
 
@@ -157,5 +158,5 @@ SLURM += '[pool.slurm]\npython = "/p"\npartition = "p"\n'
 def test_a_mistake_has_the_line_of_its_key(tmp_path, text, said):
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load(str(tmp_path / "site.toml"))
+        load(str(tmp_path / "site.toml"), Installed())
     assert f"site.toml: {said}" in str(caught.value)

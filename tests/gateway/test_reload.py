@@ -14,6 +14,7 @@ from gateway.cli import control
 from gateway.cli.main import cli
 from gateway.config import check, load
 from gateway.desk import Desk
+from gateway.grids.kinds import Installed
 from gateway.knobs import ConfigError
 from gateway.reload import NothingToReload, read_again
 from policies.parties import Kind
@@ -43,7 +44,7 @@ def running(tmp_path):
     """A configuration that was read, and a way to write its file anew and read it again."""
     path = tmp_path / "site.toml"
     path.write_text(FILE)
-    config = check(load(str(path)), NOON_S)
+    config = check(load(str(path), Installed()), NOON_S)
 
     def again(old="", new=""):
         assert old in FILE
@@ -82,7 +83,7 @@ paris = "5 USD"
 def test_the_amounts_of_budgets_and_credit_are_taken_in(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(FILE.replace("[site]\n", MONEY))
-    config = check(load(str(path)), NOON_S)
+    config = check(load(str(path), Installed()), NOON_S)
     path.write_text(path.read_text().replace("10 USD", "20 USD").replace("5 USD", "7 USD"))
     change = read_again(config, NOON_S)
     assert [tuple(each.values()) for each in change.to_plain()["budgets"]] == [
@@ -241,7 +242,7 @@ max = 4
 def test_it_says_how_a_pool_grows_otherwise_in_the_words_of_the_file(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(FILE + GROWS)
-    config = check(load(str(path)), NOON_S)
+    config = check(load(str(path), Installed()), NOON_S)
     path.write_text(
         (FILE + GROWS).replace("slots_max = 4", "slots_max = 6")
         + 'idle = "2m"\nhourly_cost = "2 USD"\ndial_for = "1m"\nwaste = 0.5\n'
@@ -264,7 +265,7 @@ def test_large_figures_and_another_currency_of_how_a_pool_grows_are_told(tmp_pat
     path = tmp_path / "site.toml"
     text = FILE + GROWS.replace('kind = "p', 'price = "1 USD"\nkind = "p')
     path.write_text(text + 'walltime = "8h"\nhourly_cost = "2 USD"\n')
-    config = check(load(str(path)), NOON_S)
+    config = check(load(str(path), Installed()), NOON_S)
     path.write_text(
         text.replace("\nmax = 4\n", "\nmax = 1_000_000\n").replace("1 USD", "1 EUR")
         + 'walltime = "30d"\nhourly_cost = "2 EUR"\n'

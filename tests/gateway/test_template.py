@@ -11,6 +11,7 @@ from gateway.books_rules import BookRules
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, ConfigError, check, load
 from gateway.federation_config import FederationConfig
+from gateway.grids.kinds import Installed
 from gateway.market_config import DealRules
 from policies.asks import House
 
@@ -49,13 +50,13 @@ def knobs(text):
 
 def test_what_is_commented_out_is_what_holds_anyway(written):
     text = written.read_text()
-    before = load(str(written))
+    before = load(str(written), Installed())
     said = "\n".join(
         f"[{section}]\n" + "\n".join(each.removeprefix("# ") for each in lines)
         for section, lines in knobs(text).items()
     )
     written.write_text(said)
-    assert load(str(written)) == before
+    assert load(str(written), Installed()) == before
 
 
 def known(tmp_path, table):
@@ -63,7 +64,7 @@ def known(tmp_path, table):
     path = tmp_path / "wrong.toml"
     path.write_text(f"{table}\nnonsense = 1\n")
     with pytest.raises(ConfigError) as caught:
-        load(str(path))
+        load(str(path), Installed())
     return set(str(caught.value).partition("there are ")[2].split(", "))
 
 
@@ -98,7 +99,7 @@ def test_the_examples_are_good_ones(written):
     # Either one figure for carbon, or the table.
     examples = re.sub(r"^(carbon_g_per_kwh|slot_watts|cloud|series) .*", "", examples, flags=re.M)
     written.write_text(text[:start] + examples)
-    found = load(str(written))
+    found = load(str(written), Installed())
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
     assert [each.owner for each in found.budgets] == ["", "paris"]

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config import check, load
 from gateway.grids import kinds
-from gateway.grids.kinds import find_kind, kind_names, open_grid, read_settings
+from gateway.grids.kinds import Installed, find_kind, kind_names, open_grid, read_settings
 from gateway.knobs import ConfigError, KnobError
 from gateway.reload import read_again
 
@@ -143,14 +143,14 @@ def test_a_reader_that_breaks_is_named_with_whose_it_is(install, tmp_path):
     assert text + "(acme_grid.py, line 7)" in str(caught.value)
     (tmp_path / "site.toml").write_text(POOL.format('"x"'))
     with pytest.raises(ConfigError, match=r"line 6: .*broke when it was to read.*TypeError"):
-        load(str(tmp_path / "site.toml"))
+        load(str(tmp_path / "site.toml"), Installed())
 
 
 def test_a_reader_that_breaks_on_reload_leaves_all_as_it_was(install, tmp_path):
     install("acme", "acme", BROKEN)
     path = tmp_path / "site.toml"
     path.write_text(POOL.format('["good"]'))
-    config = check(load(str(path)), 0.0)
+    config = check(load(str(path), Installed()), 0.0)
     path.write_text(POOL.format("[]").replace("max = 2", "max = 3"))
     with pytest.raises(ConfigError, match="broke when it was to read its table: TypeError"):
         read_again(config, 0.0)

@@ -18,6 +18,7 @@ from tests_support import unpack
 from gateway.cli.main import cli
 from gateway.config import load
 from gateway.grids.delegating import Broken, Done, Parcel
+from gateway.grids.kinds import Installed
 from gateway.grids.symphony.package import SOAM, Application, build_package, profile
 from gateway.grids.symphony.parcel_bytes import (
     pack_common,
@@ -85,12 +86,12 @@ def test_a_pool_of_this_kind_in_a_configuration(tmp_path):
     path = tmp_path / "site.toml"
     text = "\n".join(f"{key} = {value!r}" for key, value in GOOD.items())
     path.write_text(f'[[pool]]\nname = "p"\nkind = "symphony"\n[pool.symphony]\n{text}\n')
-    (pool,) = load(path).pools
+    (pool,) = load(path, Installed()).pools
     assert pool.is_delegated
     assert not pool.is_grown
     path.write_text(path.read_text() + "[pool.scale]\nmax = 5\n")
     with pytest.raises(Exception, match="its own workers"):
-        load(path)
+        load(path, Installed())
 
 
 def test_what_travels_comes_back_and_nonsense_is_broken():
@@ -180,7 +181,7 @@ def test_a_plan_becomes_windows_that_a_gateway_reads(tmp_path):
     assert done.exit_code == 0, done.output
     whole = '[[pool]]\nname = "p"\n' + done.output
     (tmp_path / "site.toml").write_text(whole)
-    (pool,) = load(tmp_path / "site.toml").pools
+    (pool,) = load(tmp_path / "site.toml", Installed()).pools
     spans = [(each.when.from_s // 3600, each.when.to_s // 3600) for each in pool.plan.windows]
     assert spans == [(8, 18), (18, 8)]
     claims = tomllib.loads(whole)["pool"][0]["window"][0]["claims"]
