@@ -31,19 +31,19 @@ __all__ = [
 # Imported on first use: a slot needs neither the client nor its dependencies, and may run on a host
 # without them.
 _WHERE: Final = {
-    "Client": "client",
-    "GridError": "errors",
-    "JobHandle": "jobs",
-    "LimitsUnmet": "errors",
-    "TaskFuture": "client",
-    "TlsSettings": "transport",
-    "deadline": "running",
+    "Client": "federation.client",
+    "GridError": "federation.errors",
+    "JobHandle": "federation.jobs",
+    "LimitsUnmet": "federation.errors",
+    "TaskFuture": "federation.client",
+    "TlsSettings": "federation.transport",
+    "deadline": "federation.running",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    found = getattr(import_module(_WHERE[name]), name)
     globals()[name] = found
     return found

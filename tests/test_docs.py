@@ -114,7 +114,7 @@ def test_every_assumption_of_symphony_names_tests_that_there_are():
     rows = [line.split("|") for line in rows if re.match(r"\| \d+ \|", line)]
     assert [int(row[1]) for row in rows] == list(range(1, len(rows) + 1))
     folders = (ROOT / "tests" / "gateway" / "grids", ROOT / "tests" / "end_to_end")
-    files = [*(path for each in folders for path in each.glob("test_*.py"))]
+    files = [*(path for each in folders for path in each.rglob("test_*.py"))]
     files.append(ROOT / "gateway" / "grids" / "engine_checks.py")
     known = set(re.findall(r"def (\w+)\(", "\n".join(path.read_text() for path in files)))
     for row in rows:

@@ -8,28 +8,36 @@ import click
 
 # Each module is imported on first use: most commands need no database, and no site.
 _COMMANDS: Final = {
-    "alerts": ("alerts",),
-    "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
-    "books": ("db", "audit"),
-    "budgets": ("budgets",),
-    "can": ("can",),
-    "control": ("cancel", "forget", "drain", "reload"),
-    "export": ("export",),
-    "federate": (
+    "gateway.cli.alerts": ("alerts",),
+    "gateway.cli.between": (
+        "deliveries",
+        "reconcile",
+        "disputes",
+        "dispute",
+        "answer",
+        "settle",
+        "payments",
+    ),
+    "gateway.cli.books": ("db", "audit"),
+    "gateway.cli.budgets": ("budgets",),
+    "gateway.cli.can": ("can",),
+    "gateway.cli.control": ("cancel", "forget", "drain", "reload"),
+    "gateway.cli.export": ("export",),
+    "gateway.cli.federate": (
         *("invite", "join", "approve", "leave", "expel", "keep", "known"),
         *("trust", "token", "rotate"),
     ),
-    "found": ("init",),
-    "inspect": ("status", "jobs", "job", "workers"),
-    "look": ("sites", "pools", "deals", "explain"),
-    "report": ("report",),
-    "reserve": ("reserve", "reservations"),
-    "scale": ("scale", "pool"),
-    "serve": ("up", "gateway", "worker"),
-    "shares": ("shares",),
-    "symphony": ("symphony",),
-    "tariff": ("tariff",),
-    "windows": ("windows",),
+    "gateway.cli.found": ("init",),
+    "gateway.cli.inspect": ("status", "jobs", "job", "workers"),
+    "gateway.cli.look": ("sites", "pools", "deals", "explain"),
+    "gateway.cli.report": ("report",),
+    "gateway.cli.reserve": ("reserve", "reservations"),
+    "gateway.cli.scale": ("scale", "pool"),
+    "gateway.cli.serve": ("up", "gateway", "worker"),
+    "gateway.cli.shares": ("shares",),
+    "gateway.cli.symphony": ("symphony",),
+    "gateway.cli.tariff": ("tariff",),
+    "gateway.cli.windows": ("windows",),
 }
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 
@@ -45,12 +53,12 @@ class _Late(click.Group):
             return None
         found = _load(_MODULE_OF[cmd_name], cmd_name)
         if cmd_name == "report" and isinstance(found, click.Group):
-            found.add_command(_load("page", "page"))
+            found.add_command(_load("gateway.cli.page", "page"))
         return found
 
 
 def _load(module: str, name: str) -> click.Command:
-    found = getattr(importlib.import_module(f"gateway.cli.{module}"), name)
+    found = getattr(importlib.import_module(module), name)
     assert isinstance(found, click.Command)
     return found
 

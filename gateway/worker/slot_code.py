@@ -10,17 +10,27 @@ from pathlib import Path
 from typing import Final
 
 # A slot uses nothing else of `gateway`.
-_WORKER: Final = (*("__init__", "cells", "channel", "container_init", "limits", "prints", "slot"),)
+_MODULES: Final = (
+    "gateway.worker.cells",
+    "gateway.worker.channel",
+    "gateway.worker.container_init",
+    "gateway.worker.limits",
+    "gateway.worker.prints",
+    "gateway.worker.slot",
+)
 _LIBRARIES: Final = ("cloudpickle", "msgpack")
 
 
 def copy_slot_code(folder: Path) -> Path:
     """Copy a slot's code into a folder; return it. Any user may read it."""
-    worker = folder / "gateway" / "worker"
-    worker.mkdir(parents=True)
-    shutil.copy(_package("gateway") / "__init__.py", folder / "gateway")
-    for name in _WORKER:
-        shutil.copy(_package("gateway") / "worker" / f"{name}.py", worker)
+    for name in _MODULES:
+        *packages, module = name.split(".")
+        theirs, ours = _package(packages[0]), folder / packages[0]
+        for package in ("", *packages[1:]):
+            theirs, ours = theirs / package, ours / package
+            ours.mkdir(parents=True, exist_ok=True)
+            shutil.copy(theirs / "__init__.py", ours)
+        shutil.copy(theirs / f"{module}.py", ours)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyx")
     for name in ("federation", *_LIBRARIES):
         shutil.copytree(_package(name), folder / name, ignore=ignored)

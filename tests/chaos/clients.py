@@ -35,7 +35,9 @@ class Clients:
             for _ in range(EACH[name]):
                 self.scripts[name].append(self._client(name))
             targets = [name, *([BUYERS[name]] if name in BUYERS else [])]
-            self._probes.append(self._script("probe", f"probe-{name}", name, targets=targets))
+            self._probes.append(
+                self._script("tests.chaos.probe", f"probe-{name}", name, targets=targets)
+            )
         if large_tasks:
             self._large = self._client("london", tasks=large_tasks)
 
@@ -43,7 +45,9 @@ class Clients:
         with self._lock:
             self._lives += 1
             name = f"{site}-c{self._lives}"
-        return self._script("client", name, site, seed=f"{self._seed}-{name}", **details)
+        return self._script(
+            "tests.chaos.client", name, site, seed=f"{self._seed}-{name}", **details
+        )
 
     def _script(self, module: str, name: str, site: str, **details: object) -> Script:
         settings = {

@@ -114,7 +114,7 @@ class Crowd(Fault):
     def do(self, stage: Stage, act: Act) -> None:
         site = stage.site(act.target)
         log = stage.folder / f"crowd-{act.target}.log"
-        crowd = processes.Script("crowd", [site.socket, str(stage.crowd)], log)
+        crowd = processes.Script("tests.chaos.crowd", [site.socket, str(stage.crowd)], log)
         try:
             code: int | None = crowd.process.wait(CROWD_S)
         except subprocess.TimeoutExpired:

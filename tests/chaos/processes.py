@@ -88,7 +88,7 @@ class Script:
     def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.chaos.{module}", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 from rich.console import Console
 
+import gateway.cli
 from gateway.cli import between, inspect, scale, show
 from gateway.cli.main import cli
 
@@ -39,10 +40,10 @@ def test_no_cell_makes_a_row_of_its_own_or_moves_the_cursor(printed):
 
 
 def test_the_command_line_prints_for_people_by_one_function_that_cleans():
-    folder = Path(show.__file__).parent
+    folder = Path(gateway.cli.__file__).parent
     found = {
         f"{path.name}: {line.strip()}"
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
         for line in path.read_text().splitlines()
         if "click.echo(" in line and not re.search(r"to_csv|to_json|shlex|json\.dumps", line)
     }

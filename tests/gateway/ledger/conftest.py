@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and "postgresql" in item.name:
             item.add_marker(pytest.mark.real)
-        if item.path.parent == HERE and item.path.stem in MANY and "postgresql" in item.name:
+        if HERE in item.path.parents and item.path.stem in MANY and "postgresql" in item.name:
             item.add_marker(pytest.mark.thorough)
 
 
