@@ -1,16 +1,16 @@
 """Full exchanges: a member sends all it holds, and gets the other's newer items. Pure functions."""
 
-from random import Random
 from typing import Final
 
 from federation.bulletins import Board
+from federation.chance import Chance
 from federation.gossip import NOTICES_MAX, Claim, Exchange, News
 from federation.roster import Roster
 
 _UNKNOWN: Final = (-1, -1)
 
 
-def tell_everything(own: Claim, roster: Roster, board: Board, rng: Random) -> Exchange:
+def tell_everything(own: Claim, roster: Roster, board: Board, rng: Chance) -> Exchange:
     """Return all claims, our own first, and all notices, or a sample if there are too many."""
     notices = [bulletin.notice for bulletin in board]
     if len(notices) > NOTICES_MAX:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from random import Random
 from typing import Final
 
 from federation.address import OTHERS_MAX, AddressError, check_others, is_local, is_weak
+from federation.chance import Chance
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
@@ -67,7 +67,7 @@ class Itinerary:
         *,
         failover_s: float = FAILOVER_S,
         give_up_s: float | None = None,
-        random: Random,
+        random: Chance,
         follows: bool = True,
     ) -> None:
         self.own = tuple(own)

@@ -21,10 +21,10 @@ and no charge may depend on them.
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import Final, assert_never
 
 from federation.bulletins import Board
+from federation.chance import Chance
 from federation.exchanging import answer_exchange, tell_everything
 from federation.gossip import (
     INCARNATION_MAX,
@@ -94,7 +94,7 @@ class Membership:
         me: str,
         incarnation: int,
         knobs: Knobs,
-        rng: Random,
+        rng: Chance,
         boot_max: Callable[[], float] = lambda: BOOT_MAX,
     ) -> None:
         self.me = me

@@ -6,9 +6,9 @@ haste.
 """
 
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 
+from federation.chance import Chance
 from federation.gossip import Ack, Nack, Ping, PingRequest, State
 from federation.probing import Knobs, answer_within_s
 from federation.roster import Roster
@@ -40,7 +40,7 @@ class Prober:
     """Runs one probe at a time for this member, and several for others."""
 
     def __init__(
-        self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs, rng: Random
+        self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs, rng: Chance
     ) -> None:
         self.health = 0
         self._roster = roster

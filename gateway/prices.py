@@ -4,21 +4,27 @@
 at every tick and rarely reports any: for a list without bands and without a spot price never.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.events import PricesChanged
 from gateway.ledger.records import earns_volume
-from gateway.ledger.rows import Dimension
-from gateway.ledger.store import Store
+from gateway.ledger.rows import Dimension, UsageTotal
 from policies.pricelist import PriceList, PriceNow
 from policies.spot import SpotState, follow
 from policies.volumes import Buyer, month_start_s
 
 LOOK_S: Final = 1.0  # how often utilisation is checked
 AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
+
+
+class Books(Protocol):
+    """What is asked of the books, which a Store answers."""
+
+    def usage_totals(self, by: Sequence[Dimension], start_s: float, /) -> list[UsageTotal]:
+        """The usage that ended from then on, summed up by dimensions."""
 
 
 class Prices:
@@ -66,7 +72,7 @@ class Prices:
         self._lists[pool.name] = pool.prices
         self._due_s = 0.0
 
-    def had_ns(self, store: Store, utc_s: float) -> Mapping[Buyer, int]:
+    def had_ns(self, books: Books, utc_s: float) -> Mapping[Buyer, int]:
         """Return this month's paid slot time by buyer, for pools with volume prices."""
         pools = {name for name, prices in self._lists.items() if prices.volume}
         if not pools:
@@ -76,7 +82,7 @@ class Prices:
             *(Dimension.STATE, Dimension.PRICE_CLASS),
         )
         found: dict[Buyer, int] = {}
-        for total in store.usage_totals(by, month_start_s(utc_s)):
+        for total in books.usage_totals(by, month_start_s(utc_s)):
             pool, origin, user, *how = map(str, total.key)
             if pool in pools and earns_volume(*how):
                 buyer = Buyer(pool, origin, "" if origin else user)
