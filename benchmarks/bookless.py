@@ -7,8 +7,8 @@ usage records, their sums, and transfers. Jobs are stored as usual.
 from collections.abc import Sequence
 
 from gateway.command import main
-from gateway.ledger.records import Record, UsageRecord
-from gateway.ledger.writer import Writer
+from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.store.writer import Writer
 
 
 def _book(

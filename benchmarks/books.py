@@ -24,10 +24,10 @@ from sqlalchemy import create_engine
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.ours import Row, Site, lone_times, map_rate, start
 from federation import Client
-from gateway.ledger.records import JobEnded, JobOpened, UsageRecord
-from gateway.ledger.rows import Dimension
-from gateway.ledger.store import SqlStore
-from gateway.ledger.tables import SUMMED, SUMMED_BY
+from gateway.ledger.db.records import JobEnded, JobOpened, UsageRecord
+from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.tables import SUMMED, SUMMED_BY
+from gateway.ledger.store.store import SqlStore
 
 DAY_S = 86_400
 MONTH_BEGINS_S = 1_793_491_200  # 2026-11-01
@@ -148,7 +148,7 @@ def _database(kind: str) -> Iterator[str]:
         return
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     # The tests' own server, from a wheel.
-    server = importlib.import_module("postgres").Postgres(
+    server = importlib.import_module("support.programs.postgres").Postgres(
         shared_buffers="512MB", max_wal_size="4GB"
     )
     try:

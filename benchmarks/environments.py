@@ -34,7 +34,7 @@ def _image() -> str:
     done = subprocess.run(["podman", "image", "exists", named], check=False)
     if done.returncode:
         sys.exit(
-            f"no image {named} here: run the tests of gateway/worker/test_containers.py, which "
+            f"no image {named} here: run the tests in tests/gateway/worker/isolation, which "
             f"make it, or name another with ${IMAGE_VARIABLE}"
         )
     return named

@@ -31,7 +31,7 @@ import msgpack
 import pynng
 import trio
 
-from federation.nng import limit_threads
+from federation.sessions.nng import limit_threads
 
 limit_threads()  # as gridfed does, or the floor would be higher than necessary
 BUNDLE = 1000

@@ -56,10 +56,10 @@ def _stamp(stamps: Stamps, owner: Any, name: str, tag: str, *, after: bool = Fal
 
 def _serve(role: str, path: str, arguments: list[str]) -> None:
     """Run a gateway or a worker that keeps stamps, and writes them when it ends."""
-    from federation.nng import NngLink, NngPort
+    from federation.sessions.nng import NngLink, NngPort
     from gateway.command import main
     from gateway.worker.agent import Agent
-    from gateway.worker.process import SlotProcess
+    from gateway.worker.slot.process import SlotProcess
 
     stamps: Stamps = []
     if role == "gateway":
@@ -111,7 +111,7 @@ def hops(repeats: int, quick: bool) -> None:
 
 
 def _watch_client(stamps: Stamps) -> None:
-    from federation.nng import NngLink
+    from federation.sessions.nng import NngLink
 
     _stamp(stamps, NngLink, "receive", "client: has it", after=True)
     _stamp(stamps, NngLink, "send", "client: sends")

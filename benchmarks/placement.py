@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.harness import Series, alternate, machine, save
-from federation.adverts import PoolAdvert, SiteAdvert
-from policies.asks import CHEAPEST, FASTEST, Ask, House
-from policies.brokering import place
-from policies.feasibility import Terms
-from policies.market import Market
-from policies.placement import Need
-from policies.ranking import lots
+from federation.messages.adverts import PoolAdvert, SiteAdvert
+from policies.placement.asks import CHEAPEST, FASTEST, Ask, House
+from policies.placement.brokering import place
+from policies.placement.feasibility import Terms
+from policies.placement.market import Market
+from policies.placement.placement import Need
+from policies.placement.ranking import lots
 
 Row = tuple[str, str, str, float]
 

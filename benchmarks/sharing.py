@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Callable
 
 from benchmarks.harness import Series, alternate, machine, save
-from federation import messages
-from gateway import events
-from gateway.accounts import Limits
-from gateway.broker import Broker
-from gateway.effects import Order
-from gateway.events import JobSpec
+from federation.messages import messages
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Order
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.quotas.accounts import Limits
+from policies.access.shares import FairShare, Share
 from policies.parties import read_party
-from policies.shares import FairShare, Share
 from policies.tariffs import Tariff
 
 Row = tuple[str, str, str, float]

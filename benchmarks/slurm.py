@@ -62,7 +62,7 @@ def slurm(repeats: int, quick: bool) -> None:
 def _cluster() -> Iterator[Any]:
     # The tests' own: they are not installed.
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    made = import_module("slurm_support").Cluster("bench", nodes=NODES, cpus=CPUS)
+    made = import_module("support.programs.slurm").Cluster("bench", nodes=NODES, cpus=CPUS)
     try:
         yield made
     finally:

@@ -102,8 +102,8 @@ def grids(folder: Path) -> Iterator[tuple[str, str]]:
     """Start a Slurm cluster and a stand-in of EC2; yield the pools that wrap them, as TOML."""
     # They live with the tests, which use the same.
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from ec2_stand_in import Ec2
-    from slurm_support import Cluster, lacking
+    from fakes.ec2 import Ec2
+    from support.programs.slurm import Cluster, lacking
 
     missing = lacking()
     if missing:

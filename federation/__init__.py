@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from federation.client import Client, TaskFuture
+    from federation.engine.jobs import JobHandle
     from federation.errors import GridError, LimitsUnmet
-    from federation.jobs import JobHandle
     from federation.running import deadline
     from federation.transport import TlsSettings
 
@@ -33,7 +33,7 @@ __all__ = [
 _WHERE: Final = {
     "Client": "federation.client",
     "GridError": "federation.errors",
-    "JobHandle": "federation.jobs",
+    "JobHandle": "federation.engine.jobs",
     "LimitsUnmet": "federation.errors",
     "TaskFuture": "federation.client",
     "TlsSettings": "federation.transport",

@@ -4,7 +4,7 @@
         for result in client.map(price, scenarios): ...
 
 `Client` keeps the whole contract of concurrent.futures.Executor, and adds options, detached jobs
-and queries about the site. federation.engine does the work.
+and queries about the site. federation.engine.engine does the work.
 """
 
 import atexit
@@ -23,21 +23,21 @@ from typing import Any, Final, TypeVar, cast
 
 from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
-from federation.closing import drop, wind_up, wind_up_at_exit, wind_up_later
-from federation.engine import LEAVE_S, Engine, Holder
-from federation.environments import Environment, read_environment, wrap
+from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
+from federation.engine.engine import LEAVE_S, Engine, Holder
+from federation.engine.gateways import FAILOVER_S, Itinerary
+from federation.engine.jobs import JobHandle
+from federation.engine.mapping import Inputs, MapResults, feed_all
+from federation.engine.outcomes import exception_of
+from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
-from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
 from federation.ids import new_id
-from federation.jobs import JobHandle
-from federation.mapping import Inputs, MapResults, feed_all
-from federation.messages import OpenJob
+from federation.messages.environments import Environment, read_environment, wrap
+from federation.messages.messages import OpenJob
 from federation.money import parse_money
-from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
-from federation.streams import Ended, Stream
-from federation.task_passes import is_pass
+from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import login
 from federation.wishes import USUAL_PROJECT, wishes_plain

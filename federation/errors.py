@@ -7,8 +7,8 @@
     │   └── LimitsUnmet         it can't keep its `deadline_s` and `max_cost`; its `offers` could
     ├── JobNotFound             the gateway knows no job of that id
     ├── SerializationError      a function, argument or result could not be pickled
-    ├── AddressError            an address that can't be dialled (federation.nng)
-    ├── ForkedProcessError      a client was used in a forked child (federation.nng)
+    ├── AddressError            an address that can't be dialled (federation.sessions.nng)
+    ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)
     ├── NameCollision           another distribution owns a package of ours (federation.houses)
     ├── TaskError               a task ended without a result
     │   ├── RemoteError         it raised, and its exception could not be rebuilt here
@@ -26,9 +26,9 @@
     │   ├── QueueLimitReached   its user has as many unfinished tasks as the rules allow
     │   └── TaskStopped         another party than this client cancelled it
     └── ProtocolError           the other side broke the protocol
-        ├── UnknownMessage      a message of an unknown kind (federation.wire)
-        ├── Untrusted           well formed, but not to be believed (federation.identity)
-        └── WrongMoveError      a contract can't make that transition (federation.contracts)
+        ├── UnknownMessage      a message of an unknown kind (federation.messages.wire)
+        ├── Untrusted           well formed, but not to be believed (federation.signed.identity)
+        └── WrongMoveError     a contract can't make that transition (federation.messages.contracts)
 
 A task that raised an ordinary exception raises that very exception in the client, with the remote
 traceback as its cause: TaskError is only for tasks without an exception of their own. An exception

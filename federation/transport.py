@@ -1,8 +1,9 @@
 """The transport interface: frames in, frames out, pipes that come and go.
 
-Two implementations pass one contract suite (tests/contracts): federation.nng over real sockets, and
-federation.memory inside one process. Neither interprets frames. No call here blocks: the user of a
-transport waits on its `fileno` (nng) or its `changed` callback, and then drains it.
+Two implementations pass one contract suite (tests/contracts): federation.sessions.nng over real
+sockets, and federation.sessions.memory inside one process. Neither interprets frames. No call here
+blocks: the user of a transport waits on its `fileno` (nng) or its `changed` callback, and then
+drains it.
 """
 
 import os

@@ -27,7 +27,7 @@ def wishes_plain(
     Args:
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
-        environment: its environment: see federation.environments.
+        environment: its environment: see federation.messages.environments.
         when_closed: one of WHEN_CLOSED: what to do about a window that opens later.
         deferrable: whether it may wait for better hours, as long as it keeps its deadline.
         whole: whether it is useful only if all of it is done within its limits.

@@ -4,7 +4,7 @@ Text by another party (a task, a worker, another site, a user's name for a job) 
 that affect a terminal or a page instead of being shown: escape sequences of 7 and 8 bits, marks
 that turn the direction of writing, characters without a width, ends of lines where a line is
 expected. `clean` and `clean_lines` write them out. All code that shows such text calls one of them:
-GridError and RemoteTraceback, federation.progress, gateway.cli.show, the log.
+GridError and RemoteTraceback, federation.engine.progress, gateway.cli.shared.show, the log.
 """
 
 import unicodedata

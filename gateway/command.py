@@ -13,8 +13,8 @@ def main() -> None:
                 f"gridfed: {name} is not installed. This is the client alone; the command line "
                 "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
             )
-    from gateway.cli.codes import UNREACHABLE
     from gateway.cli.main import run
+    from gateway.cli.shared.codes import UNREACHABLE
 
     try:
         code: object = run()

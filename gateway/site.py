@@ -33,45 +33,46 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
-from federation.messages import Ask
-from federation.task_passes import WORKER
+from federation.messages.messages import Ask
+from federation.messages.wire import Maps
+from federation.sessions.task_passes import WORKER
 from federation.transport import Port, TlsSettings
-from federation.wire import Maps
 from federation.words import count
-from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
-from gateway.bookkeeper import Bookkeeper
-from gateway.broker import Broker
-from gateway.budgets.desk import watch_credit
+from gateway.api import federation_desk
+from gateway.api.budgets_desk import watch_credit
+from gateway.api.desk import Desk
+from gateway.base.faults import describe_fault
+from gateway.base.recalling import T
 from gateway.carbon.meters import Meters
-from gateway.census import Census
-from gateway.circle import Circle
-from gateway.config import SiteConfig, make_folder
-from gateway.dealings import Dealings
-from gateway.desk import Desk
-from gateway.doorkeeper import keep_door
-from gateway.events import Event
-from gateway.exchange import Exchange
-from gateway.faults import describe_fault
-from gateway.grids.keeper import Keeper
+from gateway.config.environments import OWN_USER, TAKES_NONE
+from gateway.config.site import SiteConfig, make_folder
+from gateway.contracts.exchange import Exchange
 from gateway.grids.local import LocalGrid
-from gateway.grids.opening import open_engine_pools, open_keepers
-from gateway.ledger.database import READERS
-from gateway.ledger.errors import StoreError
-from gateway.ledger.patience import open_patiently
-from gateway.ledger.records import JobForgotten, Record
-from gateway.ledger.store import Store
-from gateway.links import LinkNews
-from gateway.lobby import Guest, Lobby, News
-from gateway.neighbours import Society
-from gateway.office import Office
-from gateway.pace import Pace
-from gateway.peers import open_society
-from gateway.recalling import T
-from gateway.reception import SLOW_TICKS, Reception, Seat
-from gateway.sessions import TICK_S, PipeWatch
-from gateway.surroundings import Surroundings
-from gateway.worker.rules import OWN_USER, TAKES_NONE
+from gateway.grids.scaling.keeper import Keeper
+from gateway.grids.scaling.opening import open_engine_pools, open_keepers
+from gateway.ledger.db.database import READERS
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.records import JobForgotten, Record
+from gateway.ledger.store.patience import open_patiently
+from gateway.ledger.store.store import Store
+from gateway.peering.circle import Circle
+from gateway.peering.dealings import Dealings
+from gateway.peering.neighbours import Society
+from gateway.peering.peers import open_society
+from gateway.runtime.census import Census
+from gateway.runtime.reception import SLOW_TICKS, Reception, Seat
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.events import Event
+from gateway.sessions.doorkeeper import keep_door
+from gateway.sessions.links import LinkNews
+from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.pace import Pace
+from gateway.sessions.peer_sessions import TICK_S, PipeWatch
+from gateway.settlement.bookkeeper import Bookkeeper
+from gateway.settlement.office import Office
 from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from federation.adverts import COUNT_MAX, NUMBER_MAX, PoolAdvert, SiteAdvert
+from federation.messages.adverts import COUNT_MAX, NUMBER_MAX, PoolAdvert, SiteAdvert
 
 
 @dataclass(frozen=True, slots=True)

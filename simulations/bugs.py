@@ -12,39 +12,40 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from federation.contracts import Phase
-from federation.deals import Bill, Deliver, Settle
-from federation.gossip import Claim, State
-from federation.membership import Membership
-from federation.messages import Recall
-from federation.reconciliation import Reconcile, Tally, sums_of
-from federation.session import Session
-from federation.wire import pack, unpack
-from gateway import disputes, purchases
-from gateway.bookkeeper import Bookkeeper
-from gateway.broker import Broker
-from gateway.budgets.lending import Lending
-from gateway.dealing import Outcome
-from gateway.deliveries import Deliveries
-from gateway.disputes import Disputes
-from gateway.effects import AnswerBill, Effect, Expel, Harden, Say, Side, Write
-from gateway.entitling import Entitling
-from gateway.events import JobOpened, JobSpec
-from gateway.exchange import Exchange
-from gateway.handout import Handout
-from gateway.jobs import Assignment, Job, Worker
-from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
-from gateway.ledger.records import ContractSide, DisputeSettled, PostingSettled, Record
-from gateway.ledger.rows import DisputeRow
-from gateway.occupancy import Occupancy
-from gateway.outbox import Outbox
-from gateway.payments import PaymentsDesk
-from gateway.purchase import Purchase
-from gateway.purchases import Purchases
-from gateway.sales import Sales
-from policies.budgets import Earmark, Purse, payers
+from federation.membership.gossip import Claim, State
+from federation.membership.membership import Membership
+from federation.messages.contracts import Phase
+from federation.messages.deals import Bill, Deliver, Settle
+from federation.messages.messages import Recall
+from federation.messages.reconciliation import Reconcile, Tally, sums_of
+from federation.messages.wire import pack, unpack
+from federation.sessions.session import Session
+from gateway.contracts.buying import purchases
+from gateway.contracts.buying.deliveries import Deliveries
+from gateway.contracts.buying.purchases import Purchases
+from gateway.contracts.exchange import Exchange
+from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.purchase import Purchase
+from gateway.contracts.selling.sales import Sales
+from gateway.contracts.slices.lending import Lending
+from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to, transfers_of
+from gateway.ledger.db.records import ContractSide, DisputeSettled, PostingSettled, Record
+from gateway.ledger.db.rows import DisputeRow
+from gateway.runtime.outbox import Outbox
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.model.effects import AnswerBill, Effect, Expel, Harden, Say, Side, Write
+from gateway.scheduler.model.events import JobOpened, JobSpec
+from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.quotas.entitling import Entitling
+from gateway.scheduler.quotas.occupancy import Occupancy
+from gateway.settlement import disputes
+from gateway.settlement.bookkeeper import Bookkeeper
+from gateway.settlement.disputes import Disputes
+from gateway.settlement.payments import PaymentsDesk
+from policies.costs.budgets import Earmark, Purse, payers
 from policies.parties import Whose
-from policies.reservations import Book
+from policies.reservations.reservations import Book
 from simulations.world import disk
 from simulations.world.peers import Roll
 from simulations.world.plan import Plan

@@ -8,21 +8,21 @@ from random import Random
 from typing import Any, Final
 
 from federation.money import parse_money
-from gateway.books_rules import BookRules
-from gateway.limits_config import HouseRules
-from gateway.market_config import DealRules
-from policies.asks import House
-from policies.budgets import SLOT_TIME, Budget, Running, Waiting
-from policies.claims import EVERYTHING, Amount, Claim, Claims
-from policies.entitlements import Entitlements, Rule
-from policies.hours import Hours
+from gateway.config.books import BookRules
+from gateway.config.contracts import DealRules
+from gateway.config.limits import HouseRules
+from policies.access.claims import EVERYTHING, Amount, Claim, Claims
+from policies.access.entitlements import Entitlements, Rule
+from policies.access.shares import FairShare, Share
+from policies.access.windows import Plan as WindowPlan
+from policies.access.windows import Window
+from policies.calendar.hours import Hours
+from policies.calendar.weeks import DAY_S
+from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import OTHERS, OURS, Kind, Party
-from policies.reservations import ReservationRules
-from policies.shares import FairShare, Share
+from policies.placement.asks import House
+from policies.reservations.reservations import ReservationRules
 from policies.tariffs import MILLION
-from policies.weeks import DAY_S
-from policies.windows import Plan as WindowPlan
-from policies.windows import Window
 from simulations.world.clock import EPOCH_S
 from simulations.world.network import Weather
 from simulations.world.plan import (

@@ -1,8 +1,8 @@
 """Many members under one clock and one seed: the cost, speed and reliability of gossip.
 
-The members are federation.membership's real ones; the network is simulated. It consists only of a
-heap of coming events, so that a thousand members fit into one process. Messages are passed as
-objects, and encoded only while bytes are counted.
+The members are federation.membership.membership's real ones; the network is simulated. It consists
+only of a heap of coming events, so that a thousand members fit into one process. Messages are
+passed as objects, and encoded only while bytes are counted.
 
 The bytes are: the message as MessagePack, `frame_bytes` for each (frame, TLS record, TCP and IP
 headers and the acknowledgements that it causes), and `handshake_bytes` for each side of a new
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from federation.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
-from federation.happenings import (
+from federation.membership.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
+from federation.membership.happenings import (
     Admitted,
     Announce,
     Changed,
@@ -35,9 +35,9 @@ from federation.happenings import (
     Unreachable,
     WakeAt,
 )
-from federation.membership import BOOT_SHIFT, Membership
-from federation.probing import Knobs, refresh_every_s
-from federation.wire import pack
+from federation.membership.membership import BOOT_SHIFT, Membership
+from federation.membership.probing import Knobs, refresh_every_s
+from federation.messages.wire import pack
 
 TICK: Final = Tick()
 # An advert of a site with two pools, nearly all their fields in use, in its envelope.

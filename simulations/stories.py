@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.gossip import PRESENT, State
-from federation.happenings import Changed, Learned
-from federation.probing import Knobs
+from federation.membership.gossip import PRESENT, State
+from federation.membership.happenings import Changed, Learned
+from federation.membership.probing import Knobs
 from simulations.gossip import Network, World
 
 DETECTION_MAX_S: Final = 60.0

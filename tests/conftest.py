@@ -6,16 +6,15 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import compiled_sql
-import pure_guard
 import pytest
 from hypothesis import settings
-from postgres import Postgres
-from suite_outcomes import Outcomes
-from tests_support import InnerSite, SiteProcess
+from support import compiled_sql, pure_guard
+from support.processes import InnerSite, SiteProcess
+from support.programs.postgres import Postgres
+from support.suite_outcomes import Outcomes
 
 from federation import Client
-from gateway.config import PoolConfig
+from gateway.config.site import PoolConfig
 
 # Tests assert nothing of time: the machine is shared. The examples are the same in every run, so
 # that a failure is of the change at hand; `make explore` looks for new ones.

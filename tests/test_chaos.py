@@ -24,12 +24,12 @@ from chaos.reconciliation import (
 from chaos.report import quantile
 from chaos.run import KINDS
 from sqlalchemy import insert, select
-from tests_support import wait_until
+from support.processes import wait_until
 
-from gateway.ledger.database import opened
-from gateway.ledger.records import UsageRecord
-from gateway.ledger.store import SqlStore
-from gateway.ledger.tables import usage as usage_table
+from gateway.ledger.db.database import opened
+from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.tables import usage as usage_table
+from gateway.ledger.store.store import SqlStore
 
 TASKS = 3
 COST_NANOS = 70

@@ -11,35 +11,29 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from federation import gossip, messages
 from federation.errors import FAILURES
-from federation.messages import HANDSHAKE, MESSAGES
-from federation.probing import Knobs
-from gateway import (
-    books_desk,
-    entitlement_config,
-    fair_share_config,
-    joining,
-    orders,
-    reservation_config,
-    scale_config,
-    tariff_config,
-    window_config,
-)
-from gateway.alerts.settings import ALERT_KEYS, Pace
-from gateway.books_rules import BookRules
-from gateway.budgets.settings import BUDGET_KEYS
-from gateway.carbon.config import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
+from federation.membership import gossip
+from federation.membership.probing import Knobs
+from federation.messages import messages
+from federation.messages.messages import HANDSHAKE, MESSAGES
+from gateway.api import books_desk
+from gateway.api.desk import TAKES, Desk
 from gateway.cli.main import cli
-from gateway.config import _LIMITS, PoolConfig, SiteConfig
-from gateway.desk import TAKES, Desk
-from gateway.federation_config import FederationConfig
+from gateway.config import entitlements, fair_share, reservations, scale, tariffs, windows
+from gateway.config.alerts import ALERT_KEYS, Pace
+from gateway.config.books import BookRules
+from gateway.config.budgets import BUDGET_KEYS
+from gateway.config.carbon import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
+from gateway.config.contracts import DealRules
+from gateway.config.environments import Rules
+from gateway.config.federation import FederationConfig
+from gateway.config.site import _LIMITS, PoolConfig, SiteConfig
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.market_config import DealRules
-from gateway.rights import RIGHTS
-from gateway.worker.rules import Rules
-from policies.asks import House
+from gateway.peering import orders
+from gateway.trust import joining
+from gateway.trust.rights import RIGHTS
 from policies.disclosure import Disclosure
+from policies.placement.asks import House
 
 ROOT = Path(__file__).parent.parent
 
@@ -144,9 +138,9 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(BookRules)} - {"day_ms"}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
-    known |= tariff_config.KEYS
-    known |= reservation_config.KEYS
-    known |= fair_share_config.KEYS - {"share"} | fair_share_config.SHARE_KEYS
+    known |= tariffs.KEYS
+    known |= reservations.KEYS
+    known |= fair_share.KEYS - {"share"} | fair_share.SHARE_KEYS
     assert set(table_rows("configuration.md")) == known
 
 
@@ -155,23 +149,23 @@ def test_every_knob_of_a_window_is_documented():
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
     claim = {"who", "guaranteed", "lends", "borrows"}
-    assert found == window_config.KEYS - {"claims"} | claim | window_config.OF_CALENDARS
+    assert found == windows.KEYS - {"claims"} | claim | windows.OF_CALENDARS
 
 
 def test_every_knob_of_an_entitlement_is_documented():
     text = (ROOT / "docs" / "entitlements.md").read_text()
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
-    assert found == entitlement_config.KEYS
+    assert found == entitlements.KEYS
 
 
 def test_every_knob_of_a_pool_that_grows_is_documented():
     rows = table_rows("grids.md", section="## Growing and shrinking")
-    assert set(rows) == scale_config.KEYS
+    assert set(rows) == scale.KEYS
 
 
 def test_every_knob_of_a_tariff_is_documented():
-    assert set(table_rows("configuration.md", section="## Prices")) == tariff_config.KEYS
+    assert set(table_rows("configuration.md", section="## Prices")) == tariffs.KEYS
 
 
 def test_every_knob_of_membership_is_documented():
@@ -219,8 +213,8 @@ def test_every_command_is_found_by_the_name_that_it_has():
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        (["--version"], {"sqlalchemy", "alembic", "trio", "pynng", "gateway.config"}),
-        (["status", "--help"], {"sqlalchemy", "alembic", "trio", "gateway.config"}),
+        (["--version"], {"sqlalchemy", "alembic", "trio", "pynng", "gateway.config.site"}),
+        (["status", "--help"], {"sqlalchemy", "alembic", "trio", "gateway.config.site"}),
     ],
 )
 def test_a_command_imports_what_it_needs(words, absent):

@@ -14,10 +14,10 @@ from fuzz.values import BY_TYPE, Level, broken
 from fuzz.vocabulary import mutated, odd_frame
 
 from federation.errors import ProtocolError
-from federation.messages import MESSAGES
-from federation.session import Session
-from federation.wire import CHECKS as WIRE_CHECKS
-from federation.wire import pack
+from federation.messages.messages import MESSAGES
+from federation.messages.wire import CHECKS as WIRE_CHECKS
+from federation.messages.wire import pack
+from federation.sessions.session import Session
 
 BYTES_MAX = 1 << 26
 SAMPLE = Sample(0.0, 100 << 20, 12, 40, 1_000, 18, 1 << 20)

@@ -15,9 +15,9 @@ from typing import Any
 import trio
 
 from benchmarks.load.guests import Guest, play
-from federation.handshake import Opened
-from federation.messages import Assign, Recall, Report, Returned
-from gateway.conversation import Lapsed
+from federation.messages.messages import Assign, Recall, Report, Returned
+from federation.sessions.handshake import Opened
+from gateway.sessions.conversation import Lapsed
 
 EMPTY_NS = 5_000
 COME_IN_TOGETHER, COME_IN_S = 16, 0.05

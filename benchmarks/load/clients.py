@@ -15,9 +15,8 @@ from typing import Any
 import trio
 
 from benchmarks.load.guests import Guest, play
-from federation.handshake import Opened
 from federation.ids import new_id
-from federation.messages import (
+from federation.messages.messages import (
     Answer,
     Ask,
     CloseJob,
@@ -29,6 +28,7 @@ from federation.messages import (
     Results,
     Tasks,
 )
+from federation.sessions.handshake import Opened
 
 BODY = b"never unpickled: agents only pretend"
 DIGEST = hashlib.sha256(BODY).digest()

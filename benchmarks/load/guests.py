@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from federation.handshake import SharedSecret
-from federation.messages import Hello
+from federation.messages.messages import Hello
+from federation.sessions.handshake import SharedSecret
 from federation.transport import TlsSettings
 from gateway.worker.conversation import WorkerConversation
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from gateway.alerts.settings import Pace, Watched
-from policies.alerts import Alert, moment, printable
+from gateway.config.alerts import Pace, Watched
+from policies.costs.alerts import Alert, moment, printable
 
 FORMAT: Final = 1  # of the body; it is only ever added to
 TERMINATE_S: Final = 2.0  # from SIGTERM to SIGKILL

@@ -4,11 +4,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gateway.ledger.records import HOUR_S
-from gateway.ledger.rows import Dimension
-from gateway.ledger.rows import Pending as Held
-from gateway.ledger.store import Store
-from policies.alerts import Budget, Facts, Pending, PoolPrice, Rule, Spending, Unacknowledged, Whose
+from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.rows import Pending as Held
+from gateway.ledger.store.store import Store
+from policies.costs.alerts import (
+    Budget,
+    Facts,
+    Pending,
+    PoolPrice,
+    Rule,
+    Spending,
+    Unacknowledged,
+    Whose,
+)
 
 DAY_S: Final = 24 * HOUR_S
 _DIMENSIONS: Final = {

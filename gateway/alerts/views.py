@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from federation.money import format_money
-from gateway.ledger.rows import AlertRow
-from policies.alerts import (
+from gateway.ledger.db.rows import AlertRow
+from policies.costs.alerts import (
     Budget,
     Facts,
     PriceLimit,

@@ -14,13 +14,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.alerts import views
 from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
 from gateway.alerts.books import Books
-from gateway.alerts.settings import AlertsConfig
-from gateway.faults import describe_fault
-from gateway.ledger.errors import StoreError
-from gateway.ledger.records import AlertEnded, AlertFired, Record
-from gateway.ledger.rows import AlertRow
-from gateway.ledger.store import Store
-from policies.alerts import (
+from gateway.base.faults import describe_fault
+from gateway.config.alerts import AlertsConfig
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.records import AlertEnded, AlertFired, Record
+from gateway.ledger.db.rows import AlertRow
+from gateway.ledger.store.store import Store
+from policies.costs.alerts import (
     Alert,
     Facts,
     Mark,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.carbon.config import ForecastConfig, HttpConfig
-from policies.carbon import mg_per_kwh
+from gateway.config.carbon import ForecastConfig, HttpConfig
+from policies.costs.carbon import mg_per_kwh
 
 AHEAD_MAX_S: Final = 3_600.0  # of this site's clock: values for later times are a forecast
 ETAG_CHARS_MAX: Final = 200

@@ -14,7 +14,7 @@ import trio
 
 from gateway.carbon.answers import BadAnswer, Foreseen, Reading
 from gateway.carbon.cache import Cache
-from gateway.carbon.config import HttpConfig
+from gateway.config.carbon import HttpConfig
 
 BODY_BYTES_MAX: Final = 1 << 18
 RETRY_S: Final = 30.0  # after a failure; twice as long after each more, up to `every_s`

@@ -16,7 +16,7 @@ from gateway.carbon.answers import (
     Foreseen,
     Reading,
 )
-from policies.carbon import INTENSITY_MAX_MG_PER_KWH
+from policies.costs.carbon import INTENSITY_MAX_MG_PER_KWH
 
 SIZE_MAX: Final = 1 << 16
 

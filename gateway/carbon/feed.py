@@ -12,13 +12,13 @@ from pathlib import Path
 import httpx2
 import trio
 
-from federation.adverts import Outlook
+from federation.messages.adverts import Outlook
 from gateway.carbon.answers import Foreseen, Reading, read_answer, read_forecast
 from gateway.carbon.asking import Asking
 from gateway.carbon.cache import Cache, foreseen_of, reading_of
-from gateway.carbon.config import NOW, ForecastConfig, HttpConfig
-from policies.carbon import Intensity
-from policies.outlook import outlook
+from gateway.config.carbon import NOW, ForecastConfig, HttpConfig
+from policies.costs.carbon import Intensity
+from policies.placement.outlook import outlook
 
 
 class Feed:

@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 import trio
 
-from federation.adverts import Outlook
 from federation.errors import GridError
-from gateway.carbon.config import HttpConfig
+from federation.messages.adverts import Outlook
 from gateway.carbon.series import HOUR_S, read_series
-from gateway.config import PoolConfig
-from gateway.events import EmissionsKnown
-from policies.carbon import Emissions, Intensity
+from gateway.config.carbon import HttpConfig
+from gateway.config.site import PoolConfig
+from gateway.scheduler.model.events import EmissionsKnown
+from policies.costs.carbon import Emissions, Intensity
 
 LOOK_S: Final = 10.0  # the ages of readings are looked at so often
 KEY_CHARS_MAX: Final = 4_096

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from federation.adverts import Outlook
 from federation.errors import GridError
+from federation.messages.adverts import Outlook
 from federation.words import clean
-from gateway.carbon.config import SeriesConfig
-from gateway.ledger.records import TIME_LIMIT_S
-from policies.carbon import Intensity, mg_per_kwh
-from policies.outlook import HORIZON_S, outlook
+from gateway.config.carbon import SeriesConfig
+from gateway.ledger.db.records import TIME_LIMIT_S
+from policies.costs.carbon import Intensity, mg_per_kwh
+from policies.placement.outlook import HORIZON_S, outlook
 
 ROWS_MAX: Final = 500_000  # fifty years
 NAME_CHARS_MAX: Final = 100

@@ -8,8 +8,8 @@ import click
 
 # Each module is imported on first use: most commands need no database, and no site.
 _COMMANDS: Final = {
-    "gateway.cli.alerts": ("alerts",),
-    "gateway.cli.between": (
+    "gateway.cli.inspect.alerts": ("alerts",),
+    "gateway.cli.books.between": (
         "deliveries",
         "reconcile",
         "disputes",
@@ -18,26 +18,26 @@ _COMMANDS: Final = {
         "settle",
         "payments",
     ),
-    "gateway.cli.books": ("db", "audit"),
-    "gateway.cli.budgets": ("budgets",),
-    "gateway.cli.can": ("can",),
-    "gateway.cli.control": ("cancel", "forget", "drain", "reload"),
-    "gateway.cli.export": ("export",),
-    "gateway.cli.federate": (
+    "gateway.cli.books.database": ("db", "audit"),
+    "gateway.cli.inspect.budgets": ("budgets",),
+    "gateway.cli.inspect.can": ("can",),
+    "gateway.cli.operate.control": ("cancel", "forget", "drain", "reload"),
+    "gateway.cli.books.export": ("export",),
+    "gateway.cli.operate.federate": (
         *("invite", "join", "approve", "leave", "expel", "keep", "known"),
         *("trust", "token", "rotate"),
     ),
-    "gateway.cli.found": ("init",),
-    "gateway.cli.inspect": ("status", "jobs", "job", "workers"),
-    "gateway.cli.look": ("sites", "pools", "deals", "explain"),
-    "gateway.cli.report": ("report",),
-    "gateway.cli.reserve": ("reserve", "reservations"),
-    "gateway.cli.scale": ("scale", "pool"),
-    "gateway.cli.serve": ("up", "gateway", "worker"),
-    "gateway.cli.shares": ("shares",),
-    "gateway.cli.symphony": ("symphony",),
-    "gateway.cli.tariff": ("tariff",),
-    "gateway.cli.windows": ("windows",),
+    "gateway.cli.operate.found": ("init",),
+    "gateway.cli.inspect.jobs": ("status", "jobs", "job", "workers"),
+    "gateway.cli.inspect.federation": ("sites", "pools", "deals", "explain"),
+    "gateway.cli.books.report": ("report",),
+    "gateway.cli.inspect.reserve": ("reserve", "reservations"),
+    "gateway.cli.operate.scale": ("scale", "pool"),
+    "gateway.cli.operate.serve": ("up", "gateway", "worker"),
+    "gateway.cli.inspect.shares": ("shares",),
+    "gateway.cli.operate.symphony": ("symphony",),
+    "gateway.cli.inspect.tariff": ("tariff",),
+    "gateway.cli.inspect.windows": ("windows",),
 }
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 
@@ -53,7 +53,7 @@ class _Late(click.Group):
             return None
         found = _load(_MODULE_OF[cmd_name], cmd_name)
         if cmd_name == "report" and isinstance(found, click.Group):
-            found.add_command(_load("gateway.cli.page", "page"))
+            found.add_command(_load("gateway.cli.books.page", "page"))
         return found
 
 

@@ -9,8 +9,8 @@ from math import isfinite
 from typing import Any, Final, NoReturn
 
 from federation.money import NANOS_LIMIT, check_currency
+from gateway.config.scale import PILOT_SLOTS_MAX, SLOTS_MAX
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.scale_config import PILOT_SLOTS_MAX, SLOTS_MAX
 
 SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: the largest number alive, and as many ended ones
 PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; leaves room for a factor

@@ -28,8 +28,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from gateway.interpreter import run_module
-from policies.placement import TagValue, show_tags
+from gateway.base.interpreter import run_module
+from policies.placement.placement import TagValue, show_tags
 
 PILOT_MARK: Final = "."  # between an order's name and a pilot's number
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,40}", re.ASCII)

@@ -1,9 +1,9 @@
 """Delegating grids: an engine with workers of its own, which takes parcels of calls.
 
-To the broker such a grid is a worker like any other. A process of ours (gateway.grids.delegate)
-dials the gateway, takes bundles, and represents the engine:
+To the broker such a grid is a worker like any other. A process of ours
+(gateway.grids.delegation.delegate) dials the gateway, takes bundles, and represents the engine:
 
-    broker ══ session ══ Delegate ── Book        where each task is, pure (gateway.grids.parcels)
+    broker ══ session ══ Delegate ── Book where each task is, pure (delegation.parcels)
                             │
                             ├── send, cancel, put ──► Engine   ──► its hosts
                             └── tell(News) ◄───────── Engine
@@ -17,10 +17,10 @@ for ever without holding it (`holds`), or run one after Cancelled.
 *What outlives the process.* An engine may be able to leave parcels at work when its process ends or
 is killed, and to find them again in its next run (`Keeping`). It reports each as Found, with the
 label that it was sent with, and then its outcome as for any other. The gateway assigns their tasks
-to us again, and they are not sent a second time (gateway.grids.estate).
+to us again, and they are not sent a second time (gateway.grids.delegation.estate).
 
 Payloads stay closed: an engine carries bytes. Its hosts process them as a slot does
-(gateway.worker.slot), so that results, failures and prints are the same as anywhere.
+(gateway.worker.slot.slot), so that results, failures and prints are the same as anywhere.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """A gateway for checks: it admits pilots, records their Hellos, and has them run a call.
 
-It has the sessions of a real one (gateway.lobby over nng) and nothing behind them: a worker that
-came in has proved that it knows the secret, and stays for as long as its session is kept alive.
+It has the sessions of a real one (gateway.sessions.lobby over nng) and nothing behind them: a
+worker that came in has proved that it knows the secret, and stays for as long as its session is
+kept alive.
 """
 
 import itertools
@@ -12,10 +13,10 @@ from typing import Any, Final
 
 import trio
 
-from federation.messages import Assign, NeedFunction, PutFunction, Report
-from federation.nng import NngPort
-from gateway.limits_config import HouseRules
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from federation.messages.messages import Assign, NeedFunction, PutFunction, Report
+from federation.sessions.nng import NngPort
+from gateway.config.limits import HouseRules
+from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
 TURN_S: Final = 0.05  # the interval of checks for opened and closed pipes
 # os.getenv, pickled by hand: a gateway can't pickle, and this one need not.

@@ -11,10 +11,10 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, e
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from gateway.base.values import KnobError
+from gateway.config.pools import BUILT_IN, Delegated
 from gateway.grids.contract import GridKind, Launch, Provisioning
 from gateway.grids.delegating import DelegatingKind, Engine, Home
-from gateway.knobs import KnobError
-from gateway.pool_config import BUILT_IN, Delegated
 
 GROUP: Final = "gridfed.grids"
 _CALLS: Final = ("check", "limits", "capacity", "pilots", "start", "stop")  # of a Provisioning

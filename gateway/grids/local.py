@@ -12,11 +12,11 @@ from typing import Final
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
-from gateway.child import wait_for_exit
-from gateway.config import PoolConfig
-from gateway.interpreter import run_module
-from gateway.worker.rules import OWN_USER
-from policies.placement import show_tag
+from gateway.base.child import wait_for_exit
+from gateway.base.interpreter import run_module
+from gateway.config.environments import OWN_USER
+from gateway.config.site import PoolConfig
+from policies.placement.placement import show_tag
 
 RESTART_MIN_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
@@ -30,7 +30,7 @@ class LocalGrid:
     Args:
         pool: the pool.
         address: where the agent dials us.
-        credential: the agent's: a worker's pass (federation.task_passes).
+        credential: the agent's: a worker's pass (federation.sessions.task_passes).
         say: takes lines for the operator.
         tasks_dial: where its tasks dial us; empty: where the agent does.
     """

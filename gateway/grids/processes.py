@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+from gateway.base.values import check_known, count
 from gateway.grids import marked
 from gateway.grids.contract import (
     Blame,
@@ -34,8 +35,7 @@ from gateway.grids.contract import (
     Stand,
     check_order,
 )
-from gateway.knobs import check_known, count
-from gateway.worker.secrecy import PILOT_VARIABLE
+from gateway.worker.isolation.secrecy import PILOT_VARIABLE
 
 AGENT: Final = "gateway.worker.agent"
 SLOTS_MAX: Final = 1024

@@ -1,7 +1,7 @@
 """The agent: keeps a host's slots, and runs the tasks that a gateway assigns to it.
 
     Agent.run
-    ├── Conversation.run      dials, resumes, receives and sends messages (gateway.conversation)
+    ├── Conversation.run dials, resumes, receives and sends messages (gateway.sessions.conversation)
     ├── _keep_slot            one per slot: starts a process, relays its messages, starts another
     ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal
@@ -21,10 +21,9 @@ from typing import Any, Final
 
 import trio
 
-from federation.environments import unwrap
 from federation.errors import GatewayUnreachable, GridError, ProtocolError, SessionRefused
-from federation.handshake import Opened
-from federation.messages import (
+from federation.messages.environments import unwrap
+from federation.messages.messages import (
     Assign,
     Begun,
     Bye,
@@ -39,28 +38,29 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
+from federation.sessions.handshake import Opened
 from federation.words import clean, count
-from gateway.child import collect_seldom, first_of
-from gateway.conversation import SETTLE_MAX_S, Lapsed
-from gateway.worker.adoption import Reaper, adopt_strays
-from gateway.worker.cells import SETTLE_S
-from gateway.worker.channel import is_part
+from gateway.base.child import collect_seldom, first_of
+from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.conversation import WorkerConversation
-from gateway.worker.devices import Devices, gpus_held, share_cores
 from gateway.worker.environments import Environments
 from gateway.worker.fault import End, judge
-from gateway.worker.functions import Functions
-from gateway.worker.homes import BARE, Home
-from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
-from gateway.worker.limits import die_with_parent
-from gateway.worker.meter import Attention, Moment
+from gateway.worker.isolation.adoption import Reaper, adopt_strays
+from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
+from gateway.worker.isolation.homes import BARE, Home
+from gateway.worker.isolation.host import EnvironmentUnavailable, Host
+from gateway.worker.isolation.limits import die_with_parent
+from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
-from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Roster
-from gateway.worker.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
+from gateway.worker.slot.cells import SETTLE_S
+from gateway.worker.slot.channel import is_part
+from gateway.worker.slot.functions import Functions
+from gateway.worker.slot.meter import Attention, Moment
+from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 

@@ -1,7 +1,8 @@
 """The agent's end of its conversation with a gateway: batches reports while the gateway is busy.
 
-The lease (gateway.conversation): tasks belong to this worker only while the gateway can count on
-it. When the lease lapses the gateway places the tasks elsewhere, so the agent stops them by itself.
+The lease (gateway.sessions.conversation): tasks belong to this worker only while the gateway can
+count on it. When the lease lapses the gateway places the tasks elsewhere, so the agent stops them
+by itself.
 """
 
 import threading
@@ -12,11 +13,11 @@ import trio
 
 from federation.address import check_bearer
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
-from federation.handshake import Credentials, Dialogue
-from federation.messages import Hello, Report
-from federation.nng import NngLink, explain_silence
+from federation.messages.messages import Hello, Report
+from federation.sessions.handshake import Credentials, Dialogue
+from federation.sessions.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
-from gateway.conversation import Conversation
+from gateway.sessions.conversation import Conversation
 from gateway.worker.outbox import Outbox
 
 UNHEARD_S: Final = 5.0  # after this time without a gateway the user is told
@@ -37,7 +38,7 @@ PULSE_S: Final = 2.0
 
 
 class WorkerConversation:
-    """The sessions of one worker with one gateway; see gateway.conversation.Correspondent.
+    """The sessions of one worker with one gateway; see gateway.sessions.conversation.Correspondent.
 
     Args:
         address: the gateway's.

@@ -13,12 +13,12 @@ from typing import Final
 
 import trio
 
-from federation.environments import Environment
-from gateway.worker.homes import BARE, Home, key_of
-from gateway.worker.host import EnvironmentUnavailable, Host
+from federation.messages.environments import Environment
+from gateway.worker.isolation.homes import BARE, Home, key_of
+from gateway.worker.isolation.host import EnvironmentUnavailable, Host
 from gateway.worker.pieces import Piece, SlotBook, Terms
-from gateway.worker.process import SlotProcess
 from gateway.worker.roster import Roster
+from gateway.worker.slot.process import SlotProcess
 
 PATIENCE_S: Final = 1.0  # an environment that takes longer holds up no slot that the gateway counts
 REFUSED_S: Final = 30.0  # an environment that could not be made is not retried for this time

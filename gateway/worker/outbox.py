@@ -6,7 +6,7 @@ reports gather here, and many small ones become few.
 
 from typing import Any, Final
 
-from federation.messages import Report
+from federation.messages.messages import Report
 
 MERGED_BYTES_MAX: Final = 256 << 10
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.worker.limits import describe_memory
-from gateway.worker.meter import Moment
+from gateway.worker.isolation.limits import describe_memory
 from gateway.worker.pieces import SlotBook, Terms
-from gateway.worker.process import NOBODY, Doom, SlotProcess
 from gateway.worker.roster import Roster
+from gateway.worker.slot.meter import Moment
+from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
 
 # for a slot: allows for a busy host, and a container that is unpacked
 START_MAX_NS: Final = 120 * 10**9

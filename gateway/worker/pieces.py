@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from federation.ranges import RangeSet
-from gateway.worker.homes import BARE, Home
-from gateway.worker.meter import Meter
+from gateway.worker.isolation.homes import BARE, Home
+from gateway.worker.slot.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)

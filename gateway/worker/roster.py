@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from federation.ranges import Range, RangeSet
-from gateway.durations import Durations
-from gateway.worker.homes import BARE, Home
+from gateway.scheduler.model.durations import Durations
+from gateway.worker.isolation.homes import BARE, Home
 from gateway.worker.pieces import Chunk, Freeze, Held, Piece, SlotBook, Terms, cut_out
 
 CHUNK_S: Final = 0.05

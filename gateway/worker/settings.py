@@ -11,14 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
-from federation.handshake import SharedSecret
-from federation.messages import Assign, Hello
-from federation.task_passes import ABOUT, HANDS_ON, KEY_BYTES, TaskPass, read_pass, seal, subject_of
+from federation.messages.messages import Assign, Hello
+from federation.sessions.handshake import SharedSecret
+from federation.sessions.task_passes import (
+    ABOUT,
+    HANDS_ON,
+    KEY_BYTES,
+    TaskPass,
+    read_pass,
+    seal,
+    subject_of,
+)
 from federation.transport import TlsSettings
-from gateway.knobs import KnobError
+from gateway.base.values import KnobError
+from gateway.config.environments import FREE, Confines, Rules, read_rules, rules_from_json
 from gateway.worker.interruption import POLL_S
-from gateway.worker.rules import FREE, Confines, Rules, read_rules, rules_from_json
-from gateway.worker.secrecy import take_variable
+from gateway.worker.isolation.secrecy import take_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +155,7 @@ def read_rules_file(path: str) -> Rules:
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:
-    """Parse tags in the format of policies.placement.show_tag: `linux,gpu=2`."""
+    """Parse tags in the format of policies.placement.placement.show_tag: `linux,gpu=2`."""
     tags: dict[str, bool | int | float] = {}
     for part in filter(None, text.split(",")):
         name, equals, number = part.partition("=")

@@ -13,12 +13,12 @@ from typing import Final
 
 import trio
 
-from gateway.child import first_of
+from gateway.base.child import first_of
 from gateway.grids.contract import Stand
-from gateway.grids.fleet import DIAL_S, DIAL_STARTS
-from gateway.grids.ordering import STOP_AGAIN_S
-from policies.asks import CHEAPEST, FASTEST
-from policies.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
+from gateway.grids.scaling.fleet import DIAL_S, DIAL_STARTS
+from gateway.grids.scaling.ordering import STOP_AGAIN_S
+from policies.placement.asks import CHEAPEST, FASTEST
+from policies.placement.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
 from simulations.growth.cloud import Cloud, Habits, Instance, Spread
 from simulations.growth.runs import pool_of, under_clock, work_of
 from simulations.growth.site import Life, Seen, Site

@@ -10,11 +10,11 @@ from typing import Final
 import trio
 from trio.testing import MockClock
 
-from gateway.config import PoolConfig
-from gateway.grids.keeper import ROUND_S
-from gateway.scale_config import Scale
-from policies.asks import FASTEST, Objective
-from policies.butler import Rules
+from gateway.config.scale import Scale
+from gateway.config.site import PoolConfig
+from gateway.grids.scaling.keeper import ROUND_S
+from policies.placement.asks import FASTEST, Objective
+from policies.placement.butler import Rules
 from simulations.growth.cloud import Bucket, Cloud, Habits
 from simulations.growth.site import POOL, Life, Seen, Site, Spent
 from simulations.world.trioclock import TrioClock, determined

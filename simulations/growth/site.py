@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from federation.messages import Answer, Dropped, RejectJob, Results
-from gateway import events
-from gateway.broker import Broker
-from gateway.config import PoolConfig, SiteConfig
-from gateway.effects import Effect, Expel, Order, Tell, Write
-from gateway.events import JobSpec
-from gateway.exchange import Exchange
-from gateway.grids.keeper import ROUND_S, Keeper
-from gateway.ledger.records import UsageRecord
-from gateway.notary import SigningNotary
-from gateway.prices import Prices
-from policies.asks import Wishes
-from policies.placement import Offer
+from federation.messages.messages import Answer, Dropped, RejectJob, Results
+from gateway.config.site import PoolConfig, SiteConfig
+from gateway.contracts.exchange import Exchange
+from gateway.grids.scaling.keeper import ROUND_S, Keeper
+from gateway.ledger.db.records import UsageRecord
+from gateway.runtime.prices import Prices
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.events import JobSpec
+from gateway.trust.notary import SigningNotary
+from policies.placement.asks import Wishes
+from policies.placement.placement import Offer
 from simulations.growth.cloud import Cloud, CloudGrid, Guest, Instance
 from simulations.world.clock import EPOCH_S, Clock
 from simulations.world.peers import Roll

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from gateway.limits_config import HouseRules
-from gateway.market_config import DealRules
+from gateway.config.contracts import DealRules
+from gateway.config.limits import HouseRules
 from simulations.world.plan import (
     ClientPlan,
     Crash,

@@ -1,14 +1,14 @@
 """A process that dials a gateway: one dialogue, over any number of consecutive pipes.
 
-The dialogue is the real one (federation.handshake). The shells of clients and workers around it are
-replaced by callbacks in virtual time.
+The dialogue is the real one (federation.sessions.handshake). The shells of clients and workers
+around it are replaced by callbacks in virtual time.
 """
 
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Dialogue, SharedSecret
-from federation.messages import Bye, Hello
+from federation.messages.messages import Bye, Hello
+from federation.sessions.handshake import Dialogue, SharedSecret
 from simulations.world.host import Ground, Host
 from simulations.world.network import MemoryLink
 

@@ -1,6 +1,6 @@
 """A user's process in virtual time: the real books and dialogue, and a simulated user.
 
-The part of federation.engine between them is replaced by callbacks, without its threads.
+The part of federation.engine.engine between them is replaced by callbacks, without its threads.
 """
 
 from collections import deque
@@ -9,12 +9,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from federation.engine import BACKLOG_BYTES, LEAVE_S
+from federation.engine.engine import BACKLOG_BYTES, LEAVE_S
+from federation.engine.gateways import PAUSE_MAX_S, PAUSE_MIN_S
+from federation.engine.streams import Ended, Placed, Stream
 from federation.errors import SessionRefused
-from federation.gateways import PAUSE_MAX_S, PAUSE_MIN_S
-from federation.handshake import PASSING_REFUSALS, Opened
 from federation.ids import id_at
-from federation.messages import (
+from federation.messages.messages import (
     Answer,
     Ask,
     Bye,
@@ -29,7 +29,7 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.streams import Ended, Placed, Stream
+from federation.sessions.handshake import PASSING_REFUSALS, Opened
 from simulations.world.caller import Caller
 from simulations.world.host import Ground
 from simulations.world.plan import PYTHON, ClientPlan, JobPlan
@@ -233,7 +233,7 @@ class Client(Caller):
         self.dialogue.post(asked)
         self.flush()
 
-    # --- output, as in federation.engine -------------------------------------------------------
+    # --- output, as in federation.engine.engine ---------------------------------------------------
 
     def fill(self) -> None:
         """Pack as much as the session takes."""

@@ -1,7 +1,8 @@
 """A gateway's disk in memory: its committed, hardened and queued records.
 
-`MemoryStore` implements the contract of gateway.ledger.store.Store (tests/gateway/ledger runs over
-it too). Commits take time when there is a clock: records that queue meanwhile go into the next one.
+`MemoryStore` implements the contract of gateway.ledger.store.store.Store (tests/gateway/ledger runs
+over it too). Commits take time when there is a clock: records that queue meanwhile go into the next
+one.
 """
 
 import math
@@ -12,13 +13,13 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Protocol
 
-from federation.reconciliation import Entry, EntryState, Sums, tally_of
-from gateway.ledger.errors import StoreClosed
-from gateway.ledger.journal import GENESIS, Booked, digest
-from gateway.ledger.overhead import DeliveryKey, Part, apart, overhead
-from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
-from gateway.ledger.queries import hours_between
-from gateway.ledger.records import (
+from federation.messages.reconciliation import Entry, EntryState, Sums, tally_of
+from gateway.ledger.accounting.journal import GENESIS, Booked, digest
+from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to, transfers_of
+from gateway.ledger.db.errors import StoreClosed
+from gateway.ledger.db.overhead import DeliveryKey, Part, apart, overhead
+from gateway.ledger.db.queries import hours_between
+from gateway.ledger.db.records import (
     AlertEnded,
     AlertFired,
     AttachedLost,
@@ -46,7 +47,7 @@ from gateway.ledger.records import (
     StatementKept,
     UsageRecord,
 )
-from gateway.ledger.rows import (
+from gateway.ledger.db.rows import (
     AlertRow,
     CapacityTotal,
     ContractRow,
@@ -61,9 +62,9 @@ from gateway.ledger.rows import (
     UsageTotal,
     UsedRun,
 )
-from gateway.ledger.store import NOTHING, OPEN_STATES
-from gateway.ledger.tables import SUMMED
-from gateway.ledger.writer import AT_ONCE_RECORDS
+from gateway.ledger.db.tables import SUMMED
+from gateway.ledger.store.store import NOTHING, OPEN_STATES
+from gateway.ledger.store.writer import AT_ONCE_RECORDS
 
 Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
 Later = Callable[[float, Callable[[], None]], None]

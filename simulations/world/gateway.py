@@ -8,27 +8,28 @@ import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from federation import messages
 from federation.errors import GridError
-from federation.messages import Ask
-from gateway import books_desk, events
-from gateway.broker import Broker
-from gateway.census import Census
-from gateway.circle import Circle
-from gateway.config import PoolConfig, SiteConfig
-from gateway.dealings import Dealings
-from gateway.desk import Desk
-from gateway.effects import Effect, Expel, Order, Side, Tell, Write
-from gateway.events import Event
-from gateway.ledger import records
-from gateway.links import LinkNews
-from gateway.lobby import Guest, Lobby, News
-from gateway.notary import SigningNotary
-from gateway.office import Office
-from gateway.recalling import T
-from gateway.reception import Reception, Seat
-from gateway.sessions import TICK_S
-from gateway.surroundings import Surroundings
+from federation.messages import messages
+from federation.messages.messages import Ask
+from gateway.api import books_desk
+from gateway.api.desk import Desk
+from gateway.base.recalling import T
+from gateway.config.site import PoolConfig, SiteConfig
+from gateway.ledger.db import records
+from gateway.peering.circle import Circle
+from gateway.peering.dealings import Dealings
+from gateway.runtime.census import Census
+from gateway.runtime.reception import Reception, Seat
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell, Write
+from gateway.scheduler.model.events import Event
+from gateway.sessions.links import LinkNews
+from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.peer_sessions import TICK_S
+from gateway.settlement.office import Office
+from gateway.trust.notary import SigningNotary
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
 from simulations.world.keeper import Keeper
@@ -100,7 +101,7 @@ class Member(Host):
         return None
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
-        """Queue an order about the books (gateway.books_desk)."""
+        """Queue an order about the books (gateway.api.books_desk)."""
         raise NotImplementedError
 
     async def obey(self, site: Any, verb: str, details: Mapping[str, Any]) -> None:
@@ -120,7 +121,7 @@ class Member(Host):
         return self.plan.sync_s if durable else self.plan.commit_s
 
     def next_boot(self) -> int:
-        """Store the number of this run of the site before use, as gateway.keys.next_boot."""
+        """Store the number of this run of the site before use, as gateway.trust.keys.next_boot."""
         self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
         return self.disk.boot
 

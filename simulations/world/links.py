@@ -1,7 +1,8 @@
-"""The sessions that a simulated gateway dials: a replacement of gateway.links with its contract.
+"""The sessions that a simulated gateway dials: a replacement of gateway.sessions.links with its
+contract.
 
-Dialogues and sessions are the real ones. Callbacks replace the trio code of gateway.links and
-gateway.conversation around them: a change there needs a change here.
+Dialogues and sessions are the real ones. Callbacks replace the trio code of gateway.sessions.links
+and gateway.sessions.conversation around them: a change there needs a change here.
 """
 
 from collections import deque
@@ -9,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
-from federation.messages import MESSAGES, Bye, Hello, Unknown
-from gateway.conversation import (
+from federation.messages.messages import MESSAGES, Bye, Hello, Unknown
+from federation.sessions.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
+from gateway.sessions.conversation import (
     CHECK_S,
     DIAL_MAX_S,
     DIAL_MIN_S,
@@ -19,8 +20,8 @@ from gateway.conversation import (
     REDIAL_MIN_S,
     SETTLE_MAX_S,
 )
-from gateway.links import TICK_S, LinkDown, LinkLimits, LinkNews, LinkSaid, LinkUp
-from gateway.penalties import Penalties
+from gateway.sessions.links import TICK_S, LinkDown, LinkLimits, LinkNews, LinkSaid, LinkUp
+from gateway.sessions.penalties import Penalties
 from simulations.world.host import Host
 from simulations.world.network import MemoryLink
 
@@ -28,7 +29,7 @@ SERVICE: Final = "peers"  # the port at which gateways meet
 
 
 class Links:
-    """The sessions that one site dials; see gateway.links.Links.
+    """The sessions that one site dials; see gateway.sessions.links.Links.
 
     Args:
         host: their host.
@@ -123,7 +124,8 @@ class Links:
 
 
 class _Line:
-    """The link to one site: gateway.links._Line and gateway.conversation.Conversation in one."""
+    """The link to one site: gateway.sessions.links._Line and
+    gateway.sessions.conversation.Conversation in one."""
 
     def __init__(self, links: Links, site: str) -> None:
         self._links = links

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from federation.memory import Signal
+from federation.sessions.memory import Signal
 from federation.transport import Origin
 from simulations.world.clock import Clock
 

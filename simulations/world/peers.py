@@ -1,4 +1,5 @@
-"""A simulated site among others: a replacement of gateway.peers, over the simulated network.
+"""A simulated site among others: a replacement of gateway.peering.peers, over the simulated
+network.
 
 The lobby, the proofs of identity and the signatures are the real ones. Keys are derived from the
 sites' names; the trust of a site is in its plan, and does not change.
@@ -10,15 +11,15 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
-from federation.envelopes import Sealer, Verifier
-from federation.identity import SiteKey
-from gateway import introduction
-from gateway.introduction import SiteCredentials
-from gateway.limits_config import HouseRules
-from gateway.links import LinkDown, LinkLimits, LinkNews, LinkUp
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, TurnedAway
-from gateway.sessions import TICK_S
-from gateway.standing import Level
+from federation.signed.envelopes import Sealer, Verifier
+from federation.signed.identity import SiteKey
+from gateway.config.limits import HouseRules
+from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, LinkUp
+from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, TurnedAway
+from gateway.sessions.peer_sessions import TICK_S
+from gateway.trust import introduction
+from gateway.trust.introduction import SiteCredentials
+from gateway.trust.standing import Level
 from policies.tariffs import Tariff
 from simulations.world.host import Host
 from simulations.world.links import SERVICE, Links
@@ -35,7 +36,8 @@ def key_of(site: str) -> SiteKey:
 
 
 class Roll:
-    """The identities and permits of others in one run of a site, for gateway.registry and its book.
+    """The identities and permits of others in one run of a site, for gateway.trust.registry and its
+    book.
 
     Approved sites may run and send everything, except those that may not run (`runs_not`) or send
     (`takes_not`) anything.
@@ -138,14 +140,14 @@ def roll_of(plan: SitePlan, boot: int) -> Roll:
 
 
 class Peers:
-    """The network side of one run of a site; see gateway.neighbours.Neighbours.
+    """The network side of one run of a site; see gateway.peering.neighbours.Neighbours.
 
     Args:
         host: its host.
         registry: the identities of others.
         rules: the lobby's rules.
         handles: the source of handles for guests.
-        heard, link_news, heard_all: take news, as from gateway.peers.
+        heard, link_news, heard_all: take news, as from gateway.peering.peers.
     """
 
     def __init__(

@@ -5,17 +5,17 @@ A host's name is its address. Times are seconds from the world's beginning.
 
 from dataclasses import dataclass, field
 
-from gateway.books_rules import BookRules
-from gateway.limits_config import HouseRules
-from gateway.market_config import DealRules
-from policies.asks import House
-from policies.budgets import Budget
-from policies.entitlements import NO_ENTITLEMENTS, Entitlements
-from policies.placement import TagValue
-from policies.reservations import ReservationRules
-from policies.shares import FairShare
-from policies.windows import NO_WINDOWS
-from policies.windows import Plan as WindowPlan
+from gateway.config.books import BookRules
+from gateway.config.contracts import DealRules
+from gateway.config.limits import HouseRules
+from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
+from policies.access.shares import FairShare
+from policies.access.windows import NO_WINDOWS
+from policies.access.windows import Plan as WindowPlan
+from policies.costs.budgets import Budget
+from policies.placement.asks import House
+from policies.placement.placement import TagValue
+from policies.reservations.reservations import ReservationRules
 from simulations.world.network import Weather
 
 PYTHON = "3.11"

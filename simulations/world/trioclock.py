@@ -14,15 +14,15 @@ import trio._core._run as trio_run
 from trio.testing import MockClock
 
 from federation.transport import Port
-from gateway.circle import Circle
-from gateway.config import SiteConfig
-from gateway.ledger.errors import StoreClosed
-from gateway.ledger.store import Store
-from gateway.links import LinkNews
-from gateway.lobby import News
-from gateway.reception import Reception
+from gateway.config.site import SiteConfig
+from gateway.ledger.db.errors import StoreClosed
+from gateway.ledger.store.store import Store
+from gateway.peering.circle import Circle
+from gateway.runtime.reception import Reception
+from gateway.runtime.surroundings import Surroundings
+from gateway.sessions.links import LinkNews
+from gateway.sessions.lobby import News
 from gateway.site import Site
-from gateway.surroundings import Surroundings
 from simulations.world.clock import Clock
 from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member, read_now

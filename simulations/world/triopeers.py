@@ -10,25 +10,25 @@ from typing import Any
 import trio
 
 from federation.errors import GridError
-from federation.handshake import Credentials
-from federation.messages import Hello
+from federation.messages.messages import Hello
+from federation.sessions.handshake import Credentials
 from federation.transport import Link
-from gateway import introduction
-from gateway.introduction import SiteCredentials
-from gateway.limits_config import HouseRules
-from gateway.links import LinkNews, Links
-from gateway.lobby import Guest, Lobby, News
-from gateway.notary import SigningNotary
-from gateway.older_books import OlderBooks
-from gateway.reception import Seat
-from gateway.sessions import PipeWatch, Sessions
+from gateway.config.limits import HouseRules
+from gateway.ledger.accounting.older_books import OlderBooks
+from gateway.runtime.reception import Seat
+from gateway.sessions.links import LinkNews, Links
+from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.peer_sessions import PipeWatch, Sessions
+from gateway.trust import introduction
+from gateway.trust.introduction import SiteCredentials
+from gateway.trust.notary import SigningNotary
 from simulations.world.host import Host
 from simulations.world.links import SERVICE
 from simulations.world.peers import LIMITS, Roll
 
 
 class _Directory:
-    """The way to dial sites; see gateway.links.Directory."""
+    """The way to dial sites; see gateway.sessions.links.Directory."""
 
     def __init__(self, host: Host, roll: Roll) -> None:
         self._host = host
@@ -52,13 +52,13 @@ class _Directory:
 
 
 class TrioPeers:
-    """See gateway.neighbours.Society.
+    """See gateway.peering.neighbours.Society.
 
     Args:
         host: its host.
         registry: the identities of others, in this run of the site.
         rules: the lobby's rules.
-        handles, heard, link_news, heard_all: as in gateway.peers.Peers.
+        handles, heard, link_news, heard_all: as in gateway.peering.peers.Peers.
     """
 
     def __init__(

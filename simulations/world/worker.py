@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.errors import SessionRefused
-from federation.handshake import Opened
-from federation.messages import (
+from federation.messages.messages import (
     Assign,
     Begun,
     Bye,
@@ -27,15 +26,16 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from gateway.conversation import REDIAL_MAX_S, REDIAL_MIN_S
+from federation.sessions.handshake import Opened
+from gateway.sessions.conversation import REDIAL_MAX_S, REDIAL_MIN_S
 from gateway.worker.agent import WATCH_S
-from gateway.worker.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.conversation import PULSE_S
-from gateway.worker.functions import Functions
 from gateway.worker.outbox import Outbox
 from gateway.worker.oversight import BEGUN_S
 from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
 from gateway.worker.roster import LEVEL_S, Roster
+from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
+from gateway.worker.slot.functions import Functions
 from simulations.world.caller import Caller
 from simulations.world.host import Ground
 from simulations.world.plan import PYTHON, WorkerPlan

@@ -6,16 +6,20 @@ from functools import partial
 from random import Random
 from typing import Final, assert_never
 
-from federation.gossip import State
-from gateway import events
-from simulations.world.books import unsettled
-from simulations.world.budgets import are_given_back
+from federation.membership.gossip import State
+from gateway.scheduler.model import events
 from simulations.world.client import Client
 from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
 from simulations.world.host import Ground, Host
-from simulations.world.invariants import Invariant, all_invariants
-from simulations.world.lost_runs import LostAsRun
+from simulations.world.invariants.books import unsettled
+from simulations.world.invariants.budgets import are_given_back
+from simulations.world.invariants.invariants import Invariant, all_invariants
+from simulations.world.invariants.lost_runs import LostAsRun
+from simulations.world.invariants.reserving import reserve
+from simulations.world.invariants.stopping import StopsWhenTold
+from simulations.world.invariants.telling import ToldIsStored
+from simulations.world.invariants.treaties import between_sites
 from simulations.world.network import Network
 from simulations.world.operators import Operator
 from simulations.world.plan import (
@@ -28,11 +32,7 @@ from simulations.world.plan import (
     Reset,
     SlowStore,
 )
-from simulations.world.reserving import reserve
-from simulations.world.stopping import StopsWhenTold
-from simulations.world.telling import ToldIsStored
 from simulations.world.trace import Broken, Trace
-from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
 
 CHECK_S: Final = 0.5  # the interval at which invariants check the state of all hosts

@@ -1,6 +1,7 @@
 """A site of the year: the real exchange, broker, windows and prices, without their surroundings.
 
-The sessions, frames and store of gateway.reception, gateway.outbox and gateway.dealings are left
+The sessions, frames and store of gateway.runtime.reception, gateway.runtime.outbox and
+gateway.peering.dealings are left
 out: events are passed directly, a record is stored when it is written, and a message reaches
 another site after a moment. Nothing is decided here.
 """
@@ -9,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
-from federation.adverts import SiteAdvert
-from federation.messages import MESSAGES
-from gateway import events
-from gateway.broker import Broker
-from gateway.config import PoolConfig, SiteConfig
-from gateway.effects import (
+from federation.messages.adverts import SiteAdvert
+from federation.messages.messages import MESSAGES
+from gateway.config.site import PoolConfig, SiteConfig
+from gateway.contracts.exchange import Exchange
+from gateway.ledger.db.records import UsageRecord
+from gateway.runtime.prices import Prices
+from gateway.runtime.timetable import Timetable
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
     Expel,
@@ -27,12 +32,8 @@ from gateway.effects import (
     Tell,
     Write,
 )
-from gateway.exchange import Exchange
-from gateway.ledger.records import UsageRecord
-from gateway.notary import SigningNotary
-from gateway.prices import Prices
-from gateway.timetable import Timetable
-from policies.carbon import Emissions, Intensity, mg_per_kwh
+from gateway.trust.notary import SigningNotary
+from policies.costs.carbon import Emissions, Intensity, mg_per_kwh
 from simulations.world.clock import Clock
 from simulations.world.peers import Roll
 from simulations.world.plan import PYTHON

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gateway.config import SiteConfig, check, load
-from policies.asks import CHEAPEST, FASTEST, GREENEST, Objective
+from gateway.config.site import SiteConfig, check, load
+from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Objective
 from simulations.year.facts import BEGIN_S, HOUR_S, YEAR_DAYS
 
 SITES: Final = Path(__file__).parent / "sites"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from federation.messages import Assign, Drain, Notice, Recall
-from gateway import events
+from federation.messages.messages import Assign, Drain, Notice, Recall
+from gateway.scheduler.model import events
 from simulations.world.clock import Clock, Timer
 from simulations.year.work import Work
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from zoneinfo import ZoneInfo
 
-from policies.asks import Objective
+from policies.placement.asks import Objective
 from simulations.year.facts import BEGIN_S, WEEK_S, Log
 from simulations.year.scenario import Manners
 

@@ -7,12 +7,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from federation.messages import Answer, Dropped, RejectJob, Results
-from gateway import events
-from gateway.effects import Side
-from gateway.events import JobSpec
-from gateway.ledger.records import UsageRecord
-from policies.asks import FASTEST, Objective, Wishes
+from federation.messages.messages import Answer, Dropped, RejectJob, Results
+from gateway.ledger.db.records import UsageRecord
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.events import JobSpec
+from policies.placement.asks import FASTEST, Objective, Wishes
 from simulations.world.clock import Clock
 from simulations.world.plan import PYTHON
 from simulations.year.facts import log

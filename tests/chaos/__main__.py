@@ -6,9 +6,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from . import run
-from .faults import Fault
-from .sites import Times
+from tests.chaos import run
+from tests.chaos.faults import Fault
+from tests.chaos.sites import Times
 
 DESCRIPTION = """\
 Starts three sites (London buys of Paris, Paris of Tokyo; London's books are in PostgreSQL), lets

@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from gateway.ledger.database import snapshot
-from gateway.ledger.tables import contracts, jobs, postings, usage
+from gateway.ledger.db.database import snapshot
+from gateway.ledger.db.tables import contracts, jobs, postings, usage
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A usage record; see gateway.ledger.records.UsageRecord."""
+    """A usage record; see gateway.ledger.db.records.UsageRecord."""
 
     job: str
     first: int

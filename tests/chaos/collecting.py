@@ -10,17 +10,16 @@ from typing import Any
 from federation import Client
 from federation.errors import GridError
 from federation.money import parse_money
-
-from . import processes
-from .books import read_books
-from .clients import Answers, Clients
-from .evidence import read_evidence
-from .faults import Stage
-from .journal import read_journal
-from .reaching import connected
-from .reconciliation import Facts, Outcome, Promise, read_promises
-from .sites import NAMES, Site
-from .storm import Say
+from tests.chaos import processes
+from tests.chaos.books import read_books
+from tests.chaos.evidence import read_evidence
+from tests.chaos.faults import Stage
+from tests.chaos.journal import read_journal
+from tests.chaos.reconciliation import Facts, Outcome, Promise, read_promises
+from tests.chaos.sites import NAMES, Site
+from tests.chaos.storm import Say
+from tests.chaos.work.clients import Answers, Clients
+from tests.chaos.work.reaching import connected
 
 LOOK_S = 1.0
 DAY_S = 86_400.0

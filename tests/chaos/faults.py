@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from namespaces_support import Network
+from support.programs.namespaces import Network
 
-from .sites import Federation, Site, Times
+from tests.chaos.sites import Federation, Site, Times
 
 if TYPE_CHECKING:
-    from .clients import Clients
+    from tests.chaos.work.clients import Clients
 
 NOT_FOR_GOOD = (0.0, 0.0)
 

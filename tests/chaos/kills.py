@@ -2,9 +2,9 @@
 
 import signal
 
-from . import processes
-from .faults import Act, Fault, Stage
-from .sites import NAMES
+from tests.chaos import processes
+from tests.chaos.faults import Act, Fault, Stage
+from tests.chaos.sites import NAMES
 
 
 class SlotKill(Fault):

@@ -3,11 +3,11 @@
 import subprocess
 import time
 
-from tests_support import Process
+from support.processes import Process
 
-from . import processes
-from .faults import Act, Fault, Stage
-from .sites import NAMES, PRICES
+from tests.chaos import processes
+from tests.chaos.faults import Act, Fault, Stage
+from tests.chaos.sites import NAMES, PRICES
 
 SECOND_S = 90.0
 CROWD_S = 300.0
@@ -114,7 +114,7 @@ class Crowd(Fault):
     def do(self, stage: Stage, act: Act) -> None:
         site = stage.site(act.target)
         log = stage.folder / f"crowd-{act.target}.log"
-        crowd = processes.Script("tests.chaos.crowd", [site.socket, str(stage.crowd)], log)
+        crowd = processes.Script("tests.chaos.work.crowd", [site.socket, str(stage.crowd)], log)
         try:
             code: int | None = crowd.process.wait(CROWD_S)
         except subprocess.TimeoutExpired:

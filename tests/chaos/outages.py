@@ -4,8 +4,8 @@ import contextlib
 import os
 import shutil
 
-from .faults import Act, Fault, Stage
-from .sites import NAMES
+from tests.chaos.faults import Act, Fault, Stage
+from tests.chaos.sites import NAMES
 
 FILES = 64
 MEMORY_BYTES = 1 << 30

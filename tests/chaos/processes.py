@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
-from tests_support import Process
+from support.processes import Process
 
 MARK = "GRIDFED_CHAOS"  # in the environment of all that a run starts, however deep
 START_S = 120.0  # how long a gateway may take to be ready, on a busy host
@@ -63,7 +63,7 @@ def slots_below(pid: int) -> list[int]:
     found = []
     for process in family(pid):
         with contextlib.suppress(psutil.Error):
-            if "gateway.worker.slot" in process.cmdline():
+            if "gateway.worker.slot.slot" in process.cmdline():
                 found.append(process.pid)
     return found
 

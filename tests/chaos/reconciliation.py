@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .books import Books, Delivery, Usage
-from .evidence import Run, value_of
+from tests.chaos.books import Books, Delivery, Usage
+from tests.chaos.evidence import Run, value_of
 
 # What a job's own doing may come to, by its manner or kind.
 OWN_ERRORS = {"wrong": {"ValueError"}}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .faults import Fault
-from .reconciliation import SHOWN, Facts, found_in_other_version
-from .storm import Happened
+from tests.chaos.faults import Fault
+from tests.chaos.reconciliation import SHOWN, Facts, found_in_other_version
+from tests.chaos.storm import Happened
 
 SLACK_S = 1.0  # beside the restart, where no lease has to run out
 LEASES = 1.5

@@ -12,12 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-from .books import Books, read_books
-from .collecting import compared
-from .faults import Act, Fault, Stage
-from .processes import START_S
-from .reconciliation import Facts
-from .sites import Site
+from tests.chaos.books import Books, read_books
+from tests.chaos.collecting import compared
+from tests.chaos.faults import Act, Fault, Stage
+from tests.chaos.processes import START_S
+from tests.chaos.reconciliation import Facts
+from tests.chaos.sites import Site
 
 SITE, BUYER, SELLER = "paris", "london", "tokyo"
 

@@ -13,18 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from members_support import HERE
-from namespaces_support import Network, Refused
-from postgres import Postgres
-from tests_support import unpack
+from support.members import HERE
+from support.processes import unpack
+from support.programs.namespaces import Network, Refused
+from support.programs.postgres import Postgres
 
-from . import collecting, kills, operations, outages, processes, restoring
-from .clients import Clients
-from .faults import Fault, Stage
-from .reconciliation import reconcile
-from .report import Summary, as_json, markdown
-from .sites import NAMES, Federation, Site, Surroundings, Times
-from .storm import Say, Storm
+from tests.chaos import collecting, kills, operations, outages, processes, restoring
+from tests.chaos.faults import Fault, Stage
+from tests.chaos.reconciliation import reconcile
+from tests.chaos.report import Summary, as_json, markdown
+from tests.chaos.sites import NAMES, Federation, Site, Surroundings, Times
+from tests.chaos.storm import Say, Storm
+from tests.chaos.work.clients import Clients
 
 KINDS: list[Fault] = [*kills.KINDS, *outages.KINDS, *operations.KINDS, *restoring.KINDS]
 PREFIX = "gridfed-chaos-"

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from members_support import ACCEPTED, Member, federate, relay_through
-from postgres import Postgres
-from tests_support import Process, wait_until
+from support.members import ACCEPTED, Member, federate, relay_through
+from support.processes import Process, wait_until
+from support.programs.postgres import Postgres
 
-from gateway.worker.rules import RISK
-
-from . import processes
+from gateway.config.environments import RISK
+from tests.chaos import processes
 
 BUYERS = {"london": "paris", "paris": "tokyo"}  # who buys from whom
 NAMES = ("london", "paris", "tokyo")

@@ -6,9 +6,9 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .clients import Answers
-from .faults import Act, Fault, Stage, draw
-from .sites import BUYERS
+from tests.chaos.faults import Act, Fault, Stage, draw
+from tests.chaos.sites import BUYERS
+from tests.chaos.work.clients import Answers
 
 LOOK_S = 0.1
 WATCH_S = 1.0

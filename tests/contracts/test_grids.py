@@ -3,7 +3,7 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from grids_support import ProcessesBench, TroubledBench
+from fakes.grids import ProcessesBench, TroubledBench
 
 from gateway.grids import checks
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from sites_support import NOW_S, Circle, key
-from town import PlainNotary
+from support.pure.site_keys import NOW_S, Circle, key
+from support.pure.town import PlainNotary
 
-from federation.deals import AskQuote
-from gateway.errands import Errand, NotGranted, check_ask
-from gateway.notary import SigningNotary
+from federation.messages.deals import AskQuote
+from gateway.scheduler.model.errands import Errand, NotGranted, check_ask
+from gateway.trust.notary import SigningNotary
 
 SITES = ("london", "paris", "lyon", "nice")
 ERRAND = Errand(

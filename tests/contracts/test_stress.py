@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from tests_support import make_certificate
+from support.processes import make_certificate
 
-from federation.handshake import Dialogue, Opened, SharedSecret
-from federation.messages import Answer, Ask, Hello
-from federation.nng import NngLink, NngPort
+from federation.messages.messages import Answer, Ask, Hello
+from federation.sessions.handshake import Dialogue, Opened, SharedSecret
+from federation.sessions.nng import NngLink, NngPort
 from federation.transport import TlsSettings
-from gateway.limits_config import HouseRules
-from gateway.lobby import CameIn, Left, Lobby, Said
+from gateway.config.limits import HouseRules
+from gateway.sessions.lobby import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
 

@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests_support import Relay, make_certificate, wait_until
+from support.processes import Relay, make_certificate, wait_until
 
 from federation.address import AddressError
-from federation.memory import MemoryPort
-from federation.nng import NngLink, NngPort
-from federation.session import RECEIVE_BYTES_MAX
+from federation.sessions.memory import MemoryPort
+from federation.sessions.nng import NngLink, NngPort
+from federation.sessions.session import RECEIVE_BYTES_MAX
 from federation.transport import GONE, Origin, TlsSettings
 
 pytestmark = pytest.mark.real

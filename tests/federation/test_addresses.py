@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from federation.address import resolve
-from federation.nng import AddressError, check_address, explain_silence
+from federation.sessions.nng import AddressError, check_address, explain_silence
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from federation.client import Options, TaskFuture, _revive, _Where
-from federation.engine import Engine
+from federation.engine.engine import Engine
+from federation.engine.jobs import Cost
+from federation.engine.streams import Stream
 from federation.errors import GridError
-from federation.jobs import Cost
-from federation.messages import Cancel, Kept, OpenJob, RejectJob, Results
-from federation.streams import Stream
+from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
 
 ADDRESS = "ipc:///tmp/nobody"
 

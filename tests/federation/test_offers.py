@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.engine.outcomes import exception_of
+from federation.engine.streams import Ended
 from federation.errors import GridError, JobRefused, LimitsUnmet
-from federation.messages import MESSAGES, RejectJob
+from federation.messages.messages import MESSAGES, RejectJob
 from federation.money import NANOS_LIMIT, parse_money
 from federation.offers import OFFERS_MAX, PLACES_MAX, TIME_LIMIT_S, Offer, read_offers
-from federation.outcomes import exception_of
-from federation.streams import Ended
 
 DEARER = Offer("dearer", 2e9, 31 * 10**9, "EUR", 1.9e9, 29 * 10**9, (("paris", "spot", 40),))
 LATER = Offer("later", 2.1e9, 20 * 10**9, "EUR", 2.05e9, 19 * 10**9, (("london", "own", 40),))

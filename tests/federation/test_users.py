@@ -3,8 +3,8 @@
 import pytest
 
 from federation.errors import SessionRefused
-from federation.handshake import SharedSecret
-from federation.messages import Hello
+from federation.messages.messages import Hello
+from federation.sessions.handshake import SharedSecret
 from federation.users import check_user, site_of
 
 GOOD = ["ada", "Ada Lovelace", "ada@bank.example", "BANK\\\\ada", "größe", "svc-eod", "x" * 200]

@@ -6,10 +6,10 @@ import unicodedata
 
 import pytest
 
-from federation import progress
+from federation.engine import progress
+from federation.engine.outcomes import exception_of
+from federation.engine.streams import Ended
 from federation.errors import FAILURES, GridError, RemoteTraceback, SessionRefused
-from federation.outcomes import exception_of
-from federation.streams import Ended
 from federation.words import clean, clean_lines, count
 
 HOSTILE = {

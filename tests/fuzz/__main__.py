@@ -4,7 +4,7 @@ import argparse
 import random
 import sys
 
-from . import run
+from tests.fuzz import run
 
 ROLES = ("client", "worker", "buyer", "seller", "stranger")
 SOAK_S = 60.0  # between two looks

@@ -17,22 +17,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.errors import SessionRefused
-from federation.handshake import Credentials, SharedSecret
-from federation.messages import MESSAGES, Hello
-from federation.nng import NngPort
+from federation.messages.messages import MESSAGES, Hello
+from federation.sessions.handshake import Credentials, SharedSecret
+from federation.sessions.nng import NngPort
 from federation.transport import TlsSettings
-from gateway import introduction
-from gateway.introduction import SiteCredentials
-from gateway.keys import hold
-from gateway.registry import Registry, pack_words
-
-from .guests import ClientRole, Role, WorkerRole
-from .members import BuyerRole
-from .pipes import GREETING, Pipe, PipeClosed, connect
-from .selling import Stall
-from .tally import Tally, reason_of
-from .visits import Visit, sessions
-from .vocabulary import mutated, odd_handshake
+from gateway.trust import introduction
+from gateway.trust.introduction import SiteCredentials
+from gateway.trust.keys import hold
+from gateway.trust.registry import Registry, pack_words
+from tests.fuzz.guests import ClientRole, Role, WorkerRole
+from tests.fuzz.members import BuyerRole
+from tests.fuzz.pipes import GREETING, Pipe, PipeClosed, connect
+from tests.fuzz.selling import Stall
+from tests.fuzz.tally import Tally, reason_of
+from tests.fuzz.visits import Visit, sessions
+from tests.fuzz.vocabulary import mutated, odd_handshake
 
 TELL_S: Final = 1.0
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any, Final, Protocol
 
 from federation.ids import new_id
-from federation.messages import (
+from federation.messages.messages import (
     MESSAGES,
     Ask,
     Assign,
@@ -30,11 +30,10 @@ from federation.messages import (
     Unknown,
 )
 from federation.payload import seal_call, seal_function
-from gateway.desk import TAKES
-from gateway.rights import RIGHTS
-
-from .values import Level
-from .vocabulary import Remembered, Vocabulary, one_of
+from gateway.api.desk import TAKES
+from gateway.trust.rights import RIGHTS
+from tests.fuzz.values import Level
+from tests.fuzz.vocabulary import Remembered, Vocabulary, one_of
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 NOWHERE: Final = {"nowhere": True}  # a tag that no worker has: what asks for it never runs

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from federation import Client
 from federation.errors import GridError
-
-from .judging import Done
-from .town import HONEST
+from tests.fuzz.judging import Done
+from tests.fuzz.town import HONEST
 
 PAUSE_S: Final = 0.1  # between two tasks of one user
 GIVE_UP_S: Final = 300.0  # of a task that is late anyway

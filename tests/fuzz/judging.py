@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from .tally import Tally
+from tests.fuzz.tally import Tally
 
 HANG_S: Final = 60.0
 # What memory may grow by between the end of the warm-up and the end of the run.

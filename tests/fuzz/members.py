@@ -9,14 +9,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from federation import deals, grants
-from federation.adverts import PoolAdvert, SiteAdvert
-from federation.deals import Sealed
-from federation.envelopes import ALL, body_of
-from federation.gossip import Bulletin, Bulletins, Claim, Gossip, News, Notice, Ping, State, Topic
-from federation.gossip import to_plain as gossip_plain
-from federation.grants import Bounds, Purpose
-from federation.messages import (
+from federation.membership.gossip import (
+    Bulletin,
+    Bulletins,
+    Claim,
+    Gossip,
+    News,
+    Notice,
+    Ping,
+    State,
+    Topic,
+)
+from federation.membership.gossip import to_plain as gossip_plain
+from federation.messages import deals
+from federation.messages.adverts import PoolAdvert, SiteAdvert
+from federation.messages.deals import Sealed
+from federation.messages.messages import (
     MESSAGES,
     Advert,
     GossipMessage,
@@ -25,9 +33,8 @@ from federation.messages import (
     Statements,
     Unknown,
 )
-from federation.payload import seal_call, seal_function
-from federation.payments import Payments
-from federation.reconciliation import (
+from federation.messages.payments import Payments
+from federation.messages.reconciliation import (
     AskEntries,
     AskReconcile,
     Dispute,
@@ -36,16 +43,19 @@ from federation.reconciliation import (
     Reconcile,
     Reconciled,
 )
-from federation.reserving import Reserve, Reserved, Step
-from federation.slices import AskSlice, Slice
-from federation.strict import INTEGER_MAX
-from federation.wire import pack
-from gateway.dealings import KIND, SEALED
-from gateway.registry import Registry
-
-from .guests import PYTHON
-from .values import Level
-from .vocabulary import Remembered, Vocabulary, mutated, one_of
+from federation.messages.reserving import Reserve, Reserved, Step
+from federation.messages.slices import AskSlice, Slice
+from federation.messages.wire import pack
+from federation.payload import seal_call, seal_function
+from federation.signed import grants
+from federation.signed.envelopes import ALL, body_of
+from federation.signed.grants import Bounds, Purpose
+from federation.signed.strict import INTEGER_MAX
+from gateway.peering.dealings import KIND, SEALED
+from gateway.trust.registry import Registry
+from tests.fuzz.guests import PYTHON
+from tests.fuzz.values import Level
+from tests.fuzz.vocabulary import Remembered, Vocabulary, mutated, one_of
 
 PRICE_NANOS: Final = 40_000_000
 LEASE_S: Final = 30.0

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from .judging import Done, Facts, measured
-from .tally import Tally
+from tests.fuzz.judging import Done, Facts, measured
+from tests.fuzz.tally import Tally
 
 REASONS = 4  # that are named of a role's refusals
 

@@ -16,12 +16,12 @@ from typing import Final
 
 from chaos import processes
 
-from .honest import Stream
-from .judging import Facts, judge
-from .report import markdown
-from .tally import Tally
-from .town import BUYERS, SELLERS, Town
-from .watching import Watch
+from tests.fuzz.honest import Stream
+from tests.fuzz.judging import Facts, judge
+from tests.fuzz.report import markdown
+from tests.fuzz.tally import Tally
+from tests.fuzz.town import BUYERS, SELLERS, Town
+from tests.fuzz.watching import Watch
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PREFIX: Final = "gridfed-fuzz-"

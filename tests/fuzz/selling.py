@@ -7,15 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from federation.nng import NngPort
-from gateway.introduction import SiteCredentials
-from gateway.limits_config import HouseRules
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
-from gateway.registry import Registry
-
-from .members import SellerRole
-from .tally import Tally
-from .values import Level
+from federation.sessions.nng import NngPort
+from gateway.config.limits import HouseRules
+from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said
+from gateway.trust.introduction import SiteCredentials
+from gateway.trust.registry import Registry
+from tests.fuzz.members import SellerRole
+from tests.fuzz.tally import Tally
+from tests.fuzz.values import Level
 
 MESSAGES_AT_ONCE: Final = (1, 20, 100, 300, 600)
 ADVERT_EVERY_S: Final = 5.0

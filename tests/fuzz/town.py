@@ -10,11 +10,11 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from members_support import ACCEPTED, HERE, Member, federate, run
-from tests_support import Process, make_certificate, wait_until
+from support.members import ACCEPTED, HERE, Member, federate, run
+from support.processes import Process, make_certificate, wait_until
 
-from federation.tokens import PREFIX
-from gateway.worker.rules import RISK
+from federation.signed.tokens import PREFIX
+from gateway.config.environments import RISK
 
 BUYERS: Final = ("berlin", "oslo")
 SELLERS: Final = ("madrid",)

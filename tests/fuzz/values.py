@@ -1,6 +1,6 @@
 """Values for the fields of messages: plain ones, extremes of the right type, and wrong types. Pure.
 
-By the names that messages give their fields' types (federation.wire.CHECKS). Three levels:
+By the names that messages give their fields' types (federation.messages.wire.CHECKS). Three levels:
 
     TAME    what may well be said; a gateway takes it, refuses it, or does not know what it is about
     WILD    of the right type, and as large, small, long or strange as the wire allows
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final
 
-from federation.wire import CHECKS, DEPTH_MAX, TEXT_CHARS_MAX
+from federation.messages.wire import CHECKS, DEPTH_MAX, TEXT_CHARS_MAX
 
 
 class Level(IntEnum):

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Credentials, Dialogue
-from federation.messages import Bye, Hello
-from federation.session import FRAME_BYTES_MAX
-from federation.wire import pack
-
-from .guests import Role
-from .pipes import Pipe, PipeClosed
-from .tally import Tally, reason_of
-from .values import Level
-from .vocabulary import odd_frame
+from federation.messages.messages import Bye, Hello
+from federation.messages.wire import pack
+from federation.sessions.handshake import Credentials, Dialogue
+from federation.sessions.session import FRAME_BYTES_MAX
+from tests.fuzz.guests import Role
+from tests.fuzz.pipes import Pipe, PipeClosed
+from tests.fuzz.tally import Tally, reason_of
+from tests.fuzz.values import Level
+from tests.fuzz.vocabulary import odd_frame
 
 # How many messages of a session are wild, and how many there are in a frame: where many are wild
 # few would be heard of a large one.

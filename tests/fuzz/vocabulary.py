@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from federation.messages import HANDSHAKE, MESSAGES
-from federation.session import RECEIVE_BYTES_MAX
-from federation.wire import pack
-
-from .values import BY_TYPE, Draw, Level, broken
+from federation.messages.messages import HANDSHAKE, MESSAGES
+from federation.messages.wire import pack
+from federation.sessions.session import RECEIVE_BYTES_MAX
+from tests.fuzz.values import BY_TYPE, Draw, Level, broken
 
 WILD_FIELDS: Final = 0.3  # the share of fields that are wild in a wild message
 ODD_BYTES: Final = 12  # at most, that are changed in a mutated message
@@ -180,7 +179,7 @@ def odd_handshake(chance: random.Random, about: dict[str, Any]) -> bytes:
 
 
 def odd_frame(frame: bytes, number: int, chance: random.Random) -> bytes:
-    """A frame (federation.session) that is none, or not the one that is due."""
+    """A frame (federation.sessions.session) that is none, or not the one that is due."""
     far = chance.choice((-1, 0, 1, number + 1, number + 9, 2**31, 2**62))
     full = RECEIVE_BYTES_MAX - 20
     odd: tuple[Callable[[], bytes], ...] = (

@@ -9,8 +9,8 @@ from typing import Final
 
 import psutil
 
-from .judging import Sample
-from .town import Site
+from tests.fuzz.judging import Sample
+from tests.fuzz.town import Site
 
 BOOKS: Final = "gridfed.db"
 

@@ -10,21 +10,23 @@ from dataclasses import replace
 import pytest
 import trio
 from sqlalchemy.exc import OperationalError
-from tests_support import InnerSite, Visitor, wait_until
+from support.processes import InnerSite, Visitor, wait_until
 
-from federation import Client, messages
+from federation import Client
 from federation.errors import GridError
-from federation.hearing import SILENT_BEATS
 from federation.ids import new_id
-from gateway import site, surroundings
-from gateway.books_rules import BookRules
-from gateway.carbon.config import CarbonConfig, SeriesConfig
-from gateway.config import PoolConfig, SiteConfig, check
-from gateway.ledger.errors import StoreFailed
-from gateway.ledger.store import SqlStore
-from gateway.limits_config import HouseRules
+from federation.messages import messages
+from federation.sessions.hearing import SILENT_BEATS
+from gateway import site
+from gateway.api.views import status
+from gateway.config.books import BookRules
+from gateway.config.carbon import CarbonConfig, SeriesConfig
+from gateway.config.limits import HouseRules
+from gateway.config.site import PoolConfig, SiteConfig, check
+from gateway.ledger.db.errors import StoreFailed
+from gateway.ledger.store.store import SqlStore
+from gateway.runtime import surroundings
 from gateway.site import Site
-from gateway.views import status
 
 pytestmark = pytest.mark.real
 

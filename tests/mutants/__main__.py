@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from .changes import changed_since, read_places
-from .judging import Finding, Judge, Verdict
-from .planting import Mutant, find_mutants
+from tests.mutants.changes import changed_since, read_places
+from tests.mutants.judging import Finding, Judge, Verdict
+from tests.mutants.planting import Mutant, find_mutants
 
 DESCRIPTION = """\
 Makes small changes to functions, one at a time, and prints those that no pure test notices. See

@@ -23,7 +23,7 @@ from typing import Final
 import pytest
 from coverage import Coverage
 
-from .planting import Mutant, codes_of
+from tests.mutants.planting import Mutant, codes_of
 
 MEMORY_BYTES: Final = 4 << 30  # more than there was: a loop without an end may collect something
 FAILED: Final = 1  # the exit code of a process in which a test failed

@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from market_support import make_advert, make_pool
+from support.pure.market import make_advert, make_pool
 
-from federation.adverts import Outlook, SiteAdvert, Window
+from federation.messages.adverts import Outlook, SiteAdvert, Window
 from policies.disclosure import Disclosure, redact
 
 POOL = make_pool(

@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-from federation.contracts import Delivery, Verdict
-from federation.reconciliation import tally_of
-from gateway.books_rules import BookRules, period_of
-from gateway.ledger.records import (
+from federation.messages.contracts import Delivery, Verdict
+from federation.messages.reconciliation import tally_of
+from gateway.config.books import BookRules, period_of
+from gateway.ledger.db.records import (
     ContractOpened,
     ContractSide,
     DisputeSettled,

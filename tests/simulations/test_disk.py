@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.ledger.records import JobOpened
+from gateway.ledger.db.records import JobOpened
 from simulations.world.clock import Clock
 from simulations.world.disk import Disk, MemoryStore
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from federation.gossip import INCARNATION_MAX, Claim, Gossip, News, Ping, State, to_plain
-from federation.happenings import Heard, Send
-from federation.membership import BOOT_SHIFT, Membership
-from federation.probing import Knobs, retransmissions
-from federation.roster import Roster
-from federation.rumours import Rumours
-from federation.wire import pack
+from federation.membership.gossip import INCARNATION_MAX, Claim, Gossip, News, Ping, State, to_plain
+from federation.membership.happenings import Heard, Send
+from federation.membership.membership import BOOT_SHIFT, Membership
+from federation.membership.probing import Knobs, retransmissions
+from federation.membership.roster import Roster
+from federation.membership.rumours import Rumours
+from federation.messages.wire import pack
 from simulations.gossip import Network, World
 from simulations.gossip_figures import main
 from simulations.stories import Settings, tell_calm, tell_joining, tell_lossy, tell_parted

@@ -1,4 +1,4 @@
-"""Simulated links keep to what gateway.links promises of sites that break the protocol."""
+"""Simulated links keep to what gateway.sessions.links promises of sites that break the protocol."""
 
 import pytest
 

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from federation.money import format_amount
+from gateway.base.interpreter import run_module
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
 from gateway.grids.ec2.prices import Offer
 from gateway.grids.ec2.settings import Ec2Config, Market
-from gateway.interpreter import run_module
 
 MARK_TAG: Final = "gridfed:mark"
 LIMIT_TAG: Final = "gridfed:limit"  # in how many seconds it ends by itself

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.money import parse_money
-from gateway.knobs import KnobError, check_known, choice, count, flag, guarded, length_s, number
+from gateway.base.values import (
+    KnobError,
+    check_known,
+    choice,
+    count,
+    flag,
+    guarded,
+    length_s,
+    number,
+)
 
 TYPES_MAX: Final = 40
 PLACES_MAX: Final = 20

@@ -12,6 +12,8 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from gateway.base.secret_files import read_token
+from gateway.base.values import ConfigError
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.asking import Request, rest_body
 from gateway.grids.slurm.faults import GONE, fault_of, hide, read_answer, submitted
@@ -25,8 +27,6 @@ from gateway.grids.slurm.listing import (
 from gateway.grids.slurm.quotas import Quotas
 from gateway.grids.slurm.settings import Rest, SlurmSettings
 from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
-from gateway.knobs import ConfigError
-from gateway.secret_files import read_token
 
 KILLS_AT_ONCE: Final = 8
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.knobs import KnobError, check_known, count, flag, length_s
+from gateway.base.values import KnobError, check_known, count, flag, length_s
 
 APIS: Final = ("v0.0.38", "v0.0.42")
 # Options of sbatch that only control where and how jobs run; True: it takes no value.

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import trio
 
-from gateway.child import first_of
+from gateway.base.child import first_of
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import (
     Begun,

@@ -3,7 +3,7 @@
 The service container (soam/service.py) runs under the Python that `soamapi` was built for, which
 may differ from that of the calls. It starts this process beside itself, and passes bytes both ways:
 
-    service ── F common data ─► invoker ── channel, cells ── slot (gateway.worker.slot)
+    service ── F common data ─► invoker ── channel, cells ── slot (gateway.worker.slot.slot)
             ── I task input  ─►
             ◄─ O task output ──
             ◄─ E text ────────     this host can't run it
@@ -20,7 +20,7 @@ from collections import OrderedDict
 from typing import BinaryIO, Final
 
 from gateway.grids.symphony.parcel_bytes import pack_output, unpack_common, unpack_input
-from gateway.worker.lone import LoneSlot, SlotUnfitError
+from gateway.worker.slot.lone import LoneSlot, SlotUnfitError
 
 HEADER: Final = struct.Struct("!cI")
 FUNCTIONS_MAX: Final = 64

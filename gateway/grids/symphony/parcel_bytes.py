@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgpack
 
 from gateway.grids.delegating import Broken, Done, Parcel
-from gateway.worker.lone import Calls, Ran
+from gateway.worker.slot.lone import Calls, Ran
 
 VERSION: Final = 1
 

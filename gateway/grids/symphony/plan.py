@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.knobs import KnobError
+from gateway.base.values import KnobError
 from policies.parties import read_party
 
 COLUMNS: Final = ("consumer", "from", "to", "owned", "lends", "borrows")

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from gateway.base.values import KnobError, check_known, choice, count, number
 from gateway.grids.contract import Blame, GridFault
-from gateway.knobs import KnobError, check_known, choice, count, number
 
 WAYS: Final = ("soamapi", "rest")
 ON_STOP: Final = ("close", "detach")

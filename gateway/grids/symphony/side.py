@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import trio
 
-from gateway.child import first_of, wait_for_exit
+from gateway.base.child import first_of, wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
 from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.ledger.records import HOUR_S
-
-from .benchmark import Benchmark
-from .rows import Hour, Run
-from .texts import apel, month_of, seconds, user_at
-from .xml import global_user, local_job
+from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.exports.benchmark import Benchmark
+from gateway.ledger.exports.rows import Hour, Run
+from gateway.ledger.exports.texts import apel, month_of, seconds, user_at
+from gateway.ledger.exports.xml import global_user, local_job
 
 JOB_HEADER: Final = "APEL-individual-job-message: v0.3"
 SUMMARY_HEADER: Final = "APEL-summary-job-message: v0.2"

@@ -9,11 +9,18 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from federation.money import format_amount
-
-from .benchmark import Benchmark
-from .rows import Run
-from .texts import duration, moment
-from .xml import add, add_identity, add_if, document, element, global_user, status
+from gateway.ledger.exports.benchmark import Benchmark
+from gateway.ledger.exports.rows import Run
+from gateway.ledger.exports.texts import duration, moment
+from gateway.ledger.exports.xml import (
+    add,
+    add_identity,
+    add_if,
+    document,
+    element,
+    global_user,
+    status,
+)
 
 NAMESPACE: Final = "http://eu-emi.eu/namespaces/2012/11/computerecord"
 UNKNOWN: Final = "unknown"  # for a required element without a value

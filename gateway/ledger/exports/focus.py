@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.money import format_amount
-
-from .focus_columns import EXPORTED
-from .rows import Correction, Hour
-from .texts import decimal, hour_start, month_of, month_start
+from gateway.ledger.exports.focus_columns import EXPORTED
+from gateway.ledger.exports.rows import Correction, Hour
+from gateway.ledger.exports.texts import decimal, hour_start, month_of, month_start
 
 Row = tuple[str | None, ...]
 
@@ -276,7 +275,8 @@ def _json(values: dict[str, Any]) -> str | None:
 
 
 def _tags(text: str) -> dict[str, bool | int | float | str]:
-    """Parse tags as `policies.placement.show_tags` writes them; one without a value is true."""
+    """Parse tags as `policies.placement.placement.show_tags` writes them; one without a value is
+    true."""
     found: dict[str, bool | int | float | str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")

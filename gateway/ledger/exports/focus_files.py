@@ -9,10 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.ledger.formulas import cell
-
-from .focus import PLACES, Row
-from .focus_columns import EXPORTED, VERSION, Column
+from gateway.ledger.exports.focus import PLACES, Row
+from gateway.ledger.exports.focus_columns import EXPORTED, VERSION, Column
+from gateway.ledger.output.formulas import cell
 
 _ROWS_AT_ONCE: Final = 20_000
 _DIGITS: Final = 38  # the limit of Parquet readers

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from .focus_columns import CUSTOM_PREFIX, FOCUS, Column
+from gateway.ledger.exports.focus_columns import CUSTOM_PREFIX, FOCUS, Column
 
 _DECIMAL: Final = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)

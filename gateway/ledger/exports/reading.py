@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
-from gateway.ledger.database import streamed
-from gateway.ledger.exact import joined
-from gateway.ledger.mirror import same_delivery
-from gateway.ledger.tables import (
+from gateway.ledger.db.database import streamed
+from gateway.ledger.db.exact import joined
+from gateway.ledger.db.mirror import same_delivery
+from gateway.ledger.db.tables import (
     OF_CONTRACT,
     SOLD_JOB,
     SUMMED,
@@ -21,9 +21,8 @@ from gateway.ledger.tables import (
     usage,
     usage_hours,
 )
-
-from .rows import Correction, Hour, Run
-from .voids import Key, taken_back
+from gateway.ledger.exports.rows import Correction, Hour, Run
+from gateway.ledger.exports.voids import Key, taken_back
 
 _HALVES: Final = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
 _HOURS: Final = select(

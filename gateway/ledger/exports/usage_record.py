@@ -9,10 +9,9 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from federation.money import format_amount
-
-from .rows import REFUND, Run
-from .texts import duration, moment
-from .xml import (
+from gateway.ledger.exports.rows import REFUND, Run
+from gateway.ledger.exports.texts import duration, moment
+from gateway.ledger.exports.xml import (
     add,
     add_host,
     add_identity,

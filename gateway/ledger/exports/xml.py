@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from .rows import REFUND, Run
-from .texts import domain, plain, urn, user_at
+from gateway.ledger.exports.rows import REFUND, Run
+from gateway.ledger.exports.texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
 

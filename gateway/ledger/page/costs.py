@@ -7,12 +7,11 @@ from fractions import Fraction
 from typing import Any, Final
 
 from federation.money import NANOS_PER_UNIT
-
-from . import tables, writing
-from .charts import Bars, Lines, Matrix, Series, Stacks
-from .facts import Deal, PageFacts, Sum, total
-from .figures import HOURS, Figure, Palette, floats, nothing
-from .tables import Cell, Table
+from gateway.ledger.page import tables, writing
+from gateway.ledger.page.charts import Bars, Lines, Matrix, Series, Stacks
+from gateway.ledger.page.facts import Deal, PageFacts, Sum, total
+from gateway.ledger.page.figures import HOURS, Figure, Palette, floats, nothing
+from gateway.ledger.page.tables import Cell, Table
 
 BARS_MAX: Final = 62  # days with a bar each; in a longer period a bar is a week
 

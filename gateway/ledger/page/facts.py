@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass
 from operator import add, attrgetter
 from typing import Any, Final
 
-from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
-from gateway.ledger.settlement import Statement
+from gateway.ledger.accounting.settlement import Statement
+from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal
 
 # The dimensions of the rows from which facts are made.
 BY: Final = (
@@ -74,7 +74,8 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """The statement of account with a site over the period: see gateway.ledger.settlement.
+    """The statement of account with a site over the period: see
+    gateway.ledger.accounting.settlement.
 
     Above zero the site owes us; held and void amounts are in no balance. Unconfirmed amounts are in
     our balance, and not in the site's; amounts to confirm are in the site's, and not in ours; both

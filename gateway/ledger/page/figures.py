@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from .charts import Chart
-from .facts import PageFacts
-from .tables import Table
+from gateway.ledger.page.charts import Chart
+from gateway.ledger.page.facts import PageFacts
+from gateway.ledger.page.tables import Table
 
 HOURS: Final = tuple(f"{hour:02}" for hour in range(24))
 

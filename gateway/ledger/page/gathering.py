@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.ledger import owed
-from gateway.ledger.records import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.accounting.settlement import Statement
+from gateway.ledger.db.records import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.db.rows import Dimension, Pending, UsageTotal
+from gateway.ledger.page.facts import BY, PageFacts, Unsettled, facts_from
 from gateway.ledger.reports import Claim, Present, claim_of
-from gateway.ledger.rows import Dimension, Pending, UsageTotal
-from gateway.ledger.settlement import Statement
-from gateway.ledger.slots import slots_of
-from gateway.ledger.store import Store
-
-from .facts import BY, PageFacts, Unsettled, facts_from
+from gateway.ledger.store import owed
+from gateway.ledger.store.slots import slots_of
+from gateway.ledger.store.store import Store
 
 DAYS_MAX: Final = 366
 _DAY_S: Final = 24 * HOUR_S

@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
-from .charts import Bars, Chart, Lines, Matrix, Panels, Series, Shares, Stacks
+from gateway.ledger.page.charts import Bars, Chart, Lines, Matrix, Panels, Series, Shares, Stacks
 
 INK: Final = "#1f2a36"
 QUIET: Final = "#5b6875"

@@ -11,10 +11,10 @@ from typing import Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from . import costs, standing, usage, writing
-from .facts import PageFacts, currencies
-from .figures import Figure, palette
-from .plots import draw
+from gateway.ledger.page import costs, standing, usage, writing
+from gateway.ledger.page.facts import PageFacts, currencies
+from gateway.ledger.page.figures import Figure, palette
+from gateway.ledger.page.plots import draw
 
 CURRENCIES_MAX: Final = 3  # with charts of their own
 

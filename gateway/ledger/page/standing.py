@@ -6,11 +6,11 @@ The terms and amounts are those of `gateway.ledger.reports.standing`.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from . import tables, writing
-from .charts import Series, Stacks
-from .facts import PageFacts
-from .figures import Figure, Palette, nothing
-from .tables import Cell, Table
+from gateway.ledger.page import tables, writing
+from gateway.ledger.page.charts import Series, Stacks
+from gateway.ledger.page.facts import PageFacts
+from gateway.ledger.page.figures import Figure, Palette, nothing
+from gateway.ledger.page.tables import Cell, Table
 
 _HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Taken back since")
 _COLUMNS: Final = 100  # characters that fit below a chart

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from federation.money import format_amount
-
-from . import writing
+from gateway.ledger.page import writing
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from . import tables, writing
-from .charts import Lines, Matrix, Panels, Series, Shares, Stacks
-from .facts import PageFacts, Slots, Sum, total
-from .figures import HOURS, Figure, floats, nothing
-from .tables import Cell, Table
+from gateway.ledger.page import tables, writing
+from gateway.ledger.page.charts import Lines, Matrix, Panels, Series, Shares, Stacks
+from gateway.ledger.page.facts import PageFacts, Slots, Sum, total
+from gateway.ledger.page.figures import HOURS, Figure, floats, nothing
+from gateway.ledger.page.tables import Cell, Table
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 PARTS: Final = {

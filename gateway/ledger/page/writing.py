@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from federation.money import NANOS_PER_UNIT, format_amount
-from gateway.ledger.formulas import FORMULA_STARTS
+from gateway.ledger.output.formulas import FORMULA_STARTS
 
 OTHERS: Final = "(others)"
 UNNAMED: Final = "(none)"

@@ -8,11 +8,11 @@ different currencies are never added. Each usage record is in exactly one row, s
 up to the records, to the nano-unit, whatever the keys are. docs/reports.md explains each column.
 """
 
-from .making import KINDS, UTILISATION, Present, make_report
-from .question import ALL, OURS, Question
-from .rendering import NoParquet, to_csv, to_json, write_parquet
-from .report import Cell, Report
-from .standing import Claim, claim_of
+from gateway.ledger.reports.making import KINDS, UTILISATION, Present, make_report
+from gateway.ledger.reports.question import ALL, OURS, Question
+from gateway.ledger.reports.rendering import NoParquet, to_csv, to_json, write_parquet
+from gateway.ledger.reports.report import Cell, Report
+from gateway.ledger.reports.standing import Claim, claim_of
 
 __all__ = [
     "ALL",

@@ -17,13 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from gateway.ledger.records import UsageState
-from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.db.records import UsageState
+from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.reports.keys import Key
+from gateway.ledger.reports.question import Question, merged, order
+from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, ratio, spread
 from policies.tariffs import Tariff
-
-from .keys import Key
-from .question import Question, merged, order
-from .report import HOUR_NS, Cell, Report, key_names, money, ratio, spread
 
 HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: ""}
 # The dimensions of each report, beside its keys.

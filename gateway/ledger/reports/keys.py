@@ -11,8 +11,8 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
 
-from gateway.ledger.records import UsageState
-from gateway.ledger.rows import Dimension
+from gateway.ledger.db.records import UsageState
+from gateway.ledger.db.rows import Dimension
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_HOURS: Final = 24

@@ -4,17 +4,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.ledger.records import TIME_LIMIT_S, Capacity
-from gateway.ledger.rows import Dimension
-from gateway.ledger.slots import slots_of
-from gateway.ledger.store import Store
+from gateway.ledger.db.records import TIME_LIMIT_S, Capacity
+from gateway.ledger.db.rows import Dimension
+from gateway.ledger.reports import idle, savings, tallies
+from gateway.ledger.reports.keys import key_of
+from gateway.ledger.reports.question import ALL, OURS, Question, read
+from gateway.ledger.reports.report import Report
+from gateway.ledger.reports.standing import (
+    Claim,
+    Deliveries,
+    find_standing,
+    standing_notes,
+    standing_plain,
+)
+from gateway.ledger.store.slots import slots_of
+from gateway.ledger.store.store import Store
 from policies.tariffs import Tariff
-
-from . import idle, savings, tallies
-from .keys import key_of
-from .question import ALL, OURS, Question, read
-from .report import Report
-from .standing import Claim, Deliveries, find_standing, standing_notes, standing_plain
 
 UTILISATION: Final = "utilisation"
 

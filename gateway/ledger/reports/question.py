@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter
 from typing import Any, Final
 
-from gateway.ledger.records import TIME_LIMIT_S
-from gateway.ledger.rows import Dimension, UsageTotal
-from gateway.ledger.store import Store
-from gateway.ledger.tables import SUMMED
-
-from .keys import Key, key_of
+from gateway.ledger.db.records import TIME_LIMIT_S
+from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.db.tables import SUMMED
+from gateway.ledger.reports.keys import Key, key_of
+from gateway.ledger.store.store import Store
 
 HOUR_S: Final = 3_600
 _DAY_HOURS: Final = 24

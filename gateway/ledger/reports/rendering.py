@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from federation.errors import GridError
 from federation.words import clean
-from gateway.ledger import formulas
-
-from .report import Cell, Report, is_decimal, is_whole
+from gateway.ledger.output import formulas
+from gateway.ledger.reports.report import Cell, Report, is_decimal, is_whole
 
 _DIGITS: Final = 38  # the capacity of 128 bits
 

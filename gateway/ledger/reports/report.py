@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.money import NANOS_PER_UNIT, format_amount
-from gateway.ledger.rows import UsageTotal
-
-from .keys import Key
-from .question import Question, order
+from gateway.ledger.db.rows import UsageTotal
+from gateway.ledger.reports.keys import Key
+from gateway.ledger.reports.question import Question, order
 
 Cell = str | int | None
 

@@ -40,12 +40,11 @@ from typing import Any, Final
 
 from federation.money import format_money
 from federation.words import count
-from gateway.ledger.records import TRIED, is_for_its_user
-from gateway.ledger.rows import Dimension, UsageTotal
+from gateway.ledger.db.records import TRIED, is_for_its_user
+from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.reports.question import HOUR_S, Question, merged, order
+from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, spread
 from policies.tariffs import Tariff
-
-from .question import HOUR_S, Question, merged, order
-from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
 # The site tells repeats that were paid for from those that ran here, for nothing.
 EXTRA: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)

@@ -8,10 +8,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from gateway.ledger.rows import Dimension, UsageTotal
-
-from .question import Question, merged
-from .report import Cell, Report, Sum, money, ratio, tabulate
+from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.reports.question import Question, merged
+from gateway.ledger.reports.report import Cell, Report, Sum, money, ratio, tabulate
 
 KWH_UJ: Final = 3_600 * 10**9
 _SHOWN: Final = Decimal("0.01")

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from alerts_support import Door
+from support.alerts import Door
 
 
 @pytest.fixture(autouse=True)

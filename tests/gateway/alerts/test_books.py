@@ -5,12 +5,12 @@ import threading
 from zoneinfo import ZoneInfo
 
 import pytest
-from alerts_support import at, used
 from hypothesis import given
 from hypothesis import strategies as st
+from support.alerts import at, used
 
 from gateway.alerts.books import Books, spans
-from gateway.ledger.records import (
+from gateway.ledger.db.records import (
     ContractOpened,
     Disputed,
     DisputeSettled,
@@ -18,9 +18,9 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
 )
-from gateway.ledger.store import SqlStore
-from policies.alerts import Budget, Pending, PriceLimit, Unacknowledged, Whose
-from policies.periods import Span
+from gateway.ledger.store.store import SqlStore
+from policies.calendar.periods import Span
+from policies.costs.alerts import Budget, Pending, PriceLimit, Unacknowledged, Whose
 from simulations.world.disk import Disk, MemoryStore
 
 HOUR_S = 3600

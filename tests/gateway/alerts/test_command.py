@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
-from tests_support import wait_until
+from support.processes import wait_until
 
 from gateway.alerts.actions import OUTPUT_BYTES_MAX, ActionFailed, Command, body_of
-from policies.alerts import Budget, sample
+from policies.costs.alerts import Budget, sample
 
 pytestmark = pytest.mark.real
 

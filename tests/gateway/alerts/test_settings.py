@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.alerts.settings import AlertsConfig, Pace, Watched
-from gateway.config import PoolConfig, SiteConfig, check, load
-from gateway.knobs import ConfigError
-from policies.alerts import Budget, PriceLimit, Severity, Unacknowledged, Whose
-from policies.periods import Span
+from gateway.base.values import ConfigError
+from gateway.config.alerts import AlertsConfig, Pace, Watched
+from gateway.config.site import PoolConfig, SiteConfig, check, load
+from policies.calendar.periods import Span
+from policies.costs.alerts import Budget, PriceLimit, Severity, Unacknowledged, Whose
 
 BUDGET = 'name = "desk"\nkind = "budget"\namount = "1000 USD"\n'
 PRICE = 'name = "dear"\nkind = "price"\nlimit = "0.10 USD"\n'

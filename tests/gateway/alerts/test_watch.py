@@ -5,16 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from alerts_support import used
-from tests_support import Visitor, wait_until
+from support.alerts import used
+from support.processes import Visitor, wait_until
 
-from federation.messages import Answer, Ask
-from gateway.alerts.settings import AlertsConfig, Pace, Watched
+from federation.messages.messages import Answer, Ask
 from gateway.alerts.watch import Watch
-from gateway.ledger.errors import StoreFailed
-from gateway.ledger.records import ContractOpened, Posted, PostingSettled
-from gateway.ledger.rows import AlertRow
-from policies.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
+from gateway.config.alerts import AlertsConfig, Pace, Watched
+from gateway.ledger.db.errors import StoreFailed
+from gateway.ledger.db.records import ContractOpened, Posted, PostingSettled
+from gateway.ledger.db.rows import AlertRow
+from policies.costs.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
 
 pytestmark = pytest.mark.real
 

@@ -1,12 +1,12 @@
 """Webhooks, against a real server."""
 
 import pytest
-from alerts_support import Door
-from tests_support import make_certificate
+from support.alerts import Door
+from support.processes import make_certificate
 
 from gateway.alerts.actions import ActionFailed, Webhook, body_of
-from gateway.alerts.settings import Pace
-from policies.alerts import Budget, sample
+from gateway.config.alerts import Pace
+from policies.costs.alerts import Budget, sample
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from gateway.carbon.answers import (
     read_answer,
     read_forecast,
 )
-from gateway.carbon.config import ForecastConfig, HttpConfig
+from gateway.config.carbon import ForecastConfig, HttpConfig
 
 GB = HttpConfig(
     "https://api.carbonintensity.org.uk/intensity",

@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trio
 
-from federation.adverts import Outlook
+from federation.messages.adverts import Outlook
 from gateway.carbon.asking import BODY_BYTES_MAX, RETRY_S
-from gateway.carbon.config import ForecastConfig, HttpConfig
 from gateway.carbon.feed import Feed
 from gateway.carbon.meters import Meters
-from gateway.config import PoolConfig, load
-from policies.carbon import Intensity
+from gateway.config.carbon import ForecastConfig, HttpConfig
+from gateway.config.site import PoolConfig, load
+from policies.costs.carbon import Intensity
 
 pytestmark = pytest.mark.real
 

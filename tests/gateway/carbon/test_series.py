@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from federation.errors import GridError
-from gateway.carbon.config import SeriesConfig
 from gateway.carbon.series import read_series
-from policies.carbon import Intensity
+from gateway.config.carbon import SeriesConfig
+from policies.costs.carbon import Intensity
 
 REAL = SeriesConfig(str(Path(__file__).parent / "GB_2023.csv"), value="carbon_lca_g_per_kwh")
 REPEATED = SeriesConfig(REAL.file, value=REAL.value, repeats=True)

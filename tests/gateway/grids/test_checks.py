@@ -4,12 +4,12 @@ import signal
 from dataclasses import replace
 
 import pytest
-from grids_support import ProcessesBench
+from fakes.grids import ProcessesBench
 
 from gateway.grids import checks, marked
 from gateway.grids.contract import Blame, GridFault, Limits, Stand
 from gateway.grids.processes import ProcessesConfig, ProcessGrid
-from gateway.worker.secrecy import PILOT_VARIABLE
+from gateway.worker.isolation.secrecy import PILOT_VARIABLE
 
 pytestmark = pytest.mark.real
 

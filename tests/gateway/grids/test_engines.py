@@ -3,8 +3,8 @@
 import cloudpickle
 import pytest
 import trio
-from engine_support import Farm, KeepingEngine, ReferenceEngine
-from symphony_support import WAYS, StandIn, real_engine
+from fakes.engine import Farm, KeepingEngine, ReferenceEngine
+from fakes.symphony import WAYS, StandIn, real_engine
 
 from gateway.grids import engine_checks
 from gateway.grids.engine_checks import (

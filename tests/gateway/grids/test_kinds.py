@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from gateway.config import check, load
+from gateway.api.reload import read_again
+from gateway.base.values import ConfigError, KnobError
+from gateway.config.site import check, load
 from gateway.grids import kinds
 from gateway.grids.kinds import Installed, find_kind, kind_names, open_grid, read_settings
-from gateway.knobs import ConfigError, KnobError
-from gateway.reload import read_again
 
 GOOD = """
 from gateway.grids.contract import GridKind

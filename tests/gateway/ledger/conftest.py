@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres import Postgres
 from sqlalchemy import Engine, event
+from support.programs.postgres import Postgres
 
-from gateway.ledger.records import Record, UsageRecord
-from gateway.ledger.store import SqlStore, Store
+from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.store.store import SqlStore, Store
 from simulations.world.disk import Disk, MemoryStore
 
 DEADLINE_S = 200

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from federation.contracts import Delivery, Verdict
-from gateway import books_desk
-from gateway.ledger.records import (
+from federation.messages.contracts import Delivery, Verdict
+from gateway.api import books_desk
+from gateway.ledger.db.records import (
     ContractOpened,
     Disputed,
     DisputeSettled,
@@ -16,7 +16,7 @@ from gateway.ledger.records import (
     posted,
     settled,
 )
-from gateway.ledger.store import Store
+from gateway.ledger.store.store import Store
 
 NOW_S = 1_793_700_000.0
 EPOCH = 2**62 + 1  # which no float holds

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from exports_support import stated
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,16 +21,17 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from two_sites import ABOUT_BOOKS, DAY_S, RULES, World, copies
+from support.exports import stated
+from support.pure.two_sites import ABOUT_BOOKS, DAY_S, RULES, World, copies
 
-from federation import deals
-from federation.deals import Sealed
-from federation.envelopes import body_of
-from federation.messages import MESSAGES
-from federation.payments import Standing
-from federation.reconciliation import EntryState
-from gateway.ledger.store import SqlStore
-from gateway.office import NoSuchEntry
+from federation.messages import deals
+from federation.messages.deals import Sealed
+from federation.messages.messages import MESSAGES
+from federation.messages.payments import Standing
+from federation.messages.reconciliation import EntryState
+from federation.signed.envelopes import body_of
+from gateway.ledger.store.store import SqlStore
+from gateway.settlement.office import NoSuchEntry
 
 SITES = st.sampled_from(["london", "paris"])
 TOO_LATE = "after more than 3 days it is accepted"

@@ -13,11 +13,10 @@ from typing import Any
 import cloudpickle
 import psutil
 import pytest
-from forked import Forked
+from support.forked import Forked
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Greeting, SharedSecret
-from federation.messages import (
+from federation.messages.messages import (
     HANDSHAKE,
     MESSAGES,
     Assign,
@@ -31,10 +30,11 @@ from federation.messages import (
     Returned,
     Welcome,
 )
-from federation.nng import NngPort
 from federation.ranges import RangeSet
-from federation.session import DIALLER_WINDOW, Session
-from gateway.worker.cgroups import CgroupsUnavailable, open_cgroups
+from federation.sessions.handshake import Greeting, SharedSecret
+from federation.sessions.nng import NngPort
+from federation.sessions.session import DIALLER_WINDOW, Session
+from gateway.worker.isolation.cgroups import CgroupsUnavailable, open_cgroups
 
 DEADLINE_S = 200.0
 MAKING_S = 60.0  # of an environment
@@ -344,7 +344,7 @@ class AgentProcess:
         found = []
         for child in self.me.children():
             try:
-                if "gateway.worker.slot" in child.cmdline() and child.status() != "zombie":
+                if "gateway.worker.slot.slot" in child.cmdline() and child.status() != "zombie":
                     found.append(child)
             except psutil.NoSuchProcess:
                 continue

@@ -7,7 +7,7 @@ import time
 
 import cloudpickle
 import pytest
-from tests_support import written
+from support.processes import written
 
 pytestmark = pytest.mark.real
 

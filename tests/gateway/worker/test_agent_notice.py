@@ -7,7 +7,7 @@ import cloudpickle
 import pytest
 
 from federation import deadline
-from federation.messages import Notice
+from federation.messages.messages import Notice
 
 pytestmark = pytest.mark.real
 

@@ -9,12 +9,12 @@ import time
 import cloudpickle
 import pytest
 
-from federation.messages import Recall, Returned
+from federation.messages.messages import Recall, Returned
 from gateway.worker.agent import Agent
-from gateway.worker.cells import NO_LIMIT
-from gateway.worker.host import Host
+from gateway.worker.isolation.host import Host
 from gateway.worker.pieces import Terms
 from gateway.worker.settings import AgentSettings
+from gateway.worker.slot.cells import NO_LIMIT
 
 pytestmark = pytest.mark.real
 

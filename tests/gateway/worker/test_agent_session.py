@@ -8,10 +8,10 @@ import time
 
 import cloudpickle
 import pytest
-from tests_support import written
+from support.processes import written
 
 from federation.errors import SessionRefused
-from federation.messages import Bye, Drain, Report
+from federation.messages.messages import Bye, Drain, Report
 from gateway.worker.agent import NO_GATEWAY, REFUSED
 
 pytestmark = pytest.mark.real

@@ -6,7 +6,7 @@ from functools import partial
 import cloudpickle
 import pytest
 
-from federation.messages import Drain, Pulse, PutFunction, Returned
+from federation.messages.messages import Drain, Pulse, PutFunction, Returned
 from federation.payload import Call
 
 pytestmark = pytest.mark.real

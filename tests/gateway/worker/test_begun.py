@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gateway.worker.meter import Moment
 from gateway.worker.oversight import BEGUN_S, newly_begun
 from gateway.worker.pieces import Terms
 from gateway.worker.roster import Roster
+from gateway.worker.slot.meter import Moment
 
 NOW = Moment(0, 0)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.worker.devices import Devices, gpus_held, share_cores
+from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -13,4 +13,7 @@ def test_an_agent_is_light():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded & {"sqlalchemy", "apscheduler", "click", "rich", "httpx2"} == set()
-    assert loaded & {"gateway.broker", "gateway.events", "gateway.site"} == set()
+    assert (
+        loaded & {"gateway.scheduler.broker", "gateway.scheduler.model.events", "gateway.site"}
+        == set()
+    )

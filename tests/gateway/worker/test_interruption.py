@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from federation import deadline
-from federation.messages import Bye, Drain
+from federation.messages.messages import Bye, Drain
 from gateway.worker.interruption import RISK, Interruption, read_action
 from gateway.worker.metadata import Metadata, MetadataError
 

@@ -1,6 +1,6 @@
 """Reports that wait are merged where they touch; the order of everything else is kept."""
 
-from federation.messages import NeedFunction, Report
+from federation.messages.messages import NeedFunction, Report
 from gateway.worker.outbox import MERGED_BYTES_MAX, Outbox
 
 

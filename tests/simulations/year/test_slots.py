@@ -1,8 +1,8 @@
 """Slots run what they are told, stop when they are told, and account for all of it."""
 
-from federation.messages import Assign, Notice, Recall
-from gateway import events
-from policies.asks import FASTEST
+from federation.messages.messages import Assign, Notice, Recall
+from gateway.scheduler.model import events
+from policies.placement.asks import FASTEST
 from simulations.world.clock import Clock
 from simulations.year.slots import Slots
 from simulations.year.work import Work

@@ -16,7 +16,7 @@ def ec2_server(tmp_path_factory):
     # Looked for and not imported: moto is used in a process of its own.
     if not all(map(importlib.util.find_spec, ("boto3", "moto", "flask_cors"))):
         pytest.skip(REASON)
-    from ec2_stand_in import Ec2
+    from fakes.ec2 import Ec2
 
     server = Ec2(tmp_path_factory.mktemp("ec2"))
     yield server

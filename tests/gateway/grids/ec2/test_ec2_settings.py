@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from gateway.base.values import KnobError
 from gateway.grids.ec2 import KIND
 from gateway.grids.ec2.settings import Market, Place, read
-from gateway.knobs import KnobError
 
 TABLE = {
     "region": "eu-central-1",

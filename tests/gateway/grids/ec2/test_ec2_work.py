@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import pytest
 import trio
-from tests_support import wait_until
+from support.processes import wait_until
 
 from gateway.grids.contract import Order, Shape, Stand
 

@@ -2,9 +2,9 @@
 
 from urllib.parse import unquote
 
-from exports_support import HOUR, SITE, hour, hours, run, runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.exports import HOUR, SITE, hour, hours, run, runs
 
 from gateway.ledger.exports import apel
 from gateway.ledger.exports.benchmark import Benchmark

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports_support import HOUR, SITE, correction, corrections, hour, hours
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.exports import HOUR, SITE, correction, corrections, hour, hours
 
 import gateway
 from federation.money import format_amount
@@ -20,7 +20,7 @@ from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED, FOCUS
 from gateway.ledger.exports.focus_files import csv_lines, write_parquet
 from gateway.ledger.exports.focus_rules import check
-from gateway.ledger.formulas import uncell
+from gateway.ledger.output.formulas import uncell
 
 
 def exported(*found: Any) -> str:

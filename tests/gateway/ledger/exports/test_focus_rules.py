@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from exports_support import SITE, hour
+from support.exports import SITE, hour
 
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED

@@ -8,21 +8,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from exports_support import SITE, stated, traded
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
+from support.exports import SITE, stated, traded
 
-from federation.contracts import Delivery, Verdict
-from gateway.cli.export import export
-from gateway.ledger import journal
-from gateway.ledger.audit import audit
-from gateway.ledger.database import snapshot
-from gateway.ledger.exports import apel, reading
-from gateway.ledger.exports.focus import charges
-from gateway.ledger.exports.focus_columns import EXPORTED
-from gateway.ledger.exports.voids import taken_back
-from gateway.ledger.records import (
+from federation.messages.contracts import Delivery, Verdict
+from gateway.cli.books.export import export
+from gateway.ledger.accounting import journal
+from gateway.ledger.audit.audit import audit
+from gateway.ledger.db.database import snapshot
+from gateway.ledger.db.records import (
     ContractOpened,
     Disputed,
     DisputeSettled,
@@ -31,7 +27,11 @@ from gateway.ledger.records import (
     posted,
     settled,
 )
-from gateway.ledger.store import SqlStore
+from gateway.ledger.exports import apel, reading
+from gateway.ledger.exports.focus import charges
+from gateway.ledger.exports.focus_columns import EXPORTED
+from gateway.ledger.exports.voids import taken_back
+from gateway.ledger.store.store import SqlStore
 
 COLUMN = {column.name: place for place, column in enumerate(EXPORTED)}
 END_S = 1_700_000_001.5

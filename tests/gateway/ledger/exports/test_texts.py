@@ -5,12 +5,12 @@ from fractions import Fraction
 from urllib.parse import unquote
 
 import pytest
-from exports_support import HOSTILE, names
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.exports import HOSTILE, names
 
-from gateway.ledger import formulas
 from gateway.ledger.exports import texts
+from gateway.ledger.output import formulas
 
 # As XML 1.0 defines its characters.
 XML = re.compile("[\x09\x0a\x0d\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")

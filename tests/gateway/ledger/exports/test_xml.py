@@ -5,9 +5,9 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
-from exports_support import SITE, correction, run, runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.exports import SITE, correction, run, runs
 
 from gateway.ledger.exports import car, usage_record
 from gateway.ledger.exports.benchmark import Benchmark, parse_benchmark

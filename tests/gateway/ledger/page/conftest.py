@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway.ledger.accounting.settlement import Statement, Turnover
+from gateway.ledger.db.rows import CapacityTotal, UsageTotal
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
 from gateway.ledger.page.rendering import render
-from gateway.ledger.rows import CapacityTotal, UsageTotal
-from gateway.ledger.settlement import Statement, Turnover
 
 HOUR_NS = 3600 * 10**9
 NOW_S = 1_795_324_200.0  # 2026-11-22T05:10Z

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_support import Browser
 from PIL import Image
+from support.programs.browser import Browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.payments import Line
-from federation.wire import pack, unpack
+from federation.messages.payments import Line
+from federation.messages.wire import pack, unpack
+from gateway.ledger.db.records import (
+    Capacity,
+    ContractOpened,
+    Disputed,
+    DisputeSettled,
+    Payment,
+    PaymentsTold,
+    Posted,
+    PostingSettled,
+    UsageRecord,
+)
+from gateway.ledger.db.rows import CapacityTotal, UsageTotal
 from gateway.ledger.page.facts import (
     PROJECTS_MAX,
     SITES_MAX,
@@ -23,20 +35,8 @@ from gateway.ledger.page.facts import (
     to_plain,
 )
 from gateway.ledger.page.gathering import DAYS_MAX, gather
-from gateway.ledger.records import (
-    Capacity,
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    Payment,
-    PaymentsTold,
-    Posted,
-    PostingSettled,
-    UsageRecord,
-)
 from gateway.ledger.reports import Present
-from gateway.ledger.rows import CapacityTotal, UsageTotal
-from gateway.ledger.store import Store
+from gateway.ledger.store.store import Store
 
 HOUR_NS = 3600 * 10**9
 DAY_S = 86_400

@@ -18,8 +18,7 @@ from gateway.ledger.page.charts import Stacks
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from, total
 from gateway.ledger.page.figures import palette
 from gateway.ledger.page.rendering import render
-
-from .conftest import usage_of
+from tests.gateway.ledger.page.conftest import usage_of
 
 DASH = "\N{EN DASH}"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,0 +1,1 @@
+"""The client's connection to a gateway: jobs as streams, results, progress."""

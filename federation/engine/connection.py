@@ -1,0 +1,160 @@
+"""A client's connection to its gateways: one pipe at a time, dialled, watched and replaced.
+
+It has neither lock nor thread: the leader of the engine (federation.engine.engine) calls it, under
+the engine's lock. federation.engine.gateways decides which gateway is dialled, and when.
+"""
+
+import logging
+import math
+import select
+import threading
+import time
+from typing import Final
+
+from federation.address import AddressError, check_bearer
+from federation.engine.gateways import Dial, GiveUp, Itinerary, Loss
+from federation.sessions.handshake import Dialogue
+from federation.sessions.nng import NngLink
+from federation.sessions.waking import Waker
+from federation.transport import TlsSettings
+
+_log: Final = logging.getLogger("gridfed")
+
+
+class Connection:
+    """The connection under a dialogue, over as many pipes and gateways as it takes.
+
+    With `bears_token`, no gateway is dialled where others could read the hello.
+
+    Attributes:
+        link: the pipe; None between two attempts.
+    """
+
+    def __init__(
+        self,
+        itinerary: Itinerary,
+        dialogue: Dialogue,
+        tls: TlsSettings,
+        *,
+        bears_token: bool = False,
+    ) -> None:
+        self.itinerary = itinerary
+        self._bears_token = bears_token
+        self._dialogue = dialogue
+        self._tls = tls
+        self.link: NngLink | None = None
+        self._greeted = False
+        self._redial_s = 0.0
+        self._lost_address = ""  # of the gateway that was reported as gone
+        self._waker = Waker()
+
+    def wake(self) -> None:
+        """End the current `wait`, in any thread. Thread-safe."""
+        self._waker.wake()
+
+    def wait(self, at_most_s: float, lock: threading.RLock) -> None:
+        """Return when something has arrived or is due. `lock` is released during the wait."""
+        poll = select.poll()
+        poll.register(self._waker.fileno(), select.POLLIN)
+        if self.link is not None:
+            poll.register(self.link.fileno(), select.POLLIN)
+        else:
+            at_most_s = min(at_most_s, max(0.0, self._redial_s - time.monotonic()))
+        wait_s = min(at_most_s, self._dialogue.acknowledge_s)
+        lock.release()
+        try:
+            ready = poll.poll(wait_s * 1000)
+        finally:
+            lock.acquire()
+        if any(descriptor == self._waker.fileno() for descriptor, _ in ready):
+            self._waker.clear()
+
+    # --- pipes ---------------------------------------------------------------------------------
+
+    def dial(self) -> None:
+        """Dial the itinerary's current gateway. Raises AddressError."""
+        if self._bears_token:
+            check_bearer(self.itinerary.address)
+        once = self.itinerary.has_others  # otherwise keep dialling this one
+        self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
+        self._greeted = False
+
+    def redial(self, now_s: float) -> Loss | None:
+        """Dial when it is time to; return a Loss if the address can't be dialled."""
+        if now_s < self._redial_s:
+            return None
+        try:
+            self.dial()
+        except AddressError as error:
+            _log.warning("%s", error)
+            return Loss.UNWILLING
+        return None
+
+    def greet(self, link: NngLink, now_s: float) -> None:
+        """Send the hello when the pipe has come up."""
+        if link.is_up and not self._greeted:
+            self._greeted = True
+            self._dialogue.connected(now_s)
+
+    def find_loss(self, link: NngLink, now_s: float) -> tuple[Loss, float] | None:
+        """Return why the pipe must be given up, and since when the gateway is lost, or None."""
+        if link.is_lost:
+            return (Loss.ABSENT if link.is_absent else Loss.GONE), now_s
+        if self.itinerary.is_overdue(now_s):
+            return Loss.GONE, now_s
+        if self._greeted and self._dialogue.is_silent(now_s):
+            return Loss.GONE, self._dialogue.heard_s
+        return None
+
+    def hang_up(self, loss: Loss, now_s: float, since_s: float, *, is_missed: bool) -> str:
+        """Give up the pipe; return why no other will be dialled, or an empty text.
+
+        `is_missed` tells whether work is waiting, so that the user must be told.
+        """
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        self._dialogue.lost()
+        address = self.itinerary.address
+        if is_missed and not self._lost_address:
+            self._lost_address = address
+            what = "looking for another" if self.itinerary.has_others else "dialling on"
+            _log.warning("the gateway at %s is gone; %s until one is there", address, what)
+        match self.itinerary.lost(loss, now_s, since_s):
+            case Dial(to, at_s):
+                self._redial_s = at_s
+                if to != address:
+                    self._dialogue.start_over()
+            case GiveUp(reason):
+                self.stop()
+                return reason
+        return ""
+
+    def opened(self) -> None:
+        """Note that the session is open: stay here, and learn of other gateways."""
+        self.itinerary.opened()
+        if self._dialogue.welcome is not None:
+            self.learn(self._dialogue.welcome.others)
+        lost, self._lost_address = self._lost_address, ""
+        address = self.itinerary.address
+        if lost == address:
+            _log.warning("the gateway at %s is back", address)
+        elif lost:
+            _log.warning("went from the gateway at %s to the one at %s", lost, address)
+
+    def learn(self, others: list[str]) -> None:
+        """Learn of other gateways; log those that are not followed."""
+        for line in self.itinerary.learn(others):
+            _log.warning("%s", line)
+
+    def stop(self) -> None:
+        """Stop dialling."""
+        self._redial_s = math.inf
+
+    def close(self) -> None:
+        """Release all resources. Idempotent."""
+        self.stop()
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        self._waker.close()

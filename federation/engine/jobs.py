@@ -1,0 +1,200 @@
+"""A handle to a job at a gateway: query its state, fetch its results, cancel it, forget it."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.engine.engine import Engine
+from federation.engine.outcomes import exception_of, screen, show
+from federation.engine.streams import Ended
+from federation.errors import GatewayUnreachable, GridError
+from federation.money import format_money
+from federation.payload import open_result
+
+ASK_WAIT_S: Final = 10.0
+LOOK_MAX_S: Final = 0.5
+RUNNING: Final = ("waiting", "running", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a job. `total` is None while tasks are still being submitted."""
+
+    done: int
+    failed: int
+    cancelled: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a job so far, exactly: nano-units of a currency, and slot time."""
+
+    nanos: int
+    currency: str
+    price_nanos: int
+    wall_ns: int
+    user: str
+    project: str
+
+    def __str__(self) -> str:
+        # The currency is unknown until a task has run: pools may differ in theirs.
+        return format_money(self.nanos, self.currency) if self.currency else "0"
+
+
+class JobHandle:
+    """A job by its id, at a gateway. Each property asks that gateway anew.
+
+    A detached job stays at the gateway to which it was submitted. When its client goes to another
+    gateway, the handle asks by a connection of its own; GatewayUnreachable names the gateway that
+    is away.
+
+    Attributes:
+        id: the id of the job.
+        gateway: the address of its gateway. It is empty for a client's own tasks, which go along
+            with the client: they are at the client's current gateway.
+    """
+
+    def __init__(
+        self,
+        reach: Callable[[str, float | None], Engine],
+        job_id: str,
+        gateway: str = "",
+        trusted_sites: frozenset[str] | None = None,
+        *,
+        prints: bool = True,
+    ) -> None:
+        self._prints = prints  # if False, nobody asked for output: show none
+        self._reach = reach
+        self._trusted_sites = trusted_sites
+        self.id = job_id
+        self.gateway = gateway
+
+    def _ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
+        try:
+            engine = self._reach(self.gateway, timeout_s)
+            return engine.ask(verb, {"job": self.id, **details}, timeout_s, self.gateway)
+        except GatewayUnreachable as error:
+            raise self._explain(error) from error
+
+    def explain(self) -> dict[str, Any]:
+        """Explain why the job goes where it goes; see Client.explain."""
+        return dict(self._ask("explain", {"job": self.id}))
+
+    def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
+        if not self.gateway:
+            return error
+        return GatewayUnreachable(f"job {self.id} is at the gateway {self.gateway}: {error}")
+
+    def details(self, timeout: float | None = None) -> dict[str, Any]:
+        """Return everything that the gateway knows of the job. Raises JobNotFound."""
+        found: dict[str, Any] = self._ask("job", {}, timeout)
+        return found
+
+    @property
+    def state(self) -> str:
+        """The state: waiting, running, open, done, cancelled, abandoned or lost.
+
+        An open job has nothing to run and may still get more tasks. A done job has no unfinished
+        task, whether its tasks succeeded or failed. An abandoned job lost its client half way, a
+        lost one its gateway.
+        """
+        return str(self.details()["state"])
+
+    def progress(self) -> Progress:
+        """Return how many of its tasks are done, failed and cancelled, and how many there are."""
+        found = self.details()
+        return Progress(found["done"], found["failed"], found["cancelled"], found["total"])
+
+    def cost(self) -> Cost:
+        """Return the cost of the job so far, and the user and project that are billed."""
+        found = self.details()
+        return Cost(
+            int(found["cost_nanos"]),
+            found["currency"],
+            found["price_nanos"],
+            int(found["wall_ns"]),
+            found["user"],
+            found["project"],
+        )
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the job has ended, and return its state. Raises TimeoutError."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        pause_s = 0.01
+        state: str | None = None
+        while True:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            try:
+                state = str(self.details(left_s)["state"])
+            except GatewayUnreachable:
+                if left_s is None:
+                    raise
+            if state is not None and state not in RUNNING:
+                return state
+            if until_s is not None and time.monotonic() >= until_s:
+                known = state or "out of reach: its gateway does not answer"
+                raise TimeoutError(f"job {self.id} is still {known}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
+
+    def results(self, *, return_exceptions: bool = False) -> Iterator[Any]:
+        """Yield the results of a detached job, in order, and wait for those that are not there yet.
+
+        The first failed task raises at its place and ends the iterator. With `return_exceptions`
+        its exception takes the place of the result, and the iterator goes on.
+        """
+        at = 0
+        while True:
+            before = at
+            found = self._ask("results", {"after": at, "wait_s": ASK_WAIT_S})
+            for first, values, failures, prints, sites in found["outcomes"]:
+                if first > at:
+                    break  # the tasks in between are still running
+                sites = [*sites, *self._reach(self.gateway, None).strangers]
+                outcomes = screen(values, failures, sites, self._trusted_sites)
+                for text in (text for _, text in prints if self._prints):
+                    show(text)
+                for outcome in outcomes[at - first :]:
+                    at += 1
+                    yield _value(outcome, return_exceptions)
+                at = max(at, first + len(values))
+            if at > before or not found["ended"]:
+                continue
+            if found["total"] is None or at >= found["total"]:
+                return
+            # The job ended without an outcome for this task: it was dropped together with its job.
+            gone = Ended("cancelled", f"task {at} was dropped when its job ended")
+            at += 1
+            yield _value(gone, return_exceptions)
+
+    def cancel(self, *, stop: bool = False) -> int:
+        """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number."""
+        try:
+            engine = self._reach(self.gateway, None)
+            return engine.cancel_job(self.id, stop=stop, at=self.gateway)
+        except GatewayUnreachable as error:
+            raise self._explain(error) from error
+
+    def forget(self) -> None:
+        """Make the gateway drop the results of a job that has ended; its cost stays on record.
+
+        Otherwise the results are kept for as long as the site keeps results. Raises JobNotFound.
+        """
+        self._ask("forget", {})
+
+    def __repr__(self) -> str:
+        return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"
+
+
+def _value(outcome: bytes | Ended, return_exceptions: bool) -> Any:
+    if not isinstance(outcome, Ended):
+        return open_result(outcome)
+    error = exception_of(outcome)
+    if return_exceptions:
+        return error
+    raise error
+
+
+__all__ = ["Cost", "GridError", "JobHandle", "Progress"]

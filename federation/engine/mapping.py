@@ -1,0 +1,479 @@
+"""The results of a map: an iterator that feeds the grid as it is consumed.
+
+A map starts at once. While its client is open it runs ahead of its reader by a buffer. When the
+client closes, the rest runs and its results are dropped (Feeder.run_out).
+"""
+
+import logging
+import math
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Sequence, Sized
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar, cast
+
+from federation.engine.engine import Engine
+from federation.engine.outcomes import exception_of
+from federation.engine.progress import bar
+from federation.engine.streams import (
+    CHUNK_BYTES_MAX,
+    CHUNK_TASKS_MAX,
+    PENDING,
+    Chunk,
+    Ended,
+    Stream,
+)
+from federation.errors import GridError, SerializationError
+from federation.payload import open_result, seal_calls, seal_singles
+
+T = TypeVar("T")
+
+_log = logging.getLogger("gridfed")
+
+# The unfinished calls that a map may have: enough for a large grid, and a bound on our memory.
+AHEAD_CALLS: Final = 64_000
+AHEAD_BYTES: Final = 64 << 20
+# A batch grows while making it takes less than this, and ends when its inputs took longer: the
+# items of a slow input leave one by one, those of a fast input by the thousand.
+BATCH_S: Final = 0.002
+LOOK_S: Final = 0.01  # the longest wait for a slow input before a check for arrivals
+GLANCE_S: Final = 0.001  # the longest time for that check
+# Inputs held in memory: no clock is read between their items, and any thread may take them.
+_AT_HAND: Final = frozenset({list, tuple, range, dict, set, frozenset, str, bytes, deque})
+
+
+class Inputs:
+    """The calls of a map: an iterable of arguments, and facts about the iterables behind it.
+
+    Args:
+        calls: one argument each if `singles`, else a tuple of them.
+        sources: the iterables that `calls` is made of.
+
+    Attributes:
+        at_hand: all sources are of built-in types that hold their items.
+        is_finite: some source has a length, so the calls end.
+        total: the maximum number of calls; None if unknown.
+    """
+
+    def __init__(self, calls: Iterable[Any], *sources: Iterable[Any], singles: bool) -> None:
+        self.calls = calls
+        self.singles = singles
+        self.at_hand = all(type(each) in _AT_HAND for each in sources)
+        self.is_finite = any(isinstance(each, Sized) for each in sources)
+        lengths = [
+            len(each)
+            for each in sources
+            if isinstance(each, Sequence) or (isinstance(each, Sized) and type(each) in _AT_HAND)
+        ]
+        self.total = min(lengths, default=None)
+
+
+class MapResults(Generic[T]):
+    """An iterator over the results of a map, in the order of its inputs.
+
+    `job` is the id of the job. Closing the iterator, or dropping it half way, cancels the calls
+    that have not begun. A map that is dropped unread runs on, and its results are dropped.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        stream: Stream,
+        inputs: Inputs,
+        *,
+        timeout: float | None,
+        progress: bool,
+    ) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._feeder = Feeder(engine, stream, inputs)
+        self._until_s = None if timeout is None else time.monotonic() + timeout
+        self._chunks: deque[Chunk] = deque()
+        self._ahead = 0
+        self._ahead_bytes = 0
+        self._lead = 0  # the most calls that were ahead
+        self._given = 0  # the number after the last call of the chunks that were read
+        self._fed_s = time.monotonic()
+        self._ready: list[T] = []  # unpickled results, the next one last
+        self._bar = bar(inputs.total, stream.opening.name) if progress else None
+        self._is_read = False
+        self._is_interrupted = False
+        self._over = False
+        engine.attend(self._feeder)
+        try:
+            self._feed()
+        except BaseException as error:
+            # Nobody will read it, and it was not left unread on purpose.
+            self._is_read, self._is_interrupted = True, isinstance(error, KeyboardInterrupt)
+            traceback.clear_frames(error.__traceback__)
+            raise
+        finally:
+            del self  # a traceback through this frame must not keep the map alive
+
+    @property
+    def job(self) -> str:
+        """The id of this map's job."""
+        return self._stream.id
+
+    def __iter__(self) -> "MapResults[T]":
+        return self
+
+    def __next__(self) -> T:
+        # The common case first: a whole chunk was unpickled at once.
+        if self._ready:
+            if self._bar is not None:
+                self._bar.update()
+            return self._ready.pop()
+        try:
+            return self._next()
+        except KeyboardInterrupt as interrupt:
+            self._is_interrupted = True
+            traceback.clear_frames(interrupt.__traceback__)
+            raise
+        finally:
+            del self  # a traceback through this frame must not keep the map alive
+
+    def _next(self) -> T:
+        self._is_read, self._is_interrupted = True, False
+        while not self._over:
+            self._feed()
+            if not self._chunks:
+                self._check_closing()
+            if not self._chunks and not self._feed_more():
+                self._finish()
+                break
+            chunk = self._chunks[0]
+            if not chunk.missing and not chunk.failures and not chunk.taken:
+                values = _open_all(chunk)
+                if values is not None:
+                    self._chunks.popleft()
+                    self._forget(chunk)
+                    values.reverse()
+                    self._ready = values
+                    return self.__next__()
+            if chunk.taken == len(chunk.outcomes):
+                self._chunks.popleft()
+                self._forget(chunk)
+                continue
+            return self._take_one(chunk)
+        raise StopIteration
+
+    def _check_closing(self) -> None:
+        """Raise RuntimeError if the rest of the results was dropped, or will not come."""
+        feeder = self._feeder
+        if feeder.is_closing and (feeder.has_more or self._given < self._stream.total):
+            self._over = True
+            raise RuntimeError(
+                "no more results of this map after shutdown: its client was shut down before they "
+                "were read"
+            )
+
+    def _take_one(self, chunk: Chunk) -> T:
+        """Return one outcome of a chunk that is incomplete, or that has a failed call."""
+        at = chunk.taken
+        if chunk.outcomes[at] is PENDING:
+            self._wait(chunk, at)
+            if not chunk.missing and not chunk.failures and not at:
+                return self._next()
+        outcome = chunk.outcomes[at]
+        error: BaseException | None = None
+        value: Any = None
+        if type(outcome) is Ended:
+            if outcome.kind == "cancelled":
+                self._check_closing()
+            error = exception_of(outcome)
+        else:
+            try:
+                value = open_result(outcome)
+            except SerializationError as unreadable:
+                error = unreadable
+        chunk.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
+        if self._bar is not None:
+            self._bar.update()
+        if error is not None:
+            self.close()
+            raise error
+        return cast("T", value)
+
+    def _wait(self, chunk: Chunk, at: int) -> None:
+        while chunk.outcomes[at] is PENDING:
+            left_s = None if self._until_s is None else self._until_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                self.close()
+                raise TimeoutError("a result of the map was not there in time")
+            step_s = GLANCE_S if self._may_feed() else left_s
+            if left_s is not None and step_s is not None:
+                step_s = min(step_s, left_s)
+            self._engine.drive(lambda: chunk.outcomes[at] is not PENDING, step_s)
+            if chunk.outcomes[at] is PENDING:
+                if self._engine.closed or self._engine.error:
+                    self._over = True
+                    raise self._engine.error or GridError("the client was shut down during a map")
+                self._feed()
+
+    def _feed(self) -> None:
+        """Take inputs as far ahead as allowed, waiting for a slow input for LOOK_S at most.
+
+        While a result is ready, a slow input gets no more time than the consumer has taken, and
+        only to keep up the lead. So no result is held back, and a slow consumer starves no worker.
+        """
+        feeder = self._feeder
+        before_s = feeder.waited_s
+        spare_s = time.monotonic() - self._fed_s
+        while self._may_feed():
+            waited_s = feeder.waited_s - before_s
+            if feeder.pull_s < BATCH_S or not self._has_result():
+                may_wait = waited_s < LOOK_S
+            else:
+                may_wait = self._ahead < self._lead and waited_s + feeder.pull_s <= spare_s
+            if not may_wait:
+                return
+            self._feed_more()
+            self._fed_s = time.monotonic()
+            self._lead = max(self._lead, self._ahead)
+
+    def _may_feed(self) -> bool:
+        has_room = self._ahead < AHEAD_CALLS and self._ahead_bytes < AHEAD_BYTES
+        feeder = self._feeder
+        return has_room and feeder.has_more and not feeder.is_closing and self._engine.takes_work
+
+    def _has_result(self) -> bool:
+        """Whether the next result is there."""
+        for chunk in self._chunks:
+            if chunk.taken < len(chunk.outcomes):
+                return chunk.outcomes[chunk.taken] is not PENDING
+        return False
+
+    def _feed_more(self) -> bool:
+        """Take one batch of inputs; return whether there was one."""
+        chunk = self._feeder.next_chunk()
+        if chunk is None:
+            return False
+        self._chunks.append(chunk)
+        self._ahead += len(chunk.outcomes)
+        self._ahead_bytes += chunk.size
+        return True
+
+    def _forget(self, chunk: Chunk) -> None:
+        self._given = chunk.stop
+        self._ahead -= len(chunk.outcomes)
+        self._ahead_bytes -= chunk.size
+
+    def _finish(self) -> None:
+        self._over = True
+        self._engine.dismiss(self._feeder)
+        self._engine.close_stream(self._stream)
+        if self._bar is not None:
+            self._bar.close()
+
+    def close(self) -> None:
+        """Cancel the calls that have not begun, and drop all unread results."""
+        if self._over:
+            return
+        self._over = True
+        self._ready = []
+        if self._bar is not None:
+            self._bar.close()
+        self._engine.dismiss(self._feeder)
+        if not self._engine.closed and self._stream.unfinished:
+            self._engine.abandon(self._stream)
+        elif not self._engine.closed:
+            self._engine.close_stream(self._stream)
+
+    def __del__(self) -> None:
+        if getattr(self, "_over", True) or self._engine.closed:
+            return
+        if not self._is_read:
+            self._feeder.is_unattended = True
+            return
+        self._engine.dismiss(self._feeder)
+        # An interrupted wait for results also stops the running calls.
+        self._engine.abandon(self._stream, stop=self._is_interrupted)
+
+
+def feed_all(engine: Engine, stream: Stream, inputs: Inputs) -> None:
+    """Send every call of a detached job, waiting where the gateway must catch up.
+
+    The unacknowledged part is bounded in calls and in bytes of arguments.
+    """
+    feeder = Feeder(engine, stream, inputs)
+    while not stream.rejected and feeder.next_chunk() is not None:
+        if not feeder.has_room():
+            engine.drive(lambda: feeder.has_room() or stream.rejected)
+        if engine.error is not None:
+            raise engine.error
+
+
+class Feeder:
+    """Turns the inputs of a map into chunks of sealed calls, as fast as they come.
+
+    Attributes:
+        stream: the job of the calls.
+        is_unattended: its map was dropped unread: the engine feeds it.
+        is_closing: the client closes: the reader feeds no more.
+    """
+
+    def __init__(self, engine: Engine, stream: Stream, inputs: Inputs) -> None:
+        self._engine = engine
+        self.stream = stream
+        self._calls = iter(inputs.calls)
+        self._at_hand = inputs.at_hand
+        self._is_finite = inputs.is_finite
+        self._total = inputs.total
+        self._taken = 0
+        self._seal = seal_singles if inputs.singles else _seal_tuples
+        self._batch = 1
+        self._gathers = inputs.at_hand and (inputs.total or CHUNK_TASKS_MAX) < CHUNK_TASKS_MAX
+        self._sealed: deque[list[bytes]] = deque()  # sealed, but not sent: large arguments
+        self._ended = False
+        self._lock = threading.RLock()  # the thread that closes the client feeds as well
+        self.is_unattended = False
+        self.is_closing = False
+        self.pull_s = 0.0  # how long the last batch of inputs took to come
+        self.waited_s = 0.0  # the same, for all batches
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more calls."""
+        return bool(self._sealed) or not self._ended
+
+    @property
+    def runs_out(self) -> bool:
+        """Whether all calls run even if unread: the inputs are finite, or have all come."""
+        return self._is_finite or self._ended
+
+    @property
+    def not_taken(self) -> int:
+        """Calls that were not given to the job; of inputs without a length, only sealed ones."""
+        sealed = sum(map(len, self._sealed))
+        if self._ended or self._total is None:
+            return sealed
+        return self._total - self._taken + sealed
+
+    def has_room(self) -> bool:
+        """Whether the job may be given more calls: its backlog is bounded in calls and bytes."""
+        stream = self.stream
+        return stream.unfinished < AHEAD_CALLS and stream.held_bytes < AHEAD_BYTES
+
+    def run_out(self, until_s: float = math.inf) -> None:
+        """Feed all remaining calls, and drop their results; wait where there is no room.
+
+        Returns early when the job or the connection ends, or at `until_s` of the monotonic clock.
+        """
+        engine, stream = self._engine, self.stream
+        while stream.is_open and engine.error is None and not engine.closed:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            if not self.has_room():
+                at_most_s = None if left_s == math.inf else left_s
+                engine.drive(lambda: self.has_room() or not stream.is_open, at_most_s)
+            elif not self._feed_late():
+                break
+
+    def feed_on(self) -> bool:
+        """Feed one chunk of an unattended map; return False when there is nothing to do for now.
+
+        Only for inputs that any thread may take; others wait until the client closes.
+        """
+        engine, stream = self._engine, self.stream
+        if not (stream.is_open and self.has_more):
+            engine.dismiss(self)
+            engine.close_stream(stream)
+            return False
+        if not (self._at_hand and self.has_room() and engine.takes_work):
+            return False
+        return self._feed_late()
+
+    def _feed_late(self) -> bool:
+        """Feed a chunk for an unread map; return False if there is none, or it can't be sent."""
+        try:
+            return self.next_chunk() is not None
+        except Exception as error:  # noqa: BLE001 - inputs raise what they like
+            if self._engine.shut and not self.is_closing:
+                return False  # just now: the thread that closes the client continues
+            self._ended = True
+            text = f"{type(error).__name__}: {error}"
+            _log.warning("the rest of an unread map is dropped, its inputs failed: %.300s", text)
+            return False
+
+    def next_chunk(self) -> Chunk | None:
+        """Seal and send the next batch of inputs; return None when there are no more."""
+        with self._lock:
+            if not self._sealed and not self._ended:
+                self._gather()
+            if not self._sealed:
+                return None
+            chunk = self._engine.extend(self.stream, self._sealed[0], late=self.is_closing)
+            self._sealed.popleft()
+            return chunk
+
+    def _gather(self) -> None:
+        """Take and seal the next inputs: a batch, or several if there are few in total."""
+        payloads: list[bytes] = []
+        size, started_s = 0, time.perf_counter()
+        while True:
+            calls = self._pull()
+            self.pull_s = time.perf_counter() - started_s
+            if not calls:
+                self._ended = True
+                break
+            self._taken += len(calls)
+            sealed = self._seal(calls)
+            size += sum(map(len, sealed))
+            payloads += sealed
+            is_quick = time.perf_counter() - started_s < BATCH_S and size < CHUNK_BYTES_MAX // 2
+            if is_quick:
+                self._batch = min(2 * self._batch, CHUNK_TASKS_MAX)
+            else:
+                self._batch = max(1, self._batch // 2)
+            if not (is_quick and self._gathers):
+                break
+        self.waited_s += self.pull_s
+        if size > CHUNK_BYTES_MAX:
+            for payload in payloads:
+                self._engine.check_size(payload)
+        if payloads:
+            self._sealed.extend(_in_messages(payloads, size))
+
+    def _pull(self) -> list[Any]:
+        """Return the next inputs: a batch, or those that came before a slow one delayed it."""
+        batch = islice(self._calls, self._batch)
+        if self._at_hand:
+            return list(batch)
+        calls = []
+        until_s = time.perf_counter() + BATCH_S
+        for call in batch:
+            calls.append(call)
+            if time.perf_counter() >= until_s:
+                break
+        return calls
+
+
+def _open_all(chunk: Chunk) -> list[Any] | None:
+    """Return the results of a whole chunk; None if one can't be unpickled: take them singly."""
+    try:
+        return list(map(open_result, chunk.outcomes))
+    except SerializationError:
+        return None
+
+
+def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
+    """Split payloads into lists that each fit into a message."""
+    if size <= CHUNK_BYTES_MAX:
+        return [payloads]
+    lists: list[list[bytes]] = [[]]
+    room = CHUNK_BYTES_MAX
+    for payload in payloads:
+        if len(payload) > room and lists[-1]:
+            lists.append([])
+            room = CHUNK_BYTES_MAX
+        lists[-1].append(payload)
+        room -= len(payload)
+    return lists
+
+
+def _seal_tuples(calls: list[Any]) -> list[bytes]:
+    return seal_calls([tuple(call) for call in calls])

@@ -1,0 +1,1 @@
+"""Who is in the federation and alive, by gossip: pure, driven from outside."""

@@ -1,0 +1,485 @@
+"""One member's view of the federation: its live members, and their own statements. Pure.
+
+SWIM with Lifeguard's corrections, over links instead of datagrams:
+
+    Tick ──► probe one neighbour: Ping ──► Ack
+               no answer ──► PingRequest to its other neighbours ──► Ack, or Nack
+                 none ──► suspect it, tell all ──► it objects (a higher incarnation), or is dead
+               others claim that it is dead, or has left ──► suspect it
+    Gossip: claims go to every neighbour at once, notices too; members fetch bulletins they lack
+    Exchange: now and then all is compared with one member, which repairs losses
+
+Each member is probed by its neighbours only (federation.membership.rings): neither a site's cost
+nor the time to detect a failure grows with the number of members. Probes of members drawn from all,
+as in SWIM, would need a new TLS session each.
+
+`handle` takes an event and returns the effects to perform. The caller authenticates peers, keeps
+connections, verifies each bulletin before it enters (`is_news` tells which are worth that), and
+decides which sites may be members. The conclusions here steer routing and nothing else: no lease
+and no charge may depend on them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, assert_never
+
+from federation.chance import Chance
+from federation.membership.bulletins import Board
+from federation.membership.exchanging import answer_exchange, tell_everything
+from federation.membership.gossip import (
+    INCARNATION_MAX,
+    PRESENT,
+    Ack,
+    Bulletin,
+    Bulletins,
+    Claim,
+    Exchange,
+    Gossip,
+    Message,
+    Nack,
+    News,
+    Notice,
+    Ping,
+    PingRequest,
+    State,
+    Topic,
+    Want,
+)
+from federation.membership.happenings import (
+    Admitted,
+    Announce,
+    Changed,
+    Connected,
+    Disconnected,
+    Effect,
+    Event,
+    Expelled,
+    Heard,
+    Join,
+    Leave,
+    OfPeer,
+    Overtaken,
+    Started,
+    Tick,
+    Unreachable,
+    WakeAt,
+)
+from federation.membership.prober import Prober
+from federation.membership.probing import Knobs, exchange_every_s, probe_every_s
+from federation.membership.roster import Roster
+from federation.membership.spreading import Spreading
+from federation.membership.timetable import Timer, Timetable
+
+# An incarnation is a boot and, in its low bits, how often the member had to object in that run.
+BOOT_SHIFT: Final = 20
+BOOT_MAX: Final = (INCARNATION_MAX >> BOOT_SHIFT) - 1
+SEEDS_ASKED: Final = 3
+REAP_EVERY_S: Final = 600.0
+
+
+class Membership:
+    """One member's view of the federation.
+
+    Args:
+        me: our site.
+        incarnation: the first one; above any of an earlier run: `boot << BOOT_SHIFT`.
+        knobs: see federation.membership.probing.
+        rng: for order and drawing; equal seeds give equal runs.
+        boot_max: returns the highest boot that a site can have now; claims by others about a later
+            one are not believed.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        incarnation: int,
+        knobs: Knobs,
+        rng: Chance,
+        boot_max: Callable[[], float] = lambda: BOOT_MAX,
+    ) -> None:
+        self.me = me
+        self.incarnation = incarnation
+        self._boot_max = boot_max
+        self._connected: set[str] = set()
+        self._knobs = knobs
+        self._rng = rng
+        self._timetable = timetable = Timetable()
+        self._roster = roster = Roster(me, knobs)
+        self._spreading = spreading = Spreading(roster, knobs, timetable)
+        self._board = Board(roster, spreading, timetable, knobs)
+        self._prober = Prober(roster, spreading, timetable, knobs, rng)
+        self._seeds: tuple[str, ...] = ()
+        self._left = False
+        self._woken_s: float | None = None
+        self._due: Final[dict[Timer, Callable[[float, object], None]]] = {
+            Timer.PROBE: self._on_probe,
+            Timer.ANSWER: lambda _, number: self._prober.seek_help(number),
+            Timer.RELAY: lambda _, number: self._prober.give_up(number),
+            Timer.SUSPICION: self._on_suspicion,
+            Timer.GOSSIP: lambda _now, _: self._spreading.begin_round(),
+            Timer.FETCH: lambda now, _: self._board.fetch_again(now),
+            Timer.EXCHANGE: self._on_exchange,
+            Timer.RECONNECT: self._on_reconnect,
+            Timer.JOIN: self._on_join,
+            Timer.REAP: self._on_reap,
+        }
+
+    # --- state ---------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> int:
+        """The number of members that are alive or suspect, including this one."""
+        return self._roster.present
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The members that we keep a connection with, probe, and send news to."""
+        return self._spreading.neighbours
+
+    @property
+    def health(self) -> int:
+        """The local health: 0 is well; each step up stretches our probes: we may be at fault."""
+        return self._prober.health
+
+    def state(self, site: str) -> State | None:
+        """Return the state of another member; None if it is not known."""
+        member = self._roster.members.get(site)
+        return member.state if member else None
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return all claims about the other members: for lists, and to keep for the next start."""
+        return tuple(self._roster.claims())
+
+    def bulletin(self, topic: Topic) -> Bulletin | None:
+        """Return the newest bulletin held of a topic."""
+        return self._board.get(topic)
+
+    def is_news(self, notice: Notice) -> bool:
+        """Whether a bulletin that arrived would be accepted: verify only those."""
+        return self._board.is_news(notice)
+
+    # --- events --------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take an event; `now` is seconds by a clock that never goes back."""
+        if self._left:
+            return []
+        match event:
+            case Heard() | Connected() | Disconnected() | Unreachable():
+                self._handle_peer(event, now)
+            case Tick():
+                self._wake(now)
+            case Announce(bulletin):
+                self._board.announce(bulletin)
+            case Admitted(sites, direct):
+                self._roster.admit(sites, direct=direct)
+            case Expelled(site):
+                self._forget(site, was_known=self._roster.expel(site))
+            case Started() | Join() | Leave():
+                self._come_or_go(event, now)
+            case _:
+                assert_never(event)
+        if not self._left:
+            self._spreading.steer()
+            self._spreading.flush(now)
+            next_s = self._timetable.next_s
+            if next_s is not None and next_s != self._woken_s:
+                self._woken_s = next_s
+                self._spreading.effects.append(WakeAt(next_s))
+        effects, self._spreading.effects = self._spreading.effects, []
+        return effects
+
+    def _handle_peer(self, event: OfPeer, now: float) -> None:
+        match event:
+            case Heard(peer, message):
+                if peer in self._roster.admitted:
+                    self._hear(peer, message, now)
+            case Connected(peer):
+                self._connected.add(peer)
+            case Disconnected(peer):
+                self._connected.discard(peer)
+            case Unreachable(peer):
+                self._connected.discard(peer)
+                self._miss(peer, now)
+
+    def _come_or_go(self, event: Started | Join | Leave, now: float) -> None:
+        match event:
+            case Started(claims):
+                self._start(claims, now)
+            case Join(seeds):
+                self._seeds = seeds
+                self._on_join(now, None)
+            case Leave():
+                gone = Gossip(News((Claim(self.me, State.LEFT, self.incarnation),)))
+                for peer in self.neighbours:
+                    self._spreading.send(peer, gone)
+                self._left = True
+
+    def _start(self, claims: tuple[Claim, ...], now: float) -> None:
+        self._roster.load(claims, now)
+        for site, member in self._roster.members.items():
+            self._spreading.effects.append(Changed(site, None, member.state))
+        draw = self._rng.random
+        self._timetable.at(now + draw() * self._knobs.probe_s, Timer.PROBE)
+        self._timetable.at(
+            now + draw() * exchange_every_s(self._knobs, self.members), Timer.EXCHANGE
+        )
+        self._timetable.at(now + draw() * self._knobs.reconnect_s, Timer.RECONNECT)
+        self._timetable.at(now + REAP_EVERY_S, Timer.REAP)
+
+    def _forget(self, site: str, *, was_known: bool) -> None:
+        self._spreading.claims.drop((site, ""))
+        self._board.forget(site)
+        if was_known:
+            self._spreading.effects.append(Changed(site, None, None))
+
+    def _wake(self, now: float) -> None:
+        if self._woken_s is not None and now - self._woken_s > self._knobs.late_s:
+            self._excuse(now)
+        self._woken_s = None
+        for timer, key in self._timetable.due(now):
+            self._due[timer](now, key)
+
+    def _excuse(self, now: float) -> None:
+        """Reset timers after we were stopped or starved: silence in that time accuses no member."""
+        self._prober.excuse()
+        for site, suspicion in self._roster.suspicions.items():
+            suspicion.since_s = now
+            self._watch(site)
+
+    # --- messages of a peer --------------------------------------------------------------------
+
+    def _hear(self, peer: str, message: Message, now: float) -> None:
+        match message:
+            case Ping(number, news):
+                self._take(peer, news, now)
+                self._spreading.send(peer, Ack(number, self._spreading.news(peer)))
+                if peer not in self._roster.members:
+                    self._spreading.send(peer, self._everything())
+            case Ack(number, news):
+                self._take(peer, news, now)
+                self._prober.hear_ack(peer, number)
+            case Gossip(news):
+                self._take(peer, news, now)
+            case Bulletins(items):
+                for bulletin in items:
+                    self._board.learn(bulletin, peer)
+            case Want(topics):
+                self._board.answer(peer, topics)
+            case Exchange(is_answer, news):
+                self._on_exchanged(peer, news, now, is_answer=is_answer)
+            case PingRequest(number, target, news):
+                self._take(peer, news, now)
+                self._prober.relay(peer, number, target, now)
+            case Nack(number, news):
+                self._take(peer, news, now)
+                self._prober.hear_nack(peer, number)
+            case _:
+                assert_never(message)
+
+    def _take(self, peer: str, news: News, now: float) -> None:
+        for claim in news.claims:
+            self._merge(claim, peer, now)
+        for notice in news.notices:
+            self._board.note(notice, peer, now)
+
+    def _merge(self, claim: Claim, source: str | None, now: float, *, quiet: bool = False) -> None:
+        """Take a claim into account, and pass it on if it is news.
+
+        Args:
+            claim: the claim.
+            source: the peer that sent it; None when it is our own conclusion.
+            now: the time.
+            quiet: do not pass it on if it is about a member that we did not know.
+        """
+        site = claim.site
+        if site == self.me:
+            self._object(claim, source)
+            return
+        if site not in self._roster.admitted or not self._is_believable(claim, source):
+            return
+        if claim.state is State.SUSPECT and source is not None and not self._may_accuse(claim):
+            claim = replace(claim, by=source)
+        has_left = claim.state is State.LEFT
+        if source is not None and self._buries(claim, source):
+            claim = replace(claim, state=State.SUSPECT, by=source)
+        self._weigh(claim, source, now, quiet=quiet)
+        suspicion = self._roster.suspicions.get(site)
+        if has_left and suspicion and claim.incarnation == self._roster.members[site].incarnation:
+            suspicion.verdict = State.LEFT
+
+    def _buries(self, claim: Claim, source: str) -> bool:
+        """Whether hearsay reports as gone a member that is present as far as we know.
+
+        It counts only as a suspicion. Otherwise both sides of a partition would bury each other,
+        and a liar any member it likes. A member that is wrongly suspected objects.
+        """
+        is_hearsay = source != claim.site
+        return is_hearsay and claim.state not in PRESENT and self.state(claim.site) in PRESENT
+
+    def _is_believable(self, claim: Claim, source: str | None) -> bool:
+        """Whether a member can be in the run that a claim is about.
+
+        Otherwise one lie could spread an incarnation that nobody can surpass. A site's own claim
+        counts, and so does a run in which it has signed something.
+        """
+        if source is None or source == claim.site:
+            return True
+        member = self._roster.members.get(claim.site)
+        boot = claim.incarnation >> BOOT_SHIFT
+        return boot <= self._boot_max() or (member is not None and boot <= member.boot)
+
+    def _weigh(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
+        """Compare a believable claim about another member with the one that we hold."""
+        site = claim.site
+        member = self._roster.members.get(site)
+        rank = (claim.incarnation, claim.state)
+        if member is None or rank > member.rank:
+            self._apply(claim, source, now, quiet=quiet and member is None)
+        elif rank < member.rank:
+            if source is not None:
+                self._spreading.claims.tell(source, (site, ""), self._roster.claim_of(site))
+        else:
+            if source is not None:
+                self._spreading.claims.heard(source, _key(claim, member.accuser))
+            if claim.state is State.SUSPECT and self._roster.confirm(site, claim.by):
+                self._spreading.claims.put(_key(claim, member.accuser), claim, source)
+                self._watch(site)
+
+    def _may_accuse(self, claim: Claim) -> bool:
+        return claim.by == self.me or (claim.by in self._roster.admitted and claim.by != claim.site)
+
+    def _apply(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
+        site = claim.site
+        if suspicion := self._roster.suspicions.get(site):
+            for accuser in suspicion.accusers:
+                self._spreading.claims.drop((site, accuser))
+        old = self._roster.apply(claim, now)
+        if claim.state is State.SUSPECT:
+            self._watch(site)
+            self._prober.hurry(site)
+            if source is not None and site in self._connected and site not in self.neighbours:
+                self._spreading.send(site, Gossip(News((claim,))))  # it objects, if it is there
+        if old is not claim.state and not (old is None and claim.state not in PRESENT):
+            self._spreading.effects.append(Changed(site, old, claim.state))
+        if not quiet:
+            self._spreading.claims.put((site, ""), claim, source)
+
+    def _object(self, claim: Claim, source: str | None) -> None:
+        """Answer a claim about ourselves: object to a false one, with a higher incarnation.
+
+        A claim about a run that we can't be in needs no objection: others do not believe it either.
+        """
+        if (claim.incarnation, claim.state) <= (self.incarnation, State.ALIVE):
+            if claim.incarnation < self.incarnation and source is not None:
+                self._spreading.claims.tell(source, (self.me, ""), self._own_claim())
+            return
+        boot, own = claim.incarnation >> BOOT_SHIFT, self.incarnation >> BOOT_SHIFT
+        if boot > max(own, self._boot_max()):
+            if source is not None:
+                self._spreading.send(source, Gossip(News((self._own_claim(),))))
+            return
+        if boot > own:
+            self._spreading.effects.append(Overtaken(claim.incarnation, source or self.me))
+        elif claim.state is not State.ALIVE:
+            self._prober.feel(1)
+        self.incarnation = claim.incarnation + 1
+        self._spreading.claims.put((self.me, ""), self._own_claim(), None)
+        if source is not None and source not in self.neighbours:
+            self._spreading.send(source, Gossip(News((self._own_claim(),))))
+
+    def _own_claim(self) -> Claim:
+        return Claim(self.me, State.ALIVE, self.incarnation)
+
+    def _everything(self) -> Exchange:
+        return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
+
+    def _on_exchanged(self, peer: str, news: News, now: float, *, is_answer: bool) -> None:
+        """Compare all. Claims in an answer about members new to us are not passed on.
+
+        Other members know them.
+        """
+        if is_answer:
+            self._seeds = ()
+        else:
+            self._spreading.send(
+                peer, answer_exchange(self._own_claim(), self._roster, self._board, news)
+            )
+        for claim in news.claims:
+            self._merge(claim, peer, now, quiet=is_answer)
+        for notice in news.notices:
+            self._board.note(notice, peer, now)
+
+    # --- timers --------------------------------------------------------------------------------
+
+    def _on_probe(self, now: float, _: object) -> None:
+        silent = self._prober.conclude()
+        member = self._roster.members.get(silent) if silent else None
+        if silent and member and member.state in PRESENT:
+            claim = Claim(silent, State.SUSPECT, member.incarnation, self.me)
+            self._merge(claim, None, now)
+            self._roster.suspicions[silent].is_ours = True
+        self._timetable.at(now + probe_every_s(self._knobs, self.health), Timer.PROBE)
+        self._prober.begin(now)
+
+    def _watch(self, site: str) -> None:
+        """Set the timer for the end of a suspicion."""
+        until_s = self._roster.suspicions[site].until_s(self._knobs, self.members)
+        self._timetable.at(until_s, Timer.SUSPICION, site)
+
+    def _on_suspicion(self, now: float, key: object) -> None:
+        site = str(key)
+        suspicion = self._roster.suspicions.get(site)
+        if suspicion is None:
+            return
+        if suspicion.until_s(self._knobs, self.members) > now:
+            self._watch(site)  # there are more members by now, or it is another suspicion
+            return
+        claim = self._roster.claim_of(site)
+        if site in self._connected and not suspicion.is_ours:
+            # An open session outweighs hearsay: if the member is gone, the session ends, too.
+            suspicion.since_s = now
+            self._watch(site)
+            self._spreading.send(site, Gossip(News((claim,))))
+            return
+        self._merge(replace(claim, state=suspicion.verdict, by=self.me), None, now)
+
+    def _miss(self, peer: str, now: float) -> None:
+        """Handle a missing connection with a peer: messages in flight to it count as lost."""
+        self._spreading.lost(peer)
+        self._prober.miss(peer)
+        self._board.miss(peer, now)
+
+    def _on_exchange(self, now: float, _: object) -> None:
+        every_s = exchange_every_s(self._knobs, self.members)
+        self._timetable.at(now + every_s * self._jitter(), Timer.EXCHANGE)
+        rings = self._roster.rings
+        site = rings.site_at(self._rng.randrange(len(rings)))
+        if site != self.me:
+            self._spreading.send(site, self._everything())
+
+    def _on_reconnect(self, now: float, _: object) -> None:
+        """Contact a member that is thought dead: no other check detects the end of a partition."""
+        self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), Timer.RECONNECT)
+        if dead := self._roster.dead():
+            self._spreading.send(self._rng.choice(dead), self._everything())
+
+    def _on_join(self, now: float, _: object) -> None:
+        if self._seeds:
+            for seed in self._rng.sample(self._seeds, min(SEEDS_ASKED, len(self._seeds))):
+                self._spreading.send(seed, self._everything())
+            self._timetable.at(now + self._knobs.join_s, Timer.JOIN)
+
+    def _on_reap(self, now: float, _: object) -> None:
+        self._timetable.at(now + REAP_EVERY_S, Timer.REAP)
+        for site in self._roster.past(now):
+            self._roster.forget(site)
+            self._forget(site, was_known=True)
+
+    def _jitter(self) -> float:
+        return 0.9 + 0.2 * self._rng.random()
+
+
+def _key(claim: Claim, first_accuser: str) -> tuple[str, str]:
+    """Return the key for spreading a claim: each confirming accusation has its own."""
+    return (claim.site, "" if claim.by == first_accuser else claim.by)

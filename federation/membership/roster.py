@@ -1,0 +1,164 @@
+"""A member's view of the others: states, suspicions, and possible neighbours. Pure.
+
+States merge by the highest (incarnation, state): the outcome is the same in whatever order and
+however often claims arrive. Only the member itself begins a new incarnation. So a suspect objects
+with one, old gossip does not revive the dead, and a restart can be told from an echo. Only our own
+conclusion or the member's own claim establishes that a present member is gone: claims by others are
+suspicions. Dead and departed members are remembered for as long as old claims may still circulate.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from federation.membership.gossip import PRESENT, Claim, State
+from federation.membership.probing import Knobs, suspicion_s
+from federation.membership.rings import Rings
+
+
+@dataclass(slots=True)
+class Member:
+    """One of the other members."""
+
+    state: State
+    incarnation: int
+    accuser: str  # of a suspect or a dead member
+    since_s: float  # when the state began, here
+    boot: int = 0  # the latest run of which a bulletin is held
+    topics: int = 0  # bulletins of that run that are held
+
+    @property
+    def rank(self) -> tuple[int, State]:
+        """The rank that a claim must exceed to change the member's state."""
+        return (self.incarnation, self.state)
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """A suspicion: its start, its accusers, and the state that follows without an objection.
+
+    `is_ours` is whether we have probed the member ourselves in vain; all else is hearsay.
+    """
+
+    since_s: float
+    accusers: list[str] = field(default_factory=list)
+    verdict: State = State.DEAD  # or LEFT, when another member claims that it has left
+    is_ours: bool = False
+
+    def until_s(self, knobs: Knobs, members: int) -> float:
+        """Return the time until which the suspect may object."""
+        return self.since_s + suspicion_s(knobs, members, len(self.accusers) - 1)
+
+
+class Roster:
+    """All members that are known, except oneself.
+
+    `admitted` lists the sites that may be members at all. The value is true for those that may be
+    connected with, and so probed, linked and asked. Others appear only in claims.
+    """
+
+    def __init__(self, me: str, knobs: Knobs) -> None:
+        self.me = me
+        self._knobs = knobs
+        self.admitted: dict[str, bool] = {}
+        self.members: dict[str, Member] = {}
+        self.suspicions: dict[str, Suspicion] = {}
+        self.rings = Rings(knobs.rings, [me])
+        self.present = 1
+
+    def admit(self, sites: Iterable[str], *, direct: bool) -> None:
+        """Admit these sites as members."""
+        for site in sites:
+            is_full = site not in self.admitted and len(self.admitted) >= self._knobs.members_max
+            if site == self.me or is_full:
+                continue
+            self.admitted[site] = direct
+            if site in self.members:
+                self._place(site)
+
+    def expel(self, site: str) -> bool:
+        """Revoke a site's admission as a member; return whether it was a member."""
+        self.admitted.pop(site, None)
+        return self.forget(site)
+
+    def forget(self, site: str) -> bool:
+        """Drop a member with all its state; return whether it was one."""
+        member = self.members.pop(site, None)
+        self.suspicions.pop(site, None)
+        self.rings.remove(site)
+        self.present -= member is not None and member.state in PRESENT
+        return member is not None
+
+    def load(self, claims: Iterable[Claim], now: float) -> None:
+        """Load earlier claims, many at once; only while no member is known."""
+        for claim in claims:
+            if claim.site in self.admitted and claim.site not in self.members:
+                state = State.ALIVE if claim.state is State.SUSPECT else claim.state
+                self.members[claim.site] = Member(state, claim.incarnation, claim.by, now)
+                self.present += state in PRESENT
+        direct = [
+            site for site, m in self.members.items() if self.admitted[site] and m.state in PRESENT
+        ]
+        self.rings.reset([self.me, *direct])
+
+    def apply(self, claim: Claim, now: float) -> State | None:
+        """Apply a claim that is news; return the state before, None for an unknown member."""
+        member = self.members.get(claim.site)
+        old = member.state if member else None
+        self.present += (claim.state in PRESENT) - (old in PRESENT)
+        if member is None:
+            self.members[claim.site] = Member(claim.state, claim.incarnation, claim.by, now)
+        else:
+            member.incarnation = claim.incarnation
+            member.accuser = claim.by
+            if member.state is not claim.state:
+                member.state, member.since_s = claim.state, now
+        self.suspicions.pop(claim.site, None)
+        if claim.state is State.SUSPECT:
+            self.suspicions[claim.site] = Suspicion(now, [claim.by])
+        self._place(claim.site)
+        return old
+
+    def confirm(self, site: str, accuser: str) -> bool:
+        """Count another accuser of a suspect; return whether it shortens the time to object."""
+        suspicion = self.suspicions.get(site)
+        if suspicion is None or accuser in suspicion.accusers:
+            return False
+        if len(suspicion.accusers) > self._knobs.confirmations:
+            return False
+        suspicion.accusers.append(accuser)
+        return True
+
+    def claim_of(self, site: str) -> Claim:
+        """Return the state of a member as a claim."""
+        member = self.members[site]
+        return Claim(site, member.state, member.incarnation, member.accuser)
+
+    def claims(self) -> Iterator[Claim]:
+        """Iterate over the states of all members, as claims."""
+        return (self.claim_of(site) for site in self.members)
+
+    def can_ask(self, site: str) -> bool:
+        """Whether a member is present and may be connected with."""
+        return site in self.rings and site != self.me
+
+    def dead(self) -> list[str]:
+        """Return the members that are thought dead and could be contacted."""
+        return [
+            site
+            for site, member in self.members.items()
+            if member.state is State.DEAD and self.admitted[site]
+        ]
+
+    def past(self, now: float) -> list[str]:
+        """Return the members that died or left so long ago that they need not be remembered."""
+        return [
+            site
+            for site, member in self.members.items()
+            if member.state not in PRESENT and now - member.since_s > self._knobs.remember_s
+        ]
+
+    def _place(self, site: str) -> None:
+        if self.admitted[site] and self.members[site].state in PRESENT:
+            self.rings.add(site)
+        else:
+            self.rings.remove(site)

@@ -1,0 +1,1 @@
+"""Every message of the protocol, and how it becomes bytes and is checked."""

@@ -1,0 +1,1 @@
+"""Frames between two parties: transports, the handshake, resumable sessions."""

@@ -1,0 +1,1 @@
+"""Keys, and everything that travels signed: cards, adverts, grants, tokens."""

@@ -1,0 +1,147 @@
+"""User tokens: a site's signed statement of a user's identity and rights at a gateway.
+
+A token serves any holder, so it travels only over TLS or a socket of its own user. It is valid at
+its own site unless it names others, and it expires. A gateway checks it without asking other sites.
+Its rights are an upper bound; the site's own rules come after. Another site's token is accepted
+only if our operator admits its users, and never makes its holder an administrator or a worker here.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import msgpack
+
+from federation.signed import strict
+from federation.signed.identity import (
+    CLOCK_AHEAD_MAX_S,
+    Refusal,
+    SiteKey,
+    Trust,
+    Untrusted,
+    federation_id,
+    find_signer,
+    from_text,
+    site_id,
+    to_text,
+)
+from federation.signed.statements import TOKEN_PATTERN
+
+PREFIX: Final = "gft1"
+USER_CHARS_MAX: Final = 200
+PROJECTS_MAX: Final = 64
+SITES_MAX: Final = 64
+BODY_BYTES_MAX: Final = 8 << 10
+TEXT_CHARS_MAX: Final = 16 << 10
+_DOMAIN: Final = "token"
+
+
+class Scope(StrEnum):
+    """The rights of the holder of a token."""
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    REPORT = "report"
+    ADMIN = "admin"
+    WORK = "work"  # join as a worker
+    AUDIT = "audit"  # see the rows of all users, and change nothing
+
+
+# The most that a token of another site can allow.
+GUEST_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.REPORT.value})
+
+
+@dataclass(frozen=True, slots=True)
+class UserToken:
+    """A `user`, with `projects` (None: all), `scopes`, the `sites` that it is for, and its times.
+
+    `id` is 16 hexadecimal digits, by which the token can be revoked.
+    """
+
+    federation: str
+    issuer: str
+    id: str
+    user: str
+    projects: frozenset[str] | None
+    scopes: frozenset[str]
+    sites: frozenset[str]
+    issued_s: float
+    expires_s: float
+
+    def allows(self, scope: Scope, project: str | None = None) -> bool:
+        """Whether it covers this scope, and this project if one is named."""
+        covered = self.projects is None or project is None or project in self.projects
+        return covered and scope.value in self.scopes
+
+
+def _scopes(value: object) -> frozenset[str]:
+    return frozenset(strict.several(strict.matching("[a-z]{1,20}"), 1, 20)(value))
+
+
+_FORM = strict.Form(
+    UserToken,
+    {
+        "federation": federation_id,
+        "issuer": site_id,
+        "id": strict.matching(TOKEN_PATTERN),
+        "user": strict.line(USER_CHARS_MAX),
+        "projects": strict.subset(strict.line(USER_CHARS_MAX), PROJECTS_MAX),
+        "scopes": _scopes,
+        "sites": lambda value: frozenset(strict.several(site_id, 1, SITES_MAX)(value)),
+        "issued_s": strict.moment,
+        "expires_s": strict.moment,
+    },
+    BODY_BYTES_MAX,
+    closed=True,
+)
+
+
+def write_token(token: UserToken, key: SiteKey) -> str:
+    """Sign a token and write it as text; ValueError when no site would accept it."""
+    body = _FORM.encode(token)
+    if not token.user:
+        raise ValueError("a token needs a user")
+    signature = key.sign(_DOMAIN, body)
+    return to_text(PREFIX, msgpack.packb([body, signature], use_bin_type=True))
+
+
+def read_token(text: str) -> tuple[UserToken, bytes, bytes]:
+    """Read a token without checking it; return its content, its signed bytes, its signature.
+
+    Raises:
+        Untrusted: ALTERED, when it was not copied whole.
+        ProtocolError: it is no token.
+    """
+    raw = from_text(PREFIX, text, TEXT_CHARS_MAX)
+    body, signature = strict.decode_parts(raw, TEXT_CHARS_MAX, "body signature")
+    return _FORM.decode(body), body, signature
+
+
+def check_token(text: str, trust: Trust, now_s: float) -> UserToken:
+    """Read and verify a token: signed by its site, for us, unexpired, not revoked.
+
+    Of another site's token only the GUEST_SCOPES are left.
+
+    Raises:
+        ProtocolError: it is no token.
+        Untrusted: ALTERED, WRONG_FEDERATION, WRONG_SITE, UNKNOWN_SITE, BAD_SIGNATURE, AHEAD,
+            EXPIRED, REVOKED.
+    """
+    token, body, signature = read_token(text)
+    if token.federation != trust.federation:
+        raise Untrusted(Refusal.WRONG_FEDERATION, f"a token for {token.federation!r}")
+    if trust.site not in token.sites:
+        raise Untrusted(Refusal.WRONG_SITE, f"a token for {', '.join(sorted(token.sites)[:8])}")
+    is_guest = token.issuer != trust.site
+    keys = trust.lasting_keys_of(token.issuer)
+    if not keys or (is_guest and not trust.welcomes(token.issuer)):
+        raise Untrusted(Refusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not taken here")
+    if find_signer(keys, signature, _DOMAIN, body) is None:
+        raise Untrusted(Refusal.BAD_SIGNATURE, f"a token that site {token.issuer!r} did not sign")
+    if token.issued_s > now_s + CLOCK_AHEAD_MAX_S:
+        raise Untrusted(Refusal.AHEAD, f"token {token.id} is not valid yet")
+    if token.expires_s <= now_s:
+        raise Untrusted(Refusal.EXPIRED, f"token {token.id} expired")
+    if token.id in trust.revoked_by(token.issuer):
+        raise Untrusted(Refusal.REVOKED, f"token {token.id} was revoked")
+    return replace(token, scopes=token.scopes & GUEST_SCOPES) if is_guest else token

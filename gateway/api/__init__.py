@@ -1,0 +1,1 @@
+"""Answers to questions, and operators' commands: a handler for each verb."""

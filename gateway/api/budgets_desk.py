@@ -1,0 +1,73 @@
+"""Answers questions about budgets, takes the one order there is, and trues up sites' debts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from federation.errors import GridError
+from gateway.api import budget_views
+from gateway.api.context import SiteContext
+from gateway.api.views import narrow
+from gateway.ledger.db.errors import StoreError
+from gateway.scheduler.model.purses import owed_by
+from policies.parties import Party
+
+
+class BadBudgetQuestion(GridError):
+    """An order about budgets that can't be followed as it was given."""
+
+
+def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
+    """Return the standing of every budget, quota and credit of a party that `is_shown`."""
+    exchange, now_s = site.exchange, site.surroundings.now_s()
+    purses = site.broker.purses
+    for purse in purses:
+        purse.turn(site.surroundings.utc_s())
+    exchange.lending.tick(site.surroundings.utc_s())
+    rows = [
+        budget_views.standing(
+            purse,
+            () if purse.budget.is_credit else exchange.lending.of(purse.budget.name),
+            exchange.borrowing.lasts_s(purse, now_s),
+        )
+        for purse in purses
+        if is_shown(purse.budget.party)
+    ]
+    return [{key: _narrow(each) for key, each in row.items()} for row in rows]
+
+
+def _narrow(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_narrow(each) for each in value]
+    return narrow(value)
+
+
+async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
+    """Treat a site's reported spending of its slice as final."""
+    name, other = details.get("name"), details.get("site")
+    if not isinstance(name, str) or not isinstance(other, str):
+        raise BadBudgetQuestion("`name` must be a budget's, and `site` a site's")
+    purse = site.broker.purses.own.get(name)
+    freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
+    site.reception.act([])
+    await site.harden()
+    assert purse is not None
+    return {"name": name, "site": other, "freed": purse.budget.show(freed)}
+
+
+async def watch_credit(site: SiteContext) -> None:
+    """Compare the debts of other sites, as they are counted here, with the books, for ever.
+
+    A charge to a site that was never delivered (it was stopped) is counted here, and not owed.
+    """
+    purses = site.broker.purses
+    while True:
+        await trio.sleep(site.config.books.reconcile_s)
+        try:
+            before = purses.owing()
+            await site.record()  # all that is counted by now is in the books then
+            purses.true_up(before, owed_by(await site.read(site.store.balances)))
+        except (StoreError, SQLAlchemyError) as error:
+            site.tell_store_trouble(error)

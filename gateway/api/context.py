@@ -1,0 +1,113 @@
+"""What handlers of questions and orders may use of the site that they answer for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from federation.messages.wire import Maps
+from gateway.alerts.watch import Watch
+from gateway.config.site import SiteConfig
+from gateway.contracts.exchange import Exchange
+from gateway.grids.scaling.keeper import Keeper
+from gateway.ledger.db.records import Record
+from gateway.ledger.store.store import Store
+from gateway.peering.circle import Circle
+from gateway.peering.neighbours import Society
+from gateway.runtime.census import Census
+from gateway.runtime.reception import Reception
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.events import Event
+from gateway.sessions.lobby import Guest, Lobby
+from gateway.settlement.bookkeeper import Bookkeeper
+from policies.parties import Whose
+
+
+class SiteContext(Protocol):
+    """A running site, as its handlers see it; gateway.site.Site is the real one."""
+
+    reception: Reception
+    store: Store
+    watch: Watch
+    census: Census
+
+    @property
+    def config(self) -> SiteConfig:
+        """The configuration as it is now."""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Clock, chance and disk."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients and workers dial this site."""
+
+    @property
+    def broker(self) -> Broker:
+        """The scheduler of this site's jobs."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """What this site buys and sells."""
+
+    @property
+    def lobby(self) -> Lobby:
+        """The sessions of clients and workers."""
+
+    @property
+    def pulses(self) -> dict[int, Maps]:
+        """What workers last said of their slots, by handle."""
+
+    @property
+    def circle(self) -> Circle | None:
+        """The federation as this site sees it; None for a single site."""
+
+    @property
+    def peers(self) -> Society | None:
+        """The sessions with other gateways; None for a single site."""
+
+    @property
+    def bookkeeper(self) -> Bookkeeper | None:
+        """Compares the books with other sites'; None for a single site."""
+
+    @property
+    def keepers(self) -> list[Keeper]:
+        """The keepers of pools whose workers grids start."""
+
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store, in turn."""
+
+    async def record(self, *records: Record, durable: bool = False) -> None:
+        """Have the store commit these; return when they are, and all that was written before."""
+
+    async def harden(self, *records: Record) -> None:
+        """The same, and no power cut takes any of it."""
+
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended; return when they are gone."""
+
+    def expect(self, event: Event) -> None:
+        """Take an event that did not come in by the port."""
+
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+        """Go on by another configuration of the same pools."""
+
+    def results_of(self, job: str) -> trio.Event:
+        """What is set when more results of a job, or its end, can be read from the store."""
+
+    async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
+        """Return when `results_of` has come about, or after so many seconds."""
+
+    async def wait_for_progress(self, at_most_s: float) -> None:
+        """Return when anything has been stored or told, or after so many seconds."""
+
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Tell the operator that the store can't be read; the sentence."""
+
+    def tell_fault(self, where: str, error: Exception) -> None:
+        """Tell the operator of a fault of ours, and go on."""
+
+    def uptime_s(self, guest: Guest) -> float:
+        """How long a guest has been here."""

@@ -1,0 +1,561 @@
+"""Answers questions about the site: one method per verb, found by its name.
+
+An answer is plain data. A question that can't be answered gets a code and a sentence.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from heapq import nlargest
+from typing import Any, Final
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from federation.errors import GridError, ProtocolError
+from federation.messages.messages import Answer, Ask
+from federation.messages.wire import unpack
+from federation.reasons import Reason
+from gateway.alerts.watch import NoSuchAlert
+from gateway.api import (
+    books_desk,
+    budgets_desk,
+    can,
+    federation_desk,
+    report_desk,
+    reservation_desk,
+    views,
+)
+from gateway.api.context import SiteContext
+from gateway.api.reload import NothingToReload, read_again
+from gateway.base.tags import check_tags
+from gateway.base.values import ConfigError, KnobError, number
+from gateway.config.site import SiteConfig
+from gateway.grids.scaling.opening import probe_engine
+from gateway.ledger.accounting.older_books import OlderBooks
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.records import STORED_BYTES_MAX
+from gateway.ledger.db.rows import Dimension, JobRow
+from gateway.ledger.page.facts import PageFacts, to_plain
+from gateway.ledger.page.gathering import gather
+from gateway.peering import orders
+from gateway.runtime.recovery import used_before
+from gateway.scheduler.model import events
+from gateway.scheduler.model.jobs import Job
+from gateway.sessions.lobby import Guest
+from gateway.settlement.office import NoSuchEntry
+from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
+from policies.parties import Party
+from policies.reservations.reservations import CantReserve
+
+JOBS_MAX: Final = 1000
+OUTCOME_BUNDLES_MAX: Final = 64
+WAIT_MAX_S: Final = 30.0
+PROBE_S: Final = 300.0  # the default time that a pool test waits for a worker, …
+PROBE_MAX_S: Final = 86_400.0  # … and at most
+_SPAN: Final = ("start_s", "end_s")
+# The details that each verb accepts. Other verbs (`explain`, those about trust) check their own.
+TAKES: Final[Mapping[str, frozenset[str]]] = {
+    verb: frozenset(names)
+    for verb, names in {
+        **dict.fromkeys(("status", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        **dict.fromkeys(("workers", "budgets", "shares"), (ALL_USERS,)),
+        "write_off": ("name", "site"),
+        "scale": (),
+        "probe_pool": ("pool", "tag", "wait_s"),
+        "jobs": ("limit", ALL_USERS),
+        "job": ("job",),
+        "results": ("job", "after", "limit", "wait_s"),
+        "forget": ("job",),
+        "test_alert": ("name",),
+        "drain": ("worker", "on"),
+        "reload": ("dry_run",),
+        "can": ("user", "project", "group", "site", "pool", "at_s"),
+        "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),
+        "reservations": ("all", ALL_USERS),
+        "unreserve": ("reservation",),
+        "report": ("kind", "by", "where", *_SPAN, "static_price", "whose", ALL_USERS),
+        "page": _SPAN,
+        "statement": ("sites", *_SPAN),
+        "deliveries": ("site", "contract", "state", *_SPAN),
+        "payments": ("site",),
+        "reconcile": ("site", "accept", *_SPAN),
+        "dispute": ("contract", "deliveries", "reason"),
+        "answer_dispute": ("contract", "deliveries", "accept", "reason"),
+        "settle": (
+            *("site", "direction", "amount_nanos", "currency", "through", "into_nanos"),
+            *("into_currency", "reference", "note"),
+        ),
+        "undo_payment": ("site", "reference", "note"),
+    }.items()
+}
+
+
+class BadQuestion(Exception):
+    """A question that can't be answered as it was asked."""
+
+    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Desk:
+    """Answers the questions of clients and the command line."""
+
+    def __init__(self, site: SiteContext) -> None:
+        self._site = site
+        self._under_way: Counter[int] = Counter()  # questions, by guest
+        self._reloading = trio.Lock()
+        self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
+            "status": self._status,
+            "jobs": self._jobs,
+            "job": self._job,
+            "results": self._results,
+            "forget": self._forget,
+            "workers": self._workers,
+            "drain": self._drain,
+            "reload": self._reload,
+            "can": self._can,
+            "report": self._report,
+            "page": self._page,
+            "sites": self._sites,
+            "pools": self._pools,
+            "deals": self._deals,
+            "explain": self._explain,
+            "shares": self._shares,
+            "scale": self._scale,
+            "probe_pool": self._probe_pool,
+            "reserve": self._reserve,
+            "reservations": self._reservations,
+            "unreserve": self._unreserve,
+            "alerts": self._alerts,
+            "test_alert": self._test_alert,
+            "budgets": self._budgets,
+            "write_off": self._write_off,
+        }
+
+    def takes(self, guest: Guest, ask: Ask) -> bool:
+        """Whether this guest may ask one more question: then call `answer`. Else refuse it.
+
+        Raises ProtocolError for a guest that keeps asking and reads nothing.
+        """
+        limit = self._site.config.rules.questions_max
+        unread_bytes, unread_max = guest.session.backlog_bytes, self._site.config.unread_bytes
+        if unread_bytes > 2 * unread_max:
+            raise ProtocolError(f"questions, and {unread_bytes:,} bytes of answers are unread")
+        if self._under_way[guest.handle] < limit and unread_bytes <= unread_max:
+            self._under_way[guest.handle] += 1
+            return True
+        reason = f"{limit} questions of yours wait for their answers already"
+        if unread_bytes > unread_max:
+            reason = f"{unread_bytes:,} bytes that you have not read wait for you already"
+        self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
+        return False
+
+    async def answer(self, guest: Guest, ask: Ask) -> None:
+        """Answer one question; errors in it go into the answer."""
+        try:
+            reply = await self._answer(guest, ask)
+        finally:
+            self._under_way[guest.handle] -= 1
+            if not self._under_way[guest.handle]:
+                del self._under_way[guest.handle]
+        if guest.handle in self._site.lobby.guests:
+            try:
+                self._site.lobby.post(guest, reply)
+            except Exception as error:  # noqa: BLE001 - see _answer
+                self._site.lobby.post(guest, self._fault(ask, error))
+            self._site.lobby.flush(self._site.surroundings.now_s())
+
+    async def _answer(self, guest: Guest, ask: Ask) -> Answer:
+        try:
+            return Answer(ask.request, "", "", await self._find(guest, ask))
+        except (BadQuestion, Denied) as error:
+            return Answer(ask.request, error.code, str(error), None)
+        except (StoreError, SQLAlchemyError) as error:
+            # A page of the database that can't be read is no reason to stop all work.
+            reason = self._site.tell_store_trouble(error)
+            return Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
+        except Exception as error:  # noqa: BLE001 - no question may end all others' work
+            return self._fault(ask, error)
+
+    def _fault(self, ask: Ask, error: Exception) -> Answer:
+        """The answer to a question that caused a fault of ours."""
+        self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
+        return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
+
+    async def _find(self, guest: Guest, ask: Ask) -> Any:
+        right = right_to(ask.verb)
+        _check_known(ask)
+        held = self._site.reception.pass_of(guest)
+        asker = asker_of(guest, held.token if held is not None else None, right, ask.details)
+        if right.at_home:
+            _check_home(guest, ask.verb)
+        verb = self._verbs.get(ask.verb)
+        if verb is not None:
+            return await verb(asker, ask.details)
+        if ask.verb in orders.VERBS:
+            return await self._order(ask)
+        if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
+            return await self._about_books(ask)
+        known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
+        raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
+
+    async def _order(self, ask: Ask) -> Any:
+        """Carry out an order about keys and trust."""
+        peers = self._site.peers
+        if peers is None:
+            raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
+        try:
+            return await peers.order(ask.verb, ask.details)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _about_books(self, ask: Ask) -> Any:
+        """Answer a question or order about debts between sites."""
+        verb = books_desk.QUESTIONS.get(ask.verb) or books_desk.ORDERS[ask.verb]
+        try:
+            return await verb(self._site, ask.details)
+        except (books_desk.BadBooksQuestion, NoSuchEntry) as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
+        site = self._site
+        clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
+        found = views.status(site.broker, site.config.name, site.addresses, clients)
+        older = site.peers.older_books if site.peers is not None else OlderBooks()
+        found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
+        # Shown only to askers that may see all, like other dealings between sites.
+        found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
+        return found
+
+    async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
+        limit = _number(details, "limit", 50, JOBS_MAX)
+        rows = await self._site.read(self._stored_jobs, asker, limit)
+        live = self._site.broker.jobs
+        seen = {row.job for row in rows}
+        now_s = self._site.surroundings.utc_s()
+        # One client may have 50,000 jobs: show the latest alone.
+        others = (job for name, job in live.items() if name not in seen and _sees(asker, job))
+        latest = nlargest(limit, others, key=lambda job: job.opened_s)
+        unseen = [self._live(job, now_s) for job in latest]
+        shown = [
+            self._live(live[row.job], now_s) if row.job in live else views.stored_job(row)
+            for row in rows
+        ]
+        return views.latest(unseen + shown, limit)
+
+    def _stored_jobs(self, asker: Asker, limit: int) -> list[JobRow]:
+        """The latest jobs that an asker sees, up to `limit` of each project."""
+        user = None if asker.sees_all else asker.user
+        projects = [None] if asker.projects is None else sorted(asker.projects)
+        return [row for each in projects for row in self._site.store.jobs(limit, user, each)]
+
+    def _live(self, job: Job, now_s: float) -> dict[str, Any]:
+        """Show a job in a list, with the reason for waiting where it may wait for ever."""
+        view, broker = views.live_job(job, now_s), self._site.broker
+        if job.waiting and (job.unmet or broker.admission.unpayable(job.spec)):
+            view["why_waiting"] = views.why_waiting(broker, job, now_s)
+        return view
+
+    async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
+        name = _text(details, "job")
+        job = self._site.broker.jobs.get(name)
+        if job is not None and _may_see(asker, job):
+            now_s = self._site.surroundings.utc_s()
+            view = views.live_job(job, now_s) | {"notes": views.notes(job)}
+            if job.waiting:
+                view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
+            return view
+        row = await self._site.read(self._site.store.job, name)
+        if job is not None or row is None or not asker.may_see(row.user, row.project):
+            raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
+        return views.stored_job(row)
+
+    async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
+        name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
+        limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
+        wait_s = details.get("wait_s", 0)
+        if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
+            raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
+        until_s = self._site.surroundings.now_s() + wait_s
+        store = self._site.store
+        while True:
+            # Registered before the store is read, so that results in between are not missed.
+            more = self._site.results_of(name)
+            live = name in self._site.broker.jobs
+            row = await self._site.read(store.job, name)
+            if row is None and live:  # it has just arrived, and is being written
+                await self._site.record()
+                row = await self._site.read(store.job, name)
+            if row is None or not row.detached:
+                raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
+            if not asker.owns(row.user, row.project):
+                raise BadQuestion(f"job {name!r} is not yours", Reason.JOB_NOT_FOUND)
+            if row.forgotten:
+                raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
+            kept = await self._site.read(store.outcomes, name, after, limit)
+            ended = not live and row.state != "open"
+            left_s = until_s - self._site.surroundings.now_s()
+            is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
+            if is_next or ended or left_s <= 0 or asker.handle not in self._site.lobby.guests:
+                return {
+                    "outcomes": _bounded(kept) if is_next else [],
+                    "ended": ended,
+                    "state": row.state,
+                    "total": row.total,
+                }
+            await self._site.wait_for_results(more, left_s)
+
+    async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Drop the results of an ended job of this asker; its row and its cost stay."""
+        name = _text(details, "job")
+        if name in self._site.broker.jobs:
+            raise BadQuestion(f"job {name!r} has not ended: cancel it first")
+        row = await self._site.read(self._site.store.job, name)
+        if row is None or not asker.owns(row.user, row.project):
+            raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
+        await self._site.forget([name])
+        return {"job": name, "forgotten": True}
+
+    async def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
+        site = self._site
+        return [
+            views.worker_view(
+                worker,
+                site.uptime_s(site.lobby.guests[handle]),
+                [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
+            )
+            for handle, worker in site.broker.workers.items()
+            if handle in site.lobby.guests
+        ]
+
+    def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:
+        """Show the activity of a slot; its job only to askers that see that job."""
+        name = slot.get("job")
+        job = self._site.broker.jobs.get(name) if isinstance(name, str) else None
+        is_shown = asker.sees_all and asker.projects is None
+        if not name or is_shown:
+            return slot
+        if job is not None and _sees(asker, job):
+            return slot
+        return slot | {"job": "", "task": None}
+
+    async def _reload(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        """Read the configuration file again and apply it; with `dry_run` only list the changes."""
+        is_dry = details.get("dry_run", False)
+        if not isinstance(is_dry, bool):
+            raise BadQuestion("dry_run must be true or false")
+        async with self._reloading:  # else an older reading might be applied last
+            return await self._read_again(is_dry=is_dry)
+
+    async def _read_again(self, *, is_dry: bool) -> Any:
+        site = self._site
+        utc_s = site.surroundings.utc_s()
+        try:
+            change = await site.surroundings.read(read_again, site.config, utc_s)
+        except (ConfigError, KnobError, NothingToReload) as error:
+            raise BadQuestion(f"{error}; nothing was changed") from None
+        if not is_dry:
+            rules, used_ns = change.config.fair_share, {}
+            if rules is not None and change.shares:
+                if not site.broker.trouble:
+                    await site.record()  # records being written count too
+                used_ns = await site.read(used_before, site.store, rules, utc_s)
+            site.take_in(change.config, used_ns)
+        known = await self._known_users(change.config)
+        warnings = can.unknown_users(change.config.entitlements, known)
+        return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
+
+    async def _can(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        """Say what a user may do here, by which rule of which file, and the current usage."""
+        site = self._site
+        entitling = site.broker.entitling
+        utc_s = site.surroundings.utc_s()
+        try:
+            question = can.read_question(details, utc_s)
+            trust = await site.surroundings.read(can.load_trust, site.config)
+            is_now = details.get("at_s") is None
+            usage = can.Usage(entitling.slots_used, entitling.queued) if is_now else None
+            return can.answer(site.config, trust, question, usage)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _known_users(self, config: SiteConfig) -> frozenset[str]:
+        """The users known to this site, if rules name any."""
+        if not any(config.entitlements.users):
+            return frozenset()
+        ran = await self._site.read(self._site.store.usage_totals, (Dimension.USER,))
+        here = (guest.user for guest in self._site.lobby.guests.values())
+        return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
+
+    async def _drain(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        on, name = details.get("on", True) is True, details.get("worker", "")
+        if not name:
+            self._site.expect(events.DrainAsked(0, on))
+            return {"site": self._site.config.name, "draining": on}
+        handles = [
+            handle for handle, worker in self._site.broker.workers.items() if worker.name == name
+        ]
+        if not handles:
+            raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
+        for handle in handles:
+            self._site.expect(events.DrainAsked(handle, on))
+        return {"worker": name, "workers": len(handles), "draining": on}
+
+    async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+        return federation_desk.sites(self._site)
+
+    async def _pools(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+        return federation_desk.pools(self._site)
+
+    async def _deals(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+        return await federation_desk.deals(self._site)
+
+    async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await federation_desk.explain(self._site, details, asker)
+        except federation_desk.BadFederationQuestion as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
+        broker = self._site.broker
+        if broker.shares is None:
+            raise BadQuestion(
+                "slots are not shared out here: there is no [fair_share] in the configuration"
+            )
+        utc_s = self._site.surroundings.utc_s()
+        return views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
+
+    def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:
+        """A test whether a rule about a party is shown to an asker."""
+        group = self._site.config.groups.get(asker.user, "")
+        return lambda party: asker.concerns(party, group)
+
+    async def _scale(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+        """The state of the pools whose workers are started by grids."""
+        return {"pools": [keeper.view() for keeper in self._site.keepers]}
+
+    async def _probe_pool(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        """Check a pool's grid, and start a pilot that carries a tag of its own."""
+        name = details.get("pool", "")
+        for pool in self._site.config.pools:
+            if pool.name == name and pool.is_delegated:
+                return await probe_engine(self._site.config, pool)
+        found = [keeper for keeper in self._site.keepers if keeper.pool.name == name]
+        if not found:
+            known = ", ".join(sorted(each.pool.name for each in self._site.keepers)) or "none"
+            raise BadQuestion(f"no grid starts the workers of pool {name!r:.60}; of these: {known}")
+        try:
+            tags = check_tags({details.get("tag", ""): True})
+            wait_s = float(number("wait_s", details.get("wait_s", PROBE_S), 0.0, PROBE_MAX_S))
+        except (ValueError, KnobError) as error:
+            raise BadQuestion(str(error)) from None
+        return await found[0].probe(tags, wait_s)
+
+    async def _reserve(self, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.reserve(self._site, asker, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _reservations(self, asker: Asker, details: dict[str, Any]) -> Any:
+        return await reservation_desk.reservations(self._site, asker, details)
+
+    async def _unreserve(self, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.unreserve(self._site, asker, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _alerts(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+        return await self._site.watch.standing()
+
+    async def _test_alert(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await self._site.watch.test(_text(details, "name"))
+        except NoSuchAlert as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _budgets(self, asker: Asker, _details: dict[str, Any]) -> Any:
+        return budgets_desk.budgets(self._site, self._is_shown_to(asker))
+
+    async def _write_off(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await budgets_desk.write_off(self._site, details)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _report(self, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await report_desk.report(self._site, details, asker)
+        except ValueError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _page(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        """The facts of a page over [start_s, end_s)."""
+        start_s, end_s = details.get("start_s"), details.get("end_s")
+        if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
+            raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
+        site, present = self._site, report_desk.present(self._site)
+        try:
+            facts: PageFacts = await site.read(
+                gather, site.store, site.config.name, present, start_s, end_s
+            )
+        except ValueError as error:
+            raise BadQuestion(str(error)) from None
+        return to_plain(facts)
+
+
+def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
+    """Outcomes as sent: [first, values, failures, prints, sites], some megabytes at most."""
+    outcomes: list[list[Any]] = []
+    size = 0
+    for first, _count, body in kept:
+        size += len(body)
+        if outcomes and size > 8 << 20:
+            break
+        values, failures, prints, *sites = unpack(body, STORED_BYTES_MAX)
+        outcomes.append([first, values, failures, prints, sites[0] if sites else []])
+    return outcomes
+
+
+def _check_home(guest: Guest, verb: str) -> None:
+    """Refuse a guest that did not connect to our own socket."""
+    if not guest.is_local:
+        raise BadQuestion(
+            f"{verb} is for the gateway's own host, by its ipc:// address (--gateway ipc://PATH); "
+            'if it has none, add one to listen in [site], as in "ipc:///run/gridfed/gateway.sock"'
+        )
+
+
+def _sees(asker: Asker, job: Job) -> bool:
+    """Whether a job appears in the lists of an asker."""
+    return asker.sees(job.whose.user, job.whose.project, job.whose.site)
+
+
+def _may_see(asker: Asker, job: Job) -> bool:
+    """Whether an asker may see a job that it names."""
+    return asker.may_see(job.whose.user, job.whose.project, job.whose.site)
+
+
+def _check_known(ask: Ask) -> None:
+    """Refuse unknown details: ignoring a misspelt filter would answer for all users."""
+    takes = TAKES.get(ask.verb, ask.details.keys())
+    for unknown in sorted(ask.details.keys() - takes):
+        known = ", ".join(sorted(takes)) or "nothing"
+        raise BadQuestion(f"{ask.verb} takes no {unknown[:60]!r}; it takes {known}")
+
+
+def _text(details: dict[str, Any], key: str) -> str:
+    value = details.get(key)
+    if type(value) is not str:
+        raise BadQuestion(f"{key} is missing")
+    return value
+
+
+def _number(details: dict[str, Any], key: str, default: int, largest: int) -> int:
+    value = details.get(key, default)
+    if type(value) is not int or not 0 <= value <= largest:
+        raise BadQuestion(f"{key} must be 0 to {largest}")
+    return value

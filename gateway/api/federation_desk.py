@@ -1,0 +1,148 @@
+"""Answers questions about the federation: sites, pools, deals, explain."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from federation.errors import ProtocolError
+from federation.messages.messages import MESSAGES, OpenJob
+from federation.wishes import USUAL_PROJECT
+from gateway.api import federation_views, views
+from gateway.api.budget_views import of_job
+from gateway.api.context import SiteContext
+from gateway.config.site import python_minor
+from gateway.scheduler.model.intake import BadJob, job_event
+from gateway.trust.rights import Asker
+from policies.costs.alerts import PoolPrice
+
+TASKS_MAX: Final = 1 << 40
+OPENING_BYTES_MAX: Final = 1 << 20
+# The terms that a question about a hypothetical job may set, with their defaults.
+_TERMS: Final[dict[str, Any]] = {
+    "name": "dry run",
+    "function": bytes(32),
+    "project": USUAL_PROJECT,
+    "priority": 0.0,
+    "tags": {},
+    "timeout_s": None,
+    "max_cost_nanos": None,
+    "currency": "",
+    "python": python_minor(),
+    "wishes": {},
+    "preemptible": False,
+}
+
+
+class BadFederationQuestion(Exception):
+    """A question that can't be answered as it was asked."""
+
+
+def sites(site: SiteContext) -> Any:
+    """Every site of the federation, as we see it."""
+    return federation_views.sites(
+        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+    )
+
+
+def pools(site: SiteContext) -> Any:
+    """Every pool of the federation, as advertised."""
+    return federation_views.pools(
+        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+    )
+
+
+def prices(site: SiteContext) -> list[PoolPrice]:
+    """The current price of every pool of the federation, our own included."""
+    own = site.exchange.show(_utc_s(site))
+    others = (each for each in site.exchange.market.adverts if each.site != own.site)
+    return [
+        PoolPrice(advert.site, pool.pool, pool.price_nanos, pool.currency)
+        for advert in (own, *others)
+        for pool in advert.pools
+    ]
+
+
+async def deals(site: SiteContext) -> Any:
+    """Our purchases and sales."""
+    totals = await site.surroundings.read(site.store.deal_totals)
+    disputes = await site.surroundings.read(site.store.disputes)
+    return federation_views.deals(totals, disputes)
+
+
+async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
+    """Explain where a job goes, or where one would go; BadFederationQuestion."""
+    utc_s = _utc_s(site)
+    name = details.get("job", "")
+    job = site.broker.jobs.get(name) if isinstance(name, str) else None
+    if job is not None and not asker.may_see(job.whose.user, job.whose.project, job.whose.site):
+        job = None
+    site.exchange.refresh(utc_s, without=job)
+    if name:
+        if job is None:
+            raise BadFederationQuestion(await _why_not_explained(site, str(name), asker))
+        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
+        found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
+        shares = site.broker.shares
+        if shares is not None and job.waiting:
+            group = site.config.groups.get(asker.user, "")
+            found["fair_share"] = views.share_of(
+                job, shares, utc_s, lambda party: asker.concerns(party, group)
+            )
+        places = job.places or {}
+        found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
+        return found
+    return _dry_run(site, details, asker.user, utc_s)
+
+
+async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
+    """The answer about a job that the broker does not have, or the asker may not see."""
+    row = await site.surroundings.read(site.store.job, name)
+    shown = repr(name[:64])
+    is_live = name in site.broker.jobs  # then it is another user's
+    if row is None or is_live or not asker.may_see(row.user, row.project):
+        return f"there never was a job {shown} here: see `gridfed jobs`"
+    return f"job {shown} has ended ({row.state}): only where work may still go is explained"
+
+
+def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: float) -> Any:
+    tasks, task_s = details.get("tasks", 1), details.get("task_s")
+    if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
+        raise BadFederationQuestion("tasks must be a number from 1")
+    if task_s is not None and (type(task_s) not in (int, float) or not 0 < task_s < 1e9):
+        raise BadFederationQuestion("task_s must be above zero")
+    given = {key: details[key] for key in _TERMS if details.get(key) not in (None, "")}
+    terms = {**_TERMS, **given}
+    try:
+        opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
+        # Decoded like a real message, so that values of a wrong type are refused by name.
+        groups = site.config.groups
+        spec = job_event(_read(opening), 0, user or "nobody", groups).spec
+    except (BadJob, ProtocolError, TypeError, ValueError) as error:
+        raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
+    site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
+    spending = site.broker.spending
+    spec = spending.denominated(spec)
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s)
+    found = decision.to_plain()
+    found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
+    refusal = spending.refusal(spec)
+    found["refused_for_money"] = refusal[1] if refusal is not None else ""
+    barred = site.broker.entitling.objection(spec, site.broker.elsewhere.may_run)
+    found["refused_by_rule"] = barred[1] if barred is not None else ""
+    return found
+
+
+def _read(opening: OpenJob) -> OpenJob:
+    found = MESSAGES.decode(MESSAGES.encode(opening), OPENING_BYTES_MAX)
+    assert isinstance(found, OpenJob)
+    return found
+
+
+def _states(site: SiteContext) -> dict[str, str]:
+    circle = site.circle
+    if circle is None:
+        return {}
+    return {each: circle.word(each) for each in circle.known}
+
+
+def _utc_s(site: SiteContext) -> float:
+    return site.surroundings.utc_s()

@@ -1,0 +1,173 @@
+"""Views of the federation: sites, pools, deals, and the placement of jobs. Pure.
+
+The keys are an interface (`--json`, Client.explain): they are only ever added to.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from federation.messages.adverts import Outlook, SiteAdvert
+from federation.money import format_money
+from gateway.api.views import notes
+from gateway.contracts.exchange import Exchange
+from gateway.ledger.db.rows import DealTotal, DisputeRow
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.jobs import Job, Worker
+from policies.placement.market import Market
+from policies.placement.placement import show_tag
+
+WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
+# The tag that `gridfed pool test` gives its pilot, so that its task runs there; not a pool's tag.
+PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
+
+
+def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+    """Every site: up, suspect or gone, its capacity, and the age of that information."""
+    adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
+    adverts[own.site] = own
+    rows = []
+    for site in sorted({*adverts, *states}):
+        advert = adverts.get(site)
+        pools = advert.pools if advert else ()
+        rows.append(
+            {
+                "site": site,
+                "state": "here" if site == own.site else states.get(site, "unknown"),
+                "pools": len(pools),
+                "slots_free": sum(pool.slots_free for pool in pools),
+                "slots_total": sum(pool.slots_total for pool in pools),
+                "tasks_queued": sum(pool.tasks_queued for pool in pools),
+                "regions": sorted({pool.region for pool in pools if pool.region}),
+                "age_s": max(0.0, round(now_s - advert.issued_s, 1)) if advert else None,
+            }
+        )
+    return rows
+
+
+def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+    """Every pool of every site, from its advert."""
+    rows = []
+    for advert in (own, *(each for each in market.adverts if each.site != own.site)):
+        for pool in advert.pools:
+            change = pool.next_price
+            rows.append(
+                {
+                    "site": advert.site,
+                    "pool": pool.pool,
+                    "state": "here" if advert is own else states.get(advert.site, "unknown"),
+                    "slots_free": pool.slots_free,
+                    "slots_total": pool.slots_total,
+                    "slots_cold": pool.slots_cold,
+                    "tasks_queued": pool.tasks_queued,
+                    "load_slot_s": pool.load_slot_s,
+                    "price": format_money(pool.price_nanos, pool.currency),
+                    "price_nanos": pool.price_nanos,
+                    "currency": pool.currency,
+                    "next_price": format_money(change.price_nanos, pool.currency) if change else "",
+                    "next_price_at_s": change.at_s if change else None,
+                    "tags": [
+                        show_tag(name, value)
+                        for name, value in sorted(pool.tags.items())
+                        if not PROBE_TAG.fullmatch(name)
+                    ],
+                    "pythons": list(pool.pythons),
+                    "region": pool.region,
+                    "jurisdiction": pool.jurisdiction,
+                    "carbon_g_per_kwh": pool.carbon_g_per_kwh,
+                    "carbon_ahead": _outlook(pool.carbon_ahead),
+                    "age_s": max(0.0, round(now_s - advert.issued_s, 1)),
+                }
+            )
+    return sorted(rows, key=lambda row: (row["site"], row["pool"]))
+
+
+def _outlook(ahead: Outlook | None) -> Any:
+    """The expected emissions of a pool's electricity, as far as its site knows."""
+    if ahead is None:
+        return None
+    steps = [each / 10 for each in ahead.dg_per_kwh]
+    return {"from_s": ahead.from_s, "step_s": ahead.step_s, "g_per_kwh": steps}
+
+
+def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> list[Any]:
+    """The purchases from and sales to each site, by state.
+
+    `reversed_nanos` is the reversed part of a row: only settled amounts can be reversed.
+    """
+    reversed_nanos: Counter[tuple[str, str, str, str]] = Counter()
+    for dispute in disputes:
+        if dispute.state == "accepted":
+            key = (dispute.site, dispute.side, dispute.currency, "post")
+            reversed_nanos[key] += dispute.cost_nanos
+    return [
+        {
+            "site": each.site,
+            "side": each.side,
+            "state": each.state,
+            "tasks": each.tasks,
+            "wall_ns": each.wall_ns,
+            "cost_nanos": each.cost_nanos,
+            "currency": each.currency,
+            "cost": format_money(each.cost_nanos, each.currency),
+            "reversed_nanos": reversed_nanos[each.site, each.side, each.currency, each.state],
+        }
+        for each in totals
+    ]
+
+
+def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
+    """Where a job's tasks are and may go, and the verdict on every known pool."""
+    left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
+    decision = exchange.decide_for(job, left, utc_s)
+    found = decision.to_plain()
+    # Tasks in flight are not placed again: when they end, their workers know.
+    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
+    found["job"] = job.id
+    found["waiting"] = job.waiting
+    found["in_flight"] = job.in_flight
+    found["places"], found["places_left_off"] = _workers_of(job, broker, utc_s)
+    found["notes"] = notes(job)
+    found["ended"] = [list(pair) for pair in job.ended][:100]
+    return found
+
+
+def _workers_of(
+    job: Job, broker: Broker, utc_s: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The first workers of each pool as a job sees them, and the number of further ones.
+
+    Workers with its tasks come first. A pool of thousands would say the same thousands of times.
+    """
+    tasks = Counter[int]()
+    for assignment in job.assignments.values():
+        tasks[assignment.worker.handle] += len(assignment.left)
+    pools: dict[str, list[Worker]] = {}
+    for worker in broker.workers.values():
+        if not worker.job or worker.job == job.id:
+            pools.setdefault(worker.offer.pool, []).append(worker)
+    shown, left_off = [], []
+    for pool, workers in pools.items():
+        workers.sort(key=lambda each: not tasks[each.handle])
+        shown += workers[:WORKERS_SHOWN]
+        rest = workers[WORKERS_SHOWN:]
+        if rest:
+            in_flight = sum(tasks[each.handle] for each in rest)
+            left_off.append({"pool": pool, "workers": len(rest), "in_flight": in_flight})
+    rows = [
+        {
+            "worker": worker.title,
+            "pool": worker.offer.pool,
+            "slots": worker.slots,
+            "in_flight": tasks[worker.handle],
+            "why_not": _why_not(broker, job, worker, utc_s),
+        }
+        for worker in shown
+    ]
+    return rows, left_off
+
+
+def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: float) -> str:
+    found = broker.refusal(job, worker, utc_s)
+    return found.text if found else ""

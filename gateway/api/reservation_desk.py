@@ -1,0 +1,240 @@
+"""Answers requests about reservations: reserve, unreserve, reservations.
+
+A reservation is on disk before the answer says that it is booked.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from gateway.api.context import SiteContext
+from gateway.ledger.db.records import ReservationKept
+from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
+from gateway.reservations.bookings import reservation_of as read_back
+from gateway.reservations.reserving import SITES_MAX, Whole
+from gateway.sessions.peer_sessions import TICK_S
+from gateway.trust.rights import Asker
+from policies.access.entitlements import Work
+from policies.parties import Kind, Party, Whose, read_party
+from policies.reservations.coallocation import Phase
+from policies.reservations.reservations import (
+    OPEN,
+    CantReserve,
+    Reservation,
+    ReservationRules,
+    State,
+    check_span,
+    check_who,
+)
+
+LISTED_MAX: Final = 500
+SLOTS_MAX: Final = 10**8
+LASTS_MAX_S: Final = 366 * 86_400.0
+TIME_MAX_S: Final = 253_402_300_800
+
+Details = Mapping[str, Any]
+
+
+async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
+    """Reserve slots: {slots, from_s, lasts_s, pool, who, project, sites, dry_run}.
+
+    At each of `sites`, or here. Raises CantReserve.
+    """
+    utc_s = site.surroundings.utc_s()
+    slots = _number(details, "slots", None, SLOTS_MAX)
+    lasts_s = _seconds(details, "lasts_s", None, LASTS_MAX_S)
+    from_s = _seconds(details, "from_s", utc_s, TIME_MAX_S)
+    pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
+    who, by = _whose(site, asker, details)
+    if site.broker.trouble:
+        raise CantReserve(f"the gateway can't record anything now: {site.broker.trouble}")
+    sites = _sites(site, details)
+    if sites - {site.config.name}:
+        if not site.broker.entitling.may_leave(Work(by)):
+            raise CantReserve(
+                f"{by.user} may use no pools of other sites: `gridfed can {by.user}` says why"
+            )
+        if is_dry:
+            raise CantReserve(
+                "a dry run is of this site alone: other sites hold what is asked of them"
+            )
+        span = from_s, from_s + lasts_s
+        return await _at_several(site, sites, slots, span, pool, who, by)
+    bookings = site.reception.bookings
+    found = bookings.ask(slots, from_s, from_s + lasts_s, str(who), by, utc_s, pool)
+    if not is_dry:
+        found = replace(found, state=State.BOOKED)
+        site.reception.perform([bookings.keep(found)])
+        await site.harden()
+    return [view(kept_as(found, "sell", 0), site.config.name, utc_s)]
+
+
+async def _at_several(
+    site: SiteContext,
+    sites: set[str],
+    slots: int,
+    span: tuple[float, float],
+    pool: str,
+    who: Party,
+    by: Whose,
+) -> list[dict[str, Any]]:
+    """Book at each of these sites, or at none."""
+    utc_s, now_s = site.surroundings.utc_s(), site.surroundings.now_s()
+    check_span(ReservationRules(longest_s=LASTS_MAX_S), slots, *span, utc_s)
+    buying, name = site.reception.buying, site.surroundings.random_bytes(ID_BYTES).hex()
+    from_s, until_s = span
+    wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
+    whole, effects = buying.begin(sites, wanted, now_s, utc_s)
+    site.reception.perform(effects)
+    while not whole.is_settled:
+        await site.wait_for_progress(TICK_S)
+    if whole.machine.phase is not Phase.BOOKED:
+        raise CantReserve(f"nothing was reserved: {whole.machine.reason}")
+    await site.harden()
+    return _parts(site, whole)
+
+
+def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
+    """Return all parts of a booking as they are now."""
+    here, utc_s = site.config.name, site.surroundings.utc_s()
+    return [
+        view(kept_as(part, "buy", 0, where), here, utc_s)
+        for where, part in sorted(whole.parts.items())
+    ]
+
+
+async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
+    """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
+    utc_s = site.surroundings.utc_s()
+    name, bookings = _text(details, "reservation"), site.reception.bookings
+    whole = site.reception.buying.find(name)
+    if whole is not None and _may_cancel(asker, whole.by):
+        if whole.machine.phase is not Phase.BOOKED:
+            raise CantReserve(f"reservation {name} is being given back already")
+        now_s = site.surroundings.now_s()
+        site.reception.perform(site.reception.buying.cancel(whole, now_s, utc_s))
+        await site.harden()
+        return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
+    found = bookings.open.get(name)
+    if found is None or found.by.site or not _may_cancel(asker, found.by):
+        raise CantReserve(f"no reservation {name[:60]!r} of yours is open here")
+    if found.left_s is not None:
+        raise CantReserve(f"reservation {name} was cancelled before")
+    site.reception.perform([bookings.cancel(found, utc_s)])
+    await site.harden()
+    gone = bookings.open.get(name, found)
+    return [view(kept_as(gone, "sell", 0), site.config.name, utc_s)]
+
+
+def _may_cancel(asker: Asker, by: Whose) -> bool:
+    return asker.is_operator or asker.owns(by.user, by.project)
+
+
+async def reservations(site: SiteContext, asker: Asker, details: Details) -> Any:
+    """List the reservations that the asker sees, the earliest first: {all}; else only open ones."""
+    utc_s, store = site.surroundings.utc_s(), site.store
+    is_open = details.get("all", False) is not True
+
+    def find() -> list[dict[str, Any]]:
+        found = []
+        rows = islice(_shown(site, asker, is_open=is_open), LISTED_MAX)
+        for row in sort_of(list(rows)):
+            each = read_back(row)
+            is_here = row.side == "sell" and row.state in OPEN
+            used = used_of(store, each, utc_s).ns if is_here else None
+            found.append(view(row, site.config.name, utc_s, used))
+        return found
+
+    return await site.read(find)
+
+
+def _shown(site: SiteContext, asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
+    """Yield the reservations that an asker sees, those that end last first."""
+    start = 0
+    while page := site.store.reservations(LISTED_MAX, is_open, start):
+        yield from (row for row in page if _is_shown(site, asker, read_back(row)))
+        if is_open:  # open ones come all at once
+            return
+        start += len(page)
+
+
+def _is_shown(site: SiteContext, asker: Asker, each: Reservation) -> bool:
+    """Whether an asker sees a reservation: their own, or one whose slots they may use."""
+    by, group = each.by, site.config.groups.get(asker.user, "")
+    if asker.sees(by.user, by.project, by.site):
+        return True
+    if asker.projects is not None and by.project not in asker.projects:
+        return False
+    is_for_some = each.who.kind in (Kind.USER, Kind.GROUP)
+    return is_for_some and not by.site and asker.concerns(each.who, group)
+
+
+def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Whose]:
+    """Return the party that may use the slots, and the owner of the reservation.
+
+    An operator (gateway.trust.rights.is_operator) may name any user, group or project of this site.
+    """
+    groups, project = site.config.groups, _text(details, "project")
+    by = Whose(asker.user, groups.get(asker.user, ""), project)
+    text = _text(details, "who") or f"user:{asker.user}"
+    try:
+        who = read_party(text)
+    except ValueError as error:
+        raise CantReserve(str(error)) from None
+    if not asker.is_operator:
+        check_who(who, by)
+        return who, by
+    match who.kind:
+        case Kind.USER:
+            by = Whose(who.name, groups.get(who.name, ""), project)
+        case Kind.GROUP:
+            by = Whose(asker.user, who.name, project)
+        case Kind.PROJECT:
+            by = Whose(asker.user, by.group, who.name)
+        case Kind.OURS:
+            pass
+        case _:
+            raise CantReserve(
+                f"you can't reserve for {who}: for user:, group: and project: you can, and for "
+                "ours; another site asks for itself (there: `gridfed reserve --site`)"
+            )
+    return who, by
+
+
+def _sites(site: SiteContext, details: Details) -> set[str]:
+    """Return the named sites: this one, and sites that it deals with."""
+    value = details.get("sites", [])
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not is_list or len(value) > SITES_MAX:
+        raise CantReserve(f"sites must be a list of up to {SITES_MAX} names")
+    known = {site.config.name}
+    if site.peers is not None:
+        known |= set(site.peers.registry.approved)
+    for each in value:
+        if each not in known:
+            names = ", ".join(sorted(known))
+            raise CantReserve(f"site {each[:60]!r} is none that we deal with; there are: {names}")
+    return set(value)
+
+
+def _text(details: Details, key: str) -> str:
+    value = details.get(key, "")
+    if type(value) is not str or len(value) > 200 or not (value.isprintable() or not value):
+        raise CantReserve(f"{key} must be text of up to 200 printable characters")
+    return value
+
+
+def _number(details: Details, key: str, default: int | None, largest: int) -> int:
+    value: Any = details.get(key, default)
+    if type(value) is not int or not -largest <= value <= largest:
+        raise CantReserve(f"{key} must be a whole number of up to {largest:,}")
+    return value
+
+
+def _seconds(details: Details, key: str, default: float | None, largest: float) -> float:
+    value: Any = details.get(key)
+    value = default if value is None else value
+    if type(value) not in (int, float) or not 0 <= value <= largest:
+        raise CantReserve(f"{key} must be seconds, from 0 to {largest:,.0f}")
+    return float(value)

@@ -1,0 +1,317 @@
+"""Views of a site for people: plain maps and lists, made from the broker and the store. Pure.
+
+The keys are an interface (`--json`, Client.jobs): they are only ever added to.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from federation.messages.wire import Maps
+from federation.money import format_money
+from federation.reasons import Reason
+from gateway.api.estimates import estimates
+from gateway.ledger.db.records import NUMBER_LIMIT
+from gateway.ledger.db.rows import JobRow
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import dispatch
+from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.quotas.fair_shares import Shares
+from policies.access.fairness import Node, Standing
+from policies.costs.carbon import Emissions
+from policies.parties import Party
+from policies.placement.environments import SANDBOX_TAG, is_sandbox
+from policies.placement.placement import show_tag
+
+
+def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
+    """Return a job that has not ended, from the broker, at a moment, UTC."""
+    view = {
+        "id": job.id,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "project": job.spec.project,
+        "detached": job.spec.detached,
+        "state": job.leaving or _state(job),
+        "reason": job.reason,
+        "submitted_at_s": job.opened_s,
+        "ended_at_s": None,
+        "total": job.total,
+        "tasks": len(job.known),
+        "done": job.done,
+        "failed": job.failed,
+        "cancelled": job.cancelled,
+        "waiting": job.waiting,
+        "in_flight": job.in_flight,
+        "wall_ns": job.wall_ns,
+        "cpu_ns": job.cpu_ns,
+        **_money(job.costs_nanos, job.prices_nanos, estimates(job, as_of_s)),
+        "as_of_s": as_of_s,
+        "tags": dict(job.spec.tags),
+        "forgotten": False,
+    }
+    narrowed: dict[str, Any] = narrow(view)
+    return narrowed
+
+
+def _state(job: Job) -> str:
+    """Return the state of a job that goes on: an open one has nothing to run, and may get more."""
+    if job.in_flight:
+        return "running"
+    return "waiting" if job.waiting else "open"
+
+
+def stored_job(row: JobRow) -> dict[str, Any]:
+    """Return a job that has ended, from the store."""
+    tasks = row.done + row.failed + row.cancelled
+    view = {
+        "id": row.job,
+        "name": row.name,
+        "user": row.user,
+        "project": row.project,
+        "detached": row.detached,
+        # A closed job is done, whatever the end of its tasks; people understand something else by
+        # it.
+        "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
+        "reason": row.reason,
+        "submitted_at_s": row.submitted_at_s,
+        "ended_at_s": row.ended_at_s,
+        "total": row.total if row.total is not None else tasks,
+        "tasks": tasks,
+        "done": row.done,
+        "failed": row.failed,
+        "cancelled": row.cancelled,
+        "waiting": 0,
+        "in_flight": 0,
+        "wall_ns": row.wall_ns,
+        "cpu_ns": row.cpu_ns,
+        **_money(row.costs_nanos, row.prices_nanos, {}),
+        "as_of_s": row.ended_at_s,
+        "tags": {},
+        "forgotten": row.forgotten,
+    }
+    narrowed: dict[str, Any] = narrow(view)
+    return narrowed
+
+
+def shares(
+    broker: Broker, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+) -> dict[str, Any]:
+    """Return the tree of shares, as its owner wrote it, with the standing of each at a moment, UTC.
+
+    The shares of a party are left out unless it `is_shown`.
+    """
+    waiting: Counter[Node] = Counter()
+    for job in broker.waiting_jobs:
+        for node in job.leaf.path if job.leaf is not None else ():
+            waiting[node] += job.waiting
+    rules = shares.tree.rules
+    return {
+        "half_life_s": rules.half_life_s,
+        "max_wait_s": rules.max_wait_s,
+        "as_of_s": now_s,
+        "shares": [
+            _share(each, waiting[each.node])
+            for each in shares.look(now_s)
+            if _is_shown(each.node, is_shown)
+        ],
+    }
+
+
+def share_of(
+    job: Job, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+) -> dict[str, Any]:
+    """Return the standing of a job's share, its place in the queue, and the next share in turn.
+
+    The next share is left out unless its party `is_shown`.
+    """
+    standings = shares.look(now_s)
+    (own,) = (each for each in standings if each.node is job.leaf)
+    turns = sorted(
+        ((each.place, each.node) for each in standings if each.place is not None),
+        key=lambda turn: (turn[0], turn[1].title),
+    )
+    is_told = bool(turns) and (turns[0][1] is job.leaf or _is_shown(turns[0][1], is_shown))
+    return {
+        **_share(own, job.waiting),
+        "places": len(turns),
+        "next": turns[0][1].title if is_told else "",
+    }
+
+
+def _is_shown(node: Node, is_shown: Callable[[Party], bool]) -> bool:
+    return all(each.who is None or is_shown(each.who) for each in node.path)
+
+
+def _share(standing: Standing, waiting: int) -> dict[str, Any]:
+    node = standing.node
+    return {
+        "share": node.title,
+        "who": "" if node.who is None else str(node.who),
+        "shares": node.shares,
+        "is_leaf": not node.children,
+        "target": standing.target,
+        "used_slot_s": standing.used_s,
+        "part": standing.part,
+        "under_way_slot_s": standing.held_s,
+        "jobs": node.jobs,
+        "waiting": waiting,
+        "wait_s": standing.wait_s,
+        "is_late": standing.is_late,
+        "place": standing.place,
+    }
+
+
+def _money(
+    costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int], estimated: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the cost of a job. Amounts of different currencies are never added up.
+
+    The estimated cost of its running tasks is separate. `currency`, and the two figures in it, are
+    the first by its code where there are several.
+    """
+    costs = dict(sorted(costs_nanos.items()))
+    currency = next(iter(costs), "")
+    return {
+        "cost_nanos": costs.get(currency, 0),
+        "currency": currency,
+        "price_nanos": prices_nanos.get(currency, 0),
+        "costs_nanos": costs,
+        "cost": ", ".join(format_money(nanos, code) for code, nanos in costs.items()),
+        "estimated_costs_nanos": dict(estimated),
+        "estimated_cost": ", ".join(format_money(each, code) for code, each in estimated.items()),
+    }
+
+
+def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return the jobs that were submitted last, the last first."""
+    return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
+
+
+def notes(job: Job) -> list[dict[str, Any]]:
+    """Return the notes on a job's events, the earliest first."""
+    return [{"at_s": at_s, "text": text} for at_s, text in job.notes]
+
+
+def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
+    """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason."""
+    unpayable = broker.admission.unpayable(job.spec)
+    if unpayable:
+        return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
+    if job.unmet:
+        return [{"reason": Reason.LIMITS_UNMET.value, "text": job.unmet, "workers": 0}]
+    client = broker.clients.get(job.client)
+    if job.lacks_function_since_s is not None:
+        text = "its client has not sent its function yet"
+        return [{"reason": Reason.FUNCTION_MISSING.value, "text": text, "workers": 0}]
+    if client is not None and not client.ready:
+        text = "its client leaves its results unread"
+        return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
+    counts: Counter[tuple[str, str]] = Counter()
+    short = broker.spending.why_waiting(job) if job.purses else {}
+    for text in short.values():
+        counts[Reason.BUDGET_EXHAUSTED, text] = 0
+    for worker in broker.workers.values():
+        refusal = broker.refusal(job, worker, utc_s)
+        if refusal is not None:
+            counts[refusal.reason, refusal.text] += 1
+        elif not _is_affordable(broker, job, worker):
+            counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
+        elif short:
+            counts.update((Reason.BUDGET_EXHAUSTED, text) for text in short.values())
+        else:
+            counts[Reason.BUSY, "has all the work it should hold"] += 1
+    if not broker.workers:
+        grown = ", ".join(sorted(broker.growth))
+        text = f"no worker is here now: {grown} is grown for work (`gridfed scale --why`)"
+        counts[Reason.NO_WORKER, text if grown else "no worker has joined"] += 1
+    return [
+        {"reason": str(reason), "text": text, "workers": number}
+        for (reason, text), number in counts.most_common()
+    ]
+
+
+def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
+    task_s = broker.durations.of(job.spec.function)
+    return dispatch.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
+
+
+def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
+    """Return a worker, with the slots of its latest pulse."""
+    return {
+        "name": worker.name,
+        "grid_id": worker.grid_id,
+        "ends_s": worker.ends_s,
+        "pool": worker.offer.pool,
+        "state": "draining" if worker.draining else "up",
+        "slots": worker.slots,
+        "in_flight": worker.in_flight,
+        "tasks_done": worker.tasks_done,
+        "python": worker.offer.python,
+        "tags": [show_tag(name, value) for name, value in sorted(worker.offer.tags.items())],
+        "free": dict(worker.free),
+        "uptime_s": uptime_s,
+        "slot_details": slots,
+    }
+
+
+def _carbon(emissions: Emissions) -> dict[str, Any]:
+    """Return the carbon intensity of a pool's electricity and its source; None if unknown."""
+    intensity, machine = emissions.intensity, emissions.machine
+    return {
+        "carbon_g_per_kwh": intensity.mg_per_kwh / 1_000 if intensity else None,
+        "carbon_source": intensity.source if intensity else "",
+        "slot_watts": machine.busy_watts if machine else None,
+    }
+
+
+def _others_work(members: Iterable[Worker]) -> list[str]:
+    """Return how a pool's workers isolate other sites' work, as in policies.placement.environments;
+    sorted.
+
+    "none": there is no sandbox, and the owner has accepted that; "refused": such work is not taken.
+    """
+    found = set()
+    for each in members:
+        tags = filter(is_sandbox, each.offer.tags)
+        levels = [tag.removeprefix(SANDBOX_TAG) for tag in tags] or ["its grid's"]
+        found.add(levels[0] if each.offer.takes_others else "refused")
+    return sorted(found)
+
+
+def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dict[str, Any]:
+    """Return the site at a glance."""
+    workers = broker.workers.values()
+    pools: dict[str, dict[str, Any]] = {}
+    for name, tariff in broker.tariffs.items():
+        members = [worker for worker in workers if worker.offer.pool == name]
+        pools[name] = {
+            "pool": name,
+            "workers": len(members),
+            "slots": sum(worker.slots for worker in members),
+            "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
+            "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",
+            **_carbon(broker.emissions.get(name, Emissions())),
+            "tariff": tariff.version,
+            "window": tariff.window,
+            "others_work": _others_work(members),
+        }
+    return {
+        "site": site,
+        "addresses": addresses,
+        "state": "draining" if broker.draining else "up",
+        "trouble": broker.trouble,
+        "clients": clients,
+        "jobs": len(broker.jobs),
+        "waiting": sum(job.waiting for job in broker.jobs.values()),
+        "in_flight": sum(job.in_flight for job in broker.jobs.values()),
+        "tasks_done": broker.tasks_done,
+        "pools": list(pools.values()),
+    }
+
+
+def narrow(value: Any) -> Any:
+    """Return a whole number as text if it is too large for the wire; in maps, too."""
+    if isinstance(value, dict):
+        return {key: narrow(each) for key, each in value.items()}
+    return str(value) if type(value) is int and abs(value) > NUMBER_LIMIT else value

@@ -1,1 +1,0 @@
-"""Budgets: the purses that pay for work, here and at other sites."""

@@ -1,0 +1,1 @@
+"""Commands about the books: reports, exports, settlement, the database."""

@@ -1,0 +1,397 @@
+"""Accounts between sites: statement, deliveries, reconcile, dispute, settle."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from shlex import quote
+from typing import Any, Final
+
+import click
+
+from federation.messages.reconciliation import STATE_WORDS
+from federation.money import parse_money
+from gateway.cli.shared import show
+from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.moments import span_options
+from gateway.ledger.reports import Report, to_csv, to_json
+
+_DELIVERY_COLUMNS: Final = (
+    *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
+    *("at", "note"),
+)
+_PAYMENT_COLUMNS: Final = (
+    *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
+    *("theirs", "note"),
+)
+_csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+
+
+def _check_forms(*, as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise click.UsageError("only one of --csv and --json")
+
+
+def _write(
+    found: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool, as_csv: bool
+) -> bool:
+    """Print a list for programs, in the requested form; return False if it is for people."""
+    if as_json:
+        show.as_json(found)
+    elif as_csv:
+        timed = [{**row, "at": show.when(row["at_s"])} for row in found]
+        rows = tuple(tuple(row[name] for name in columns) for row in timed)
+        click.echo(to_csv(Report(columns, rows, ())), nl=False)
+    return as_json or as_csv
+
+
+# The columns of a statement that are the key of a row, and its current standing.
+_KEYS: Final = ("site", "currency")
+_STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "closed_until")
+
+
+@click.command()
+@click.argument("site")
+@click.option("--contract", default="", help="Of this contract only.")
+@click.option("--state", type=click.Choice(STATE_WORDS), help="In this state only.")
+@span_options
+@reach_options
+@json_option
+@_csv_option
+@errors_to_exit_codes
+def deliveries(
+    site: str,
+    contract: str,
+    state: str | None,
+    span: dict[str, float],
+    reach: Reach,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """List the deliveries to SITE and by it: the oldest thousand at most."""
+    _check_forms(as_json=as_json, as_csv=as_csv)
+    answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
+    found = answer["rows"]
+    if answer["is_cut"]:
+        last = datetime.fromtimestamp(found[-1]["at_s"], UTC).isoformat(timespec="milliseconds")
+        last = last.replace("+00:00", "Z")
+        show.say(f"only the first {len(found):,}; --from {last} shows what comes then", err=True)
+    if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
+        return
+    words = {"buy": "bought", "sell": "sold"}
+    show.table(
+        ("", "contract", "job", "epoch", "first", "tasks", "slot-s", "cost", "state", "at", "note"),
+        [
+            [
+                words[row["side"]],
+                *(row[key] for key in ("contract", "job", "epoch", "first")),
+                f"{row['tasks']:,}",
+                show.seconds(row["wall_ns"]),
+                f"{row['cost']} {row['currency']}",
+                row["state"],
+                show.when(row["at_s"]),
+                row["note"],
+            ]
+            for row in found
+        ],
+        f"nothing was delivered to {site} or by it{_chosen(contract, state, span)}",
+    )
+    if found and not contract and state in (None, "void"):
+        for line in void_lines(ask(reach, "statement", sites=[site], **span)):
+            show.say(line)
+
+
+@click.command()
+@click.argument("site")
+@click.option("--accept", is_flag=True, help="Go on though our books lack what those of SITE have.")
+@span_options
+@reach_options
+@json_option
+@errors_to_exit_codes
+def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_json: bool) -> None:
+    """Compare the deliveries between SITE and us with its books, now.
+
+    The exit code is 1 when they differ.
+
+    Sites do so by themselves once a day, and close each period; a verdict that one of them lacks is
+    corrected on the way. Payments are compared as well, those of all time.
+    """
+    accepted = {"accept": True} if accept else {}
+    found = ask(reach, "reconcile", site=site, **accepted, **span)
+    if as_json:
+        show.as_json(found)
+    else:
+        why = f": {show.clean(found['details'])}" if found["details"] else ""
+        show.say(f"{found['state']} with {show.clean(found['site'])}{why}")
+        for each in found["payments"]:
+            show.say(f"payment {show.clean(each)}")
+    if found["state"] not in ("agreed", "accepted") or found["payments"]:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("site", required=False, default="")
+@reach_options
+@json_option
+@_csv_option
+@errors_to_exit_codes
+def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
+    """List the payments between SITE, or every other site, and us, and which side has booked each.
+
+    "to be confirmed": the other site has booked it, and we have not. "here alone": the other way
+    round. "differs": both have the reference, for different payments. No payment is booked because
+    another site reports it: use `gridfed settle`.
+    """
+    _check_forms(as_json=as_json, as_csv=as_csv)
+    found = ask(reach, "payments", site=site)
+    if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
+        return
+    show.table(
+        ("site", "reference", "at", "we", "through", "state", "it says that it", "note"),
+        [
+            [
+                *(row["site"], row["reference"], show.when(row["at_s"])),
+                f"{row['direction']} {row['amount']} {row['currency']}" if row["amount"] else "",
+                *(row[key] for key in ("through", "state", "theirs", "note")),
+            ]
+            for row in found
+        ],
+        "no payments yet",
+    )
+
+
+@click.command()
+@reach_options
+@json_option
+@errors_to_exit_codes
+def disputes(reach: Reach, as_json: bool) -> None:
+    """List the disputes, by us and by others, and their outcomes."""
+    _show_disputes(ask(reach, "disputes"), as_json)
+
+
+_only_option = click.option(
+    "--only",
+    metavar="EPOCH/FIRST",
+    multiple=True,
+    help="This delivery only, as `gridfed deliveries` names it; may be given again.",
+)
+
+
+@click.command()
+@click.argument("contract")
+@click.option("--reason", required=True, help="Why it should not have been charged.")
+@_only_option
+@reach_options
+@json_option
+@errors_to_exit_codes
+def dispute(contract: str, reason: str, only: tuple[str, ...], reach: Reach, as_json: bool) -> None:
+    """Dispute the payment for deliveries under CONTRACT, which we bought.
+
+    Its seller is told until it answers. The disputed deliveries that it concedes are reversed in
+    both books.
+    """
+    details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
+    _show_disputes(ask(reach, "dispute", **details), as_json)
+
+
+@click.command()
+@click.argument("contract")
+@click.option("--accept/--reject", "accept", required=True, default=None, help="Our answer.")
+@click.option("--reason", required=True, help="Why.")
+@_only_option
+@reach_options
+@json_option
+@errors_to_exit_codes
+def answer(
+    contract: str,
+    accept: bool,
+    reason: str,
+    only: tuple[str, ...],
+    reach: Reach,
+    as_json: bool,
+) -> None:
+    """Answer the buyer's dispute about CONTRACT, which we sold."""
+    details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
+    _show_disputes(ask(reach, "answer_dispute", accept=accept, **details), as_json)
+
+
+@click.command()
+@click.argument("site")
+@click.option("--paid", metavar="AMOUNT", help='That we paid to it, as in "12.50 USD".')
+@click.option("--received", metavar="AMOUNT", help="That it paid to us.")
+@click.option("--as", "into", metavar="AMOUNT", help="Nothing was paid: it is owed as this now.")
+@click.option("--write-off", is_flag=True, help="Nothing was paid, and nothing will be.")
+@click.option("--reference", help="That of the bank, or of what was agreed.")
+@click.option("--undo", metavar="REF", help="It was a mistake: reverse what is booked under REF.")
+@click.option("--note", default="", help="The rate, or the reason.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def settle(  # noqa: PLR0913 - options
+    site: str,
+    paid: str | None,
+    received: str | None,
+    into: str | None,
+    write_off: bool,
+    reference: str | None,
+    undo: str | None,
+    note: str,
+    reach: Reach,
+    as_json: bool,
+) -> None:
+    """Book a settlement with SITE; it books the counterpart, under the same reference.
+
+    The settlement itself is made outside. A payment: --paid or --received. A conversion of our
+    debt: --paid "100 EUR" --as "108 USD"; of its debt: --received … --as …. A loss: --received
+    AMOUNT --write-off. A settlement that was undone can be booked again, under the same reference.
+    """
+    if undo is not None:
+        if write_off or any(each is not None for each in (paid, received, into, reference)):
+            raise click.UsageError("--undo alone, with --note at most")
+        _show_settled(ask(reach, "undo_payment", site=site, reference=undo, note=note), as_json)
+        return
+    if reference is None:
+        raise click.UsageError("Missing option '--reference'.")
+    if (paid is None) == (received is None):
+        raise click.UsageError("--paid or --received, one of them")
+    if into is not None and write_off:
+        raise click.UsageError("--as or --write-off, not both")
+    details: dict[str, Any] = {"site": site, "reference": reference, "note": note}
+    details["direction"] = "paid" if paid is not None else "received"
+    try:
+        details["amount_nanos"], details["currency"] = parse_money(paid or received or "")
+        if into is not None:
+            details["into_nanos"], details["into_currency"] = parse_money(into)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    details["through"] = "exchange" if into is not None else "loss" if write_off else "bank"
+    found = ask(reach, "settle", **details)
+    _show_settled(found, as_json)
+    for line in overpaid_lines(found, details):
+        show.say(f"gridfed: {show.clean(line)}", err=True)
+
+
+def _show_settled(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(to_json(statement_report(found)))
+    else:
+        show_statement(found)
+
+
+def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
+    """Return warnings, in words, if more was booked than was owed: it may be a typing error."""
+    is_paid, lines = booked["direction"] == "paid", []
+    for cells in found["rows"]:
+        row = dict(zip(found["columns"], cells, strict=True))
+        left_nanos = int(row["balance_nanos"])
+        if row["currency"] == booked["currency"] and (left_nanos if is_paid else -left_nanos) > 0:
+            who = f"{row['site']} owes us" if is_paid else f"we owe {row['site']}"
+            undo = f"gridfed settle {row['site']} --undo {quote(booked['reference'])}"
+            lines.append(
+                f"that is more than was owed: {who} {row['balance'].lstrip('-')} {row['currency']} "
+                f"now; if it was a slip: {undo}"
+            )
+    return lines
+
+
+def void_lines(found: dict[str, Any]) -> list[str]:
+    """Return sentences about the deliveries that buyers have voided, from statements of account."""
+    lines = []
+    for cells in found["rows"]:
+        row = dict(zip(found["columns"], cells, strict=True))
+        for who, whose, side in ((row["site"], "it", "sold"), ("we", "we", "bought")):
+            void = row[f"void_{side}_tasks"]
+            if void:
+                paid = row[f"{side}_tasks"]
+                has = "has" if side == "sold" else "have"
+                amount = f"{row[f'void_{side}']} {row['currency']}"
+                whole = f"{void + paid:,} tasks that {whose} got"
+                lines.append(f"{who} {has} voided {void:,} of {whole}: {amount}")
+    return lines
+
+
+def statement_report(found: dict[str, Any]) -> Report:
+    """Return statements of account as a table for programs."""
+    rows = tuple(map(tuple, found["rows"]))
+    return Report(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
+
+
+def show_statement(found: dict[str, Any]) -> None:
+    """Print statements of account for people."""
+    named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    for row in named:
+        row["balance_nanos"] = int(row["balance_nanos"])
+    columns = _columns_shown(found["columns"], named)
+    show.table(
+        [name.replace("_", " ") for name in columns],
+        show.aligned([[str(row[name]) for name in columns] for row in named], len(_KEYS)),
+        "no dealings with other sites yet",
+        keys=len(_KEYS),
+    )
+    for row in named:
+        if row["balance_nanos"]:
+            site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
+            who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
+            show.say(f"{who} {amount}")
+    for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
+        name = show.clean(site)
+        show.say(f"with {name} no day is agreed on yet: each is compared when it is over")
+    for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
+        name = show.clean(site)
+        show.say(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
+    show.say(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+
+
+def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:
+    """Describe the selection of deliveries in words."""
+    words = [f"under contract {contract}"] if contract else []
+    words += [f"and is {state}"] if state else []
+    words += ["in that time"] if span else []
+    return "".join(f" {each}" for each in words)
+
+
+def _is_unconfirmed(row: Mapping[str, Any]) -> bool:
+    return bool(Decimal(row["unconfirmed"]) or Decimal(row["to_confirm"]))
+
+
+def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns to show: debts first, then their parts; empty columns are left out."""
+    rest = [name for name in columns if name not in (*_KEYS, *_STANDING, "balance_nanos")]
+    moved = [name for name in rest if any(row[name] not in (0, "0", "") for row in rows)]
+    return [*_KEYS, *(name for name in _STANDING if name in columns), *moved]
+
+
+def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show.as_json(found)
+        return
+    words = {"buy": "by us", "sell": "by it"}
+    show.table(
+        (
+            *("site", "", "contract", "job", "epoch", "first", "tasks", "cost", "reason", "state"),
+            "answer",
+        ),
+        [
+            [
+                row["site"],
+                words[row["side"]],
+                *(row[key] for key in ("contract", "job", "epoch", "first", "tasks")),
+                f"{row['cost']} {row['currency']}",
+                *(row[key] for key in ("reason", "state", "answer")),
+            ]
+            for row in found
+        ],
+        "nothing is disputed",
+    )
+
+
+def _pairs(only: tuple[str, ...]) -> list[list[int]] | None:
+    if not only:
+        return None
+    found = []
+    for text in only:
+        epoch, slash, first = text.partition("/")
+        numbers = epoch, first
+        if not slash or not all(each.isdecimal() and len(each) < 20 for each in numbers):
+            raise click.BadParameter(f"{text!r}: write EPOCH/FIRST", param_hint="--only")
+        found.append([int(epoch), int(first)])
+    return found

@@ -1,0 +1,209 @@
+"""The database: gridfed db upgrade, backup, restore, move, roll-up; and gridfed audit."""
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+from sqlalchemy import func, select
+
+from federation.money import format_amount
+from gateway.cli.operate.serve import configured
+from gateway.cli.shared import show
+from gateway.cli.shared.common import config_file_option
+from gateway.config.site import SiteConfig, make_folder
+from gateway.ledger.accounting.journal import ACCOUNT_FIELDS
+from gateway.ledger.audit.audit import audit as run_audit
+from gateway.ledger.db.database import check_there, opened, schema_version, snapshot
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.tables import postings, transfers, usage
+from gateway.ledger.store import copying
+from gateway.ledger.store.copying import Contents
+from gateway.ledger.store.store import SqlStore
+
+
+@click.group()
+def db() -> None:
+    """Look after a gateway's database: upgrade, back up, restore, move, roll up."""
+
+
+def _command(
+    *options: Callable[..., Any], group: click.Group | None = db, name: str | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorate a command on the database that a configuration names."""
+
+    def decorate(command: Callable[..., Any]) -> click.Command:
+        @functools.wraps(command)
+        def wrapped(path: str | None, state: str | None, **given: Any) -> None:
+            if group is None and path is None and state is None:
+                show.say(
+                    f"gridfed: of the usual books, in {show.clean(SiteConfig().state_path)}: "
+                    "--config or --state names others",
+                    err=True,
+                )
+            try:
+                command(configured(path, (), state), **given)
+            except StoreError as error:
+                raise click.ClickException(str(error)) from None
+
+        made: Callable[..., Any] = wrapped
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--state", metavar="DIR", help="The folder of the database."),
+            config_file_option,
+            *reversed(options),
+        ):
+            made = option(made)
+        return group.command(name)(made) if group is not None else click.command()(made)
+
+    return decorate
+
+
+@_command()
+def upgrade(config: SiteConfig, as_json: bool) -> None:
+    """Bring the database up to this program's schema. A gateway does so at its start, too."""
+    check_there(config.database_url)
+    with opened(config.database_url) as database:
+        version = schema_version(database.writing)
+    if as_json:
+        show.as_json({"schema": version})
+    else:
+        show.say(f"the database has schema {version}, the newest that this program knows")
+
+
+@_command(click.argument("file", type=click.Path(path_type=Path)))
+def backup(config: SiteConfig, file: Path, as_json: bool) -> None:
+    """Write the whole database to FILE, an SQLite file; the gateway may be running."""
+    _tell(copying.backup(config.database_url, file), as_json, f"written to {file}")
+
+
+@_command(click.argument("file", type=click.Path(path_type=Path)))
+def restore(config: SiteConfig, file: Path, as_json: bool) -> None:
+    """Fill the configured database, which must be empty, with the content of FILE."""
+    make_folder(config.state_path)
+    _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
+
+
+@_command(click.argument("url"))
+def move(config: SiteConfig, url: str, as_json: bool) -> None:
+    """Copy the database, whose gateway is stopped, to the empty one at URL.
+
+    Then name that one in the configuration: database = "postgresql+psycopg://…".
+    """
+    copied = copying.move(config.database_url, url)
+    _tell(copied, as_json, "copied, and compared: now name it in the configuration (`database`)")
+
+
+@_command(
+    click.option("--days", type=click.FloatRange(0), help="Instead of the configured detail_days."),
+    name="roll-up",
+)
+def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
+    """Roll up old records now, and free their space; the gateway must be stopped.
+
+    A running gateway does so by itself, in small steps, if detail_days is not 0.
+    """
+    detail_days = config.books.detail_days if days is None else days
+    if days is None and not detail_days:
+        raise click.UsageError("detail_days is 0, which keeps everything: say --days N")
+    check_there(config.database_url)
+    before = _rows(config.database_url)
+    with closing(SqlStore(config.database_url)) as store:
+        now_s = time.time()
+        while store.roll_up(now_s, detail_days * 86_400):
+            pass
+        store.compact()
+    after = _rows(config.database_url)
+    if as_json:
+        show.as_json({name: {"before": before[name], "after": after[name]} for name in before})
+        return
+    show.table(
+        ("table", "rows before", "after"),
+        [[name, f"{before[name]:,}", f"{after[name]:,}"] for name in before],
+        "no tables",
+    )
+
+
+def _rows(url: str) -> dict[str, int]:
+    """Return the number of rows in each table that is rolled up."""
+    with opened(url):  # brings the schema up to date
+        pass
+    with snapshot(url) as connection:
+        return {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (usage, transfers, postings)
+        }
+
+
+@_command(group=None)
+def audit(config: SiteConfig, as_json: bool) -> None:
+    """Prove that the books are right; the gateway may be running. Exit code 1 when they are not.
+
+    Keep the digest that it prints: the records up to there can't be changed unnoticed.
+    """
+    with snapshot(config.database_url) as connection:
+        found = run_audit(connection)
+    sums = sorted(found.balances.items())
+    if as_json:
+        show.as_json(
+            {
+                "clean": found.is_clean,
+                "transfers": found.transfers,
+                "head": found.head,
+                "checkpoint": found.checkpoint,
+                "checks": [
+                    {"name": each.name, "rows": each.looked_at, "problems": list(each.problems)}
+                    for each in found.checks
+                ],
+                "balances": [
+                    {
+                        **{name: getattr(account, name) for name in ACCOUNT_FIELDS},
+                        "net_nanos": balance.net_nanos,
+                        "held_nanos": balance.held_nanos,
+                    }
+                    for account, balance in sums
+                ],
+            }
+        )
+    else:
+        show.table(
+            ("account", "owes", "held"),
+            [
+                [str(account), format_amount(balance.net_nanos), format_amount(balance.held_nanos)]
+                for account, balance in sums
+            ],
+            "nothing is booked",
+        )
+        show.table(
+            ("check", "rows", "problems"),
+            [[each.name, f"{each.looked_at:,}", len(each.problems)] for each in found.checks],
+            "no checks",
+        )
+        for problem in (problem for each in found.checks for problem in each.problems):
+            show.say(f"problem: {show.clean(problem)}")
+        show.say(
+            f"{found.transfers:,} transfers; the digest of the last, to be kept elsewhere: "
+            f"{found.head}"
+        )
+        if found.checkpoint:
+            show.say(f"that of what is rolled up: {found.checkpoint}")
+        show.say("all holds" if found.is_clean else "NOT ALL HOLDS: see the problems above")
+    if not found.is_clean:
+        raise SystemExit(1)
+
+
+def _tell(copied: dict[str, Contents], as_json: bool, line: str) -> None:
+    if as_json:
+        show.as_json(
+            {name: {"rows": each.rows, "sha256": each.digest} for name, each in copied.items()}
+        )
+        return
+    show.table(
+        ("table", "rows", "sha256"),
+        [[name, f"{each.rows:,}", each.digest[:16]] for name, each in copied.items()],
+        "no tables",
+    )
+    show.say(line)

@@ -1,0 +1,229 @@
+"""gridfed export: the books in external formats, straight from the database."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from sqlalchemy import Connection
+
+from gateway.cli.operate.serve import configured
+from gateway.cli.shared import show
+from gateway.cli.shared.common import config_file_option
+from gateway.cli.shared.moments import span_options
+from gateway.ledger.db.database import snapshot
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.exports import apel as apel_messages
+from gateway.ledger.exports import reading
+from gateway.ledger.exports.benchmark import Benchmark, parse_benchmark
+from gateway.ledger.exports.car import computing_records
+from gateway.ledger.exports.focus import Row, charges
+from gateway.ledger.exports.focus_files import ParquetMissing, csv_lines, write_parquet
+from gateway.ledger.exports.focus_rules import check
+from gateway.ledger.exports.rows import Run
+from gateway.ledger.exports.usage_record import usage_records
+from gateway.ledger.output.files import write_whole
+
+PROBLEMS_MAX: Final = 20  # shown of one file
+
+
+@click.group()
+def export() -> None:
+    """Write the books in external formats; the gateway may be running.
+
+    Without --out, the output goes to the standard output. A file is written whole or not at all.
+    """
+
+
+class _Period:
+    """The period of --from and --to."""
+
+    def __init__(self, span: dict[str, float]) -> None:
+        self.start_s = span.get("start_s")
+        self.end_s = span.get("end_s")
+
+    @property
+    def hours(self) -> tuple[int | None, int | None]:
+        """The same in whole hours, as sums are by the hour; raises click.UsageError."""
+        for bound_s in (self.start_s, self.end_s):
+            if bound_s is not None and bound_s % HOUR_S:
+                raise click.UsageError("this export is by the hour: --from and --to are whole ones")
+        start, end = (
+            None if bound_s is None else int(bound_s // HOUR_S)
+            for bound_s in (self.start_s, self.end_s)
+        )
+        return start, end
+
+    def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+        """Iterate over the runs that ended in the period: here, or everywhere."""
+        return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
+
+    def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+        """The same, and what was refunded within them."""
+        span = (self.start_s, self.end_s)
+        refunds = reading.refunds(connection, *span, ran_here=not everywhere)
+        return chain(self.runs(connection, everywhere=everywhere), refunds)
+
+
+def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorate a command on a configured database, for a period, with or without an output file."""
+
+    def decorate(command: Callable[..., Any]) -> click.Command:
+        @functools.wraps(command)
+        def wrapped(
+            path: str | None, state: str | None, span: dict[str, float], **given: Any
+        ) -> None:
+            period = _Period(span)
+            config = configured(path, (), state)
+            try:
+                with snapshot(config.database_url) as connection:
+                    command(connection, config.name, period, **given)
+            except (StoreError, ParquetMissing) as error:
+                raise click.ClickException(str(error)) from None
+
+        made: Callable[..., Any] = wrapped
+        for option in (
+            click.option("--state", metavar="DIR", help="The folder of the database."),
+            config_file_option,
+            click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="A file."),
+            span_options,
+            *reversed(options),
+        ):
+            made = option(made)
+        return export.command()(made)
+
+    return decorate
+
+
+@_command(click.option("--parquet", is_flag=True, help="Write Parquet instead of CSV."))
+def focus(
+    connection: Connection, site: str, period: _Period, out: Path | None, parquet: bool
+) -> None:
+    """FOCUS 1.2 (FinOps): the cost of usage, by the hour, with corrections."""
+    if parquet and out is None:
+        raise click.UsageError("--parquet needs --out FILE")
+    hours = reading.priced_hours(connection, *period.hours)
+    corrections = reading.corrections(connection, period.start_s, period.end_s)
+    rows: Iterator[Row] = charges(site, hours, corrections)
+    if out is not None and parquet:
+        write_whole(out, functools.partial(write_parquet, rows))
+    else:
+        _write(csv_lines(rows), out)
+
+
+@export.command("focus-check")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def focus_check(file: Path) -> None:
+    """Check a CSV file against the rules of FOCUS 1.2. Exit code 1 when it breaks one."""
+    rows, found = 0, 0
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            for each in check(text):
+                rows = each.rows
+                for problem in each.problems:
+                    found += 1
+                    if found <= PROBLEMS_MAX:
+                        show.say(f"problem: {problem}")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file} is not in UTF-8: {error}") from None
+    show.say(f"{rows:,} rows, {found:,} problems")
+    if found:
+        raise SystemExit(1)
+
+
+_everywhere = click.option(
+    "--all", "everywhere", is_flag=True, help="Also what others ran for us, and report themselves."
+)
+
+
+def _benchmark(_: click.Context, __: click.Parameter, text: str | None) -> Benchmark | None:
+    try:
+        return parse_benchmark(text) if text else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_speed = click.option(
+    "--benchmark", metavar="KIND=NUMBER", callback=_benchmark, help="Of a slot: hepspec=10.5."
+)
+
+
+@_command(_everywhere)
+def usage_record(
+    connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
+) -> None:
+    """OGF Usage Record 1.0: an XML record for each run and each refund."""
+    runs = period.charges(connection, everywhere=everywhere)
+    _write(usage_records(site, runs), out)
+
+
+@_command(_everywhere, _speed)
+def car(
+    connection: Connection,
+    site: str,
+    period: _Period,
+    out: Path | None,
+    everywhere: bool,
+    benchmark: Benchmark | None,
+) -> None:
+    """EMI Compute Accounting Record: an XML record for each run and each refund."""
+    runs = period.charges(connection, everywhere=everywhere)
+    _write(computing_records(site, runs, benchmark), out)
+
+
+@_command(_everywhere, _speed)
+def apel(
+    connection: Connection,
+    site: str,
+    period: _Period,
+    out: Path | None,
+    everywhere: bool,
+    benchmark: Benchmark | None,
+) -> None:
+    """APEL individual job message: a record for each run."""
+    runs = period.runs(connection, everywhere=everywhere)
+    _write(apel_messages.job_messages(site, runs, benchmark), out)
+
+
+@_command(_everywhere, _speed)
+def apel_summary(
+    connection: Connection,
+    site: str,
+    period: _Period,
+    out: Path | None,
+    everywhere: bool,
+    benchmark: Benchmark | None,
+) -> None:
+    """APEL summary message: by month, user, project and group."""
+    hours = reading.hours(connection, *period.hours, ran_here=not everywhere)
+    _write(apel_messages.summary_messages(site, hours, benchmark), out)
+
+
+@_command(_everywhere)
+def apel_sync(
+    connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
+) -> None:
+    """APEL sync message: the number of runs by month, to compare."""
+    hours = reading.hours(connection, *period.hours, ran_here=not everywhere)
+    _write(apel_messages.sync_messages(site, hours), out)
+
+
+def _write(pieces: Iterable[str], out: Path | None) -> None:
+    """Write text unchanged, in UTF-8, regardless of the locale and the system's line ends."""
+
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(pieces)
+
+    if out is not None:
+        write_whole(out, write)
+        return
+    with suppress(BrokenPipeError):
+        for piece in pieces:
+            sys.stdout.buffer.write(piece.encode())
+        sys.stdout.buffer.flush()

@@ -1,0 +1,38 @@
+"""The page: a site's cost, use and carbon as one HTML file with plots."""
+
+from pathlib import Path
+
+import click
+
+from federation.errors import ProtocolError
+from gateway.cli.shared import show
+from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, reach_options
+from gateway.cli.shared.moments import span_options
+from gateway.ledger.output.files import write_whole
+from gateway.ledger.page.facts import from_plain
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@span_options
+@reach_options
+@errors_to_exit_codes
+def page(file: Path, span: dict[str, float], reach: Reach) -> None:
+    """Write a page with plots of cost, use and carbon: one HTML FILE.
+
+    It covers the last 30 days by default, in whole hours. The file is complete: it can be opened or
+    sent to others as it is.
+    """
+    try:
+        from gateway.ledger.page.rendering import render
+    except ImportError as error:
+        raise click.ClickException(
+            f"plots need a package that can't be loaded ({error}): install gridfed[html]"
+        ) from None
+    try:
+        facts = from_plain(ask(reach, "page", **span))
+    except ValueError as error:
+        raise ProtocolError(f"the gateway answered, but {error}") from None
+    text = render(facts).encode()
+    write_whole(file, lambda part: part.write_bytes(text))
+    show.say(f"wrote {file}")

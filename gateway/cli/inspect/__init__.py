@@ -1,0 +1,1 @@
+"""Commands that show a running gateway, and reserve slots at it."""

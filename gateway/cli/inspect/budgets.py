@@ -1,0 +1,98 @@
+"""Budgets: their state, and the order to write off a lost site's part."""
+
+from typing import Any
+
+import click
+
+from federation.money import format_amount
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
+
+
+@click.group(invoke_without_command=True)
+@reach_options
+@json_option
+@all_users_option
+@click.pass_context
+@errors_to_exit_codes
+def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool) -> None:
+    """Show every budget, quota and credit: spent, held, with other sites, left, and next renewal.
+
+    For a budget that another site owns, this site's own part is shown.
+    """
+    if context.invoked_subcommand is not None:
+        if reach != Reach(None, None, None, None) or as_json or all_users:
+            raise click.UsageError(f"options go behind {context.invoked_subcommand}")
+        return
+    found = ask(reach, "budgets", **of_users(all_users=all_users))
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        (
+            *("budget", "whose", "period", "amount", "spent", "held", "leased out"),
+            *("spent elsewhere", "left", "renews (UTC)", "rule"),
+        ),
+        [_row(each) for each in found],
+        "no budgets are configured: see [[budget]] in docs/configuration.md",
+        keys=1,
+    )
+    for each in found:
+        name = show.clean(each["name"])
+        for held in each["sites"]:
+            heard = show.when(held["heard_at_s"])
+            unspent = _amount(held["unspent_nanos"], each["unit"])
+            spent = _amount(held["spent_nanos"], each["unit"])
+            site = show.clean(held["site"])
+            show.say(f"{name}: {site} holds {unspent}, has spent {spent}, was heard {heard}")
+        if each["refused"]:
+            show.say(f"{name}: {show.clean(each['owner'])} says: {show.clean(each['refused'])}")
+
+
+@budgets.command("write-off")
+@click.argument("name")
+@click.argument("site")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
+    """Free the part of the budget NAME that SITE holds: SITE is lost and will never spend it.
+
+    Its reported spending stays spent. If SITE comes back after all, its further spending counts,
+    too, and may overrun the budget by that. By the gateway's own socket only.
+    """
+    found = ask(reach, "write_off", name=name, site=site)
+    if as_json:
+        show.as_json(found)
+    else:
+        show.say(f"{show.clean(found['freed'])} of {name} is free again")
+
+
+def _row(each: dict[str, Any]) -> list[Any]:
+    rule = "credit" if each["kind"] == "credit" else "hard" if each["hard"] else "soft"
+    if each["kind"] == "slice":
+        lasts = f"{each['lasts_s']:g} s" if each["lasts_s"] else "lapsed"
+        rule = f"slice of {each['owner']}'s, {lasts}"
+    elif each["exhausted"]:
+        rule += ", exhausted"
+    elif int(each["left_nanos"]) <= 0:
+        rule += ", nothing left now" if each["hard"] else ", used up"
+    return [
+        *(each[key] for key in ("name", "whose")),
+        f"{each['period']} {each['period_key']}".strip(),
+        *(each[key] for key in ("amount", "spent", "held", "leased", "spent_elsewhere", "left")),
+        show.when(each["renews_s"]),
+        rule,
+    ]
+
+
+def _amount(nanos: int | str, unit: str) -> str:
+    return f"{format_amount(int(nanos))} {unit}"

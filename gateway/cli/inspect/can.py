@@ -1,0 +1,131 @@
+"""A user's rights here, and the rules behind them: gridfed can."""
+
+import time
+from typing import Any
+
+import click
+
+from federation.errors import GridError
+from gateway.api import can as answers
+from gateway.base.values import KnobError
+from gateway.cli.operate.serve import configured
+from gateway.cli.shared import show
+from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.moments import moment
+from gateway.config.entitlements import check_entitlements
+from gateway.config.pools import USUAL_POOL
+from gateway.config.site import PoolConfig, SiteConfig
+
+
+@click.command()
+@click.argument("user")
+@click.option("--project", metavar="NAME", help="For work of this project. [default: default]")
+@click.option("--group", metavar="NAME", help="As if they were in it. [default: as [groups] says]")
+@click.option("--site", metavar="SITE", help="A user of that site, whose gateway sends us work.")
+@click.option("--pool", metavar="POOL", help="This one alone; `elsewhere`: those of other sites.")
+@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option("--config", "path", metavar="FILE", help="Ask this file, and no running gateway.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def can(  # noqa: PLR0913 - one parameter an option
+    user: str,
+    project: str | None,
+    group: str | None,
+    site: str | None,
+    pool: str | None,
+    when: str | None,
+    path: str | None,
+    reach: Reach,
+    as_json: bool,
+) -> None:
+    """Show what USER may do here, pool by pool, and the deciding rule with its line.
+
+    The trust book and the [[entitlement]] tables of the configuration are consulted, as for a job.
+    The limits are those of the most generous rule; `gridfed windows` shows how claims reduce them.
+    """
+    at_s = None if when is None else moment(when, end_of_day=False, option="--at")
+    details = {"user": user, "project": project, "group": group, "site": site, "pool": pool}
+    details = {key: each for key, each in details.items() if each is not None}
+    if path is None:
+        found = ask(reach, "can", **details, **({} if at_s is None else {"at_s": at_s}))
+    else:
+        found = _from_file(path, details, time.time() if at_s is None else at_s)
+    if as_json:
+        show.as_json(found)
+        return
+    _print(found)
+
+
+def _from_file(path: str, details: dict[str, Any], at_s: float) -> Any:
+    config = configured(path, (), None)
+    try:
+        check_entitlements(config.entitlements, _plans(config))
+    except KnobError as error:
+        raise click.UsageError(f"{path}: {error}") from None
+    question = answers.read_question(details, at_s)
+    try:
+        trust = answers.load_trust(config)
+    except GridError as error:
+        if question.site:
+            raise
+        show.say(f"gridfed: the trust book is left out: {error}", err=True)
+        trust = None
+    return answers.answer(config, trust, question)
+
+
+def _plans(config: SiteConfig) -> dict[str, Any]:
+    return {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
+
+
+def _print(found: dict[str, Any]) -> None:
+    about = [found["user"], f"project {found['project']}"]
+    about += [f"group {found['group']}"] if found["group"] else []
+    show.say(f"{', '.join(about)}; {show.when(found['at_s'])} UTC")
+    for each in found["warnings"]:
+        show.say(each)
+    columns = ("pool", "may", "slots", "each user", "tasks", "each user", "priority", "class")
+    show.table(
+        (*columns, "window", "changes, UTC", "by"),
+        [_row(each) for each in found["pools"]],
+        "there is no pool",
+        keys=2,
+    )
+    for each in found["pools"]:
+        if each["text"]:
+            show.say(f"{each['pool']}: {each['text']}")
+        rule, trusted = each["rule"], (each.get("trust") or {}).get("rule")
+        for found_rule in (rule, trusted):
+            if found_rule is not None and each["may"]:
+                place = f"{found_rule['file']}:{found_rule['line']}"
+                show.say(f"{each['pool']}: {found_rule['text']} ({place})")
+
+
+def _row(row: dict[str, Any]) -> list[Any]:
+    change, rule = row["next"], row["rule"]
+    return [
+        row["pool"],
+        "yes" if row["may"] else "no",
+        *(_of(row, key) for key in ("slots", "user_slots", "queued", "user_queued")),
+        "" if row["priority_max"] is None else f"to {row['priority_max']:g}",
+        ", ".join(row["classes"]),
+        row["window"] or "",
+        "" if change is None else f"{show.when(change['at_s'])}: {_then(change)}",
+        "" if rule is None else f"{rule['file'].rpartition('/')[2]}:{rule['line']}",
+    ]
+
+
+def _of(row: dict[str, Any], key: str) -> str:
+    """Format `3/40`: used of allowed; without a gateway, only the latter."""
+    most = row[f"{key}_max"]
+    if not row["may"]:
+        return ""
+    if most is None:
+        return "all" if key == "slots" else ""
+    return f"{row[key]:,}/{most:,}" if key in row else f"{most:,}"
+
+
+def _then(change: dict[str, Any]) -> str:
+    if not change["may"]:
+        return "no"
+    return "yes" if change["slots_max"] is None else f"yes, {change['slots_max']:,} slots"

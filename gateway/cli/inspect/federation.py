@@ -1,0 +1,328 @@
+"""Views of the federation: sites, pools, deals, explain."""
+
+import time
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from federation.money import format_money, parse_money
+from federation.wishes import WHEN_CLOSED, wishes_plain
+from federation.words import count
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    parse_tags,
+    reach_options,
+)
+
+
+@click.command()
+@reach_options
+@json_option
+@errors_to_exit_codes
+def sites(reach: Reach, as_json: bool) -> None:
+    """Show every site of the federation, as this gateway sees it."""
+    found = ask(reach, "sites")
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        ("site", "state", "pools", "free", "slots", "queue", "regions", "age s"),
+        [
+            [
+                *(row[key] for key in ("site", "state", "pools", "slots_free", "slots_total")),
+                f"{row['tasks_queued']:,}",
+                ", ".join(row["regions"]),
+                row["age_s"],
+            ]
+            for row in found
+        ],
+        "no sites",
+    )
+
+
+@click.command()
+@reach_options
+@json_option
+@errors_to_exit_codes
+def pools(reach: Reach, as_json: bool) -> None:
+    """Show every pool of the federation: capacity, price now and next, tags, carbon."""
+    found = ask(reach, "pools")
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        (
+            *(
+                "site",
+                "pool",
+                "state",
+                "free",
+                "slots",
+                "cold",
+                "queue",
+                "price",
+                "next price",
+                "from",
+            ),
+            *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
+        ),
+        [
+            [
+                *(row[key] for key in ("site", "pool", "state", "slots_free", "slots_total")),
+                row.get("slots_cold") or "",
+                f"{row['tasks_queued']:,}",
+                row["price"],
+                row["next_price"],
+                show.when(row["next_price_at_s"]),
+                ", ".join(row["tags"]),
+                row["region"],
+                "" if row["carbon_g_per_kwh"] is None else f"{row['carbon_g_per_kwh']:g}",
+                *_least_ahead(row.get("carbon_ahead")),
+                row["age_s"],
+            ]
+            for row in found
+        ],
+        "no pools",
+        keys=2,
+    )
+
+
+@click.command()
+@reach_options
+@json_option
+@errors_to_exit_codes
+def deals(reach: Reach, as_json: bool) -> None:
+    """Show purchases from other sites, and sales to them.
+
+    Reversals after a dispute are included in the settled amounts, and also shown apart. For debts
+    and payments see `gridfed report statement`.
+    """
+    found = ask(reach, "deals")
+    if as_json:
+        show.as_json(found)
+        return
+    words = {"buy": "bought from", "sell": "sold to"}
+    show.table(
+        ("", "site", "state", "tasks", "slot-s", "cost", "of it reversed"),
+        [
+            [
+                words.get(row["side"], row["side"]),
+                row["site"],
+                {"post": "settled"}.get(row["state"], row["state"]),
+                f"{row['tasks']:,}",
+                show.seconds(row["wall_ns"]),
+                row["cost"],
+                format_money(row["reversed_nanos"], row["currency"])
+                if row.get("reversed_nanos")
+                else "",
+            ]
+            for row in found
+        ],
+        "no deals with other sites yet",
+    )
+
+
+@click.command()
+@click.argument("job_id", metavar="[JOB]", required=False)
+@reach_options
+@json_option
+@click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--task-s", type=float, help="How long one takes. [default: as was measured]")
+@click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
+@click.option("--python", default="", help="The Python that it was made with. [default: this one]")
+@click.option("--project", default="", help="Who is billed, beside you.")
+@click.option("--max-cost", help='What it may cost, as in "5 USD".')
+@click.option("--objective", help="cheapest, fastest or greenest. [default: the site's taste]")
+@click.option(
+    "--within-s", type=click.FloatRange(0, min_open=True), help="Done in so many seconds."
+)
+@click.option("--sites", help="The only sites that it may run at, as in london,dublin.")
+@click.option("--not-sites", help="Sites that it must not run at.")
+@click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
+@click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
+@click.option("--deferrable", is_flag=True, help="It may wait for better hours within --within-s.")
+@click.option(
+    "--when-closed",
+    type=click.Choice(WHEN_CLOSED),
+    help="Wait for windows that open later, or go elsewhere. [default: as the objective has it]",
+)
+@click.pass_context
+@errors_to_exit_codes
+def explain(
+    context: click.Context, job_id: str | None, reach: Reach, as_json: bool, **described: Any
+) -> None:
+    """Explain why a JOB goes where it goes; without one, where such a job would go."""
+    if job_id:
+        given = [name for name in described if _was_given(context, name)]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise click.UsageError(f"{options}: JOB says that itself; they describe another")
+        details: dict[str, Any] = {"job": job_id}
+    else:
+        try:
+            details = _details(**described)
+        except (ValueError, TypeError) as error:
+            raise click.UsageError(str(error)) from None
+    found = ask(reach, "explain", **details)
+    if as_json:
+        show.as_json(found)
+        return
+    _show_plan(found)
+    show.table(
+        ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
+        [_candidate(row) for row in found["candidates"]],
+        "nobody can run it now",
+    )
+    for group in found["refused"]:
+        kind = "never" if group["never"] else "not now"
+        show.say(f"{group['count']:,} refused ({kind}, {group['reason']}):")
+        for each in group["examples"]:
+            where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
+            show.say(f"  {where} {show.clean(each['text'])}")
+    _say_whose_turn(found)
+    for each in found.get("growing", ()):
+        slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
+        why = "; ".join(each["why"])
+        text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} slots wanted: {why}"
+        show.say(text + (f"; {each['trouble']}" if each["trouble"] else ""))
+    for place in found.get("places", ()):
+        why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
+        show.say(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+    for rest in found.get("places_left_off", ()):
+        workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
+        show.say(f"and {workers} more of {show.clean(rest['pool'])}, with {tasks:,} of its tasks")
+    for note in found.get("notes", ()):
+        show.say(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _show_plan(found: dict[str, Any]) -> None:
+    """Print where the job goes, how much waits, and how much can't be done."""
+    show.say(found["text"])
+    for kind in ("refused_by_rule", "refused_for_money"):
+        if found.get(kind):
+            show.say(f"it would be refused: {show.clean(found[kind])}")
+    for share in found["shares"]:
+        opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
+        show.say(
+            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
+            f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+        )
+    deferral = found.get("deferral") or {"waits": 0}
+    if "text" in deferral:
+        _show_deferral(deferral)
+    if found.get("unmet"):
+        show.say(f"  {show.clean(found['unmet']['text'])}")
+    elif found.get("short") and not deferral["waits"]:
+        why = found.get("short_reason") or "there is no room"
+        show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+
+
+def _show_deferral(deferral: dict[str, Any]) -> None:
+    """Print how much waits for better hours, until when, and the savings; or why nothing waits."""
+    if not deferral["waits"]:
+        show.say(f"  {show.clean(deferral['text'])}")
+        return
+    until, end = show.when(deferral["until_s"]), show.when(deferral["finish_s"])
+    show.say(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
+    for run in deferral["runs"]:
+        where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
+        show.say(
+            f"    {run['tasks']:,} at {where} from {show.when(run['begin_s'])}, "
+            f"{run['carbon_g']:.3g} g CO2e"
+        )
+    if deferral["runs_left_off"]:
+        show.say(f"    and {deferral['runs_left_off']:,} more")
+    saved = [
+        f"{deferral['carbon_g']:.3g} g CO2e, not {deferral['at_once_carbon_g']:.3g} as at once",
+        f"{deferral['cost']}, not {deferral['at_once_cost']}",
+    ]
+    show.say(f"    that emits {saved[0]}; it costs {saved[1]}")
+
+
+def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
+    """Return the lowest intensity in a pool's forecast, and the time when it begins."""
+    if ahead is None:
+        return ["", ""]
+    least = min(ahead["g_per_kwh"])
+    from_s = ahead["from_s"] + ahead["step_s"] * ahead["g_per_kwh"].index(least)
+    return [f"{least:g}", show.when(from_s)]
+
+
+def _say_whose_turn(found: dict[str, Any]) -> None:
+    """Print the budgets that pay for a job, and its place in the order of shares."""
+    for budget in found.get("budgets", ()):
+        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        show.say(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+    if "fair_share" in found:
+        show.say(_turn(found["fair_share"]))
+
+
+def _turn(share: dict[str, Any]) -> str:
+    """Describe the share that a job belongs to, and its place in the order."""
+    turn = "its turn is next"
+    if share["place"] is None:
+        turn = "none of its tasks can be handed out yet"
+    elif share["place"] > 1:
+        turn = f"place {share['place']} of {share['places']}"
+        if share["next"]:
+            turn += f", next is {share['next']}"
+    late = ", and it goes before others for its wait" if share["is_late"] else ""
+    return (
+        f"share {share['share']}: {turn}{late}; it has had {100 * share['part']:.1f} % of the slot "
+        f"time, and is to have {100 * share['target']:.1f} % when everybody wants more"
+    )
+
+
+def _candidate(row: dict[str, Any]) -> list[Any]:
+    carbon = "" if row["carbon_g"] is None else f"{row['carbon_g']:.3g}"
+    return [
+        row["site"],
+        row["pool"],
+        row["price"],
+        f"{row['wait_s']:.2f}",
+        show.when(row["finish_s"]),
+        row["cost"],
+        carbon,
+        f"{row['age_s']:.1f}",
+    ]
+
+
+def _was_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _details(
+    *,
+    within_s: float | None,
+    objective: str | None,
+    max_cost: str | None,
+    tags: str,
+    deferrable: bool,
+    when_closed: str | None,
+    **rest: Any,
+) -> dict[str, Any]:
+    """Return the details of a question about a job that does not exist."""
+    if deferrable and within_s is None:
+        raise ValueError("--deferrable needs --within-s: how long may it wait?")
+    wishes = wishes_plain(
+        objective,
+        None if within_s is None else time.time() + within_s,
+        deferrable=deferrable,
+        when_closed=when_closed,
+        sites=_names(rest.pop("sites")),
+        not_sites=_names(rest.pop("not_sites")),
+        jurisdictions=_names(rest.pop("jurisdictions")),
+    )
+    nanos, currency = parse_money(max_cost) if max_cost else (None, "")
+    money = {"max_cost_nanos": nanos, "currency": currency}
+    return {**rest, **money, "tags": parse_tags(tags), "wishes": wishes}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [each.strip() for each in text.split(",")]

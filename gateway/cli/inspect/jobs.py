@@ -1,0 +1,151 @@
+"""Views of a site: status, jobs, job, workers."""
+
+from typing import Any
+
+import click
+
+from federation.words import count
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
+
+
+@click.command()
+@reach_options
+@json_option
+@errors_to_exit_codes
+def status(reach: Reach, as_json: bool) -> None:
+    """Show the site at a glance."""
+    found = ask(reach, "status")
+    if as_json:
+        show.as_json(found)
+        return
+    show.say(f"site {show.clean(found['site'])}: {found['state']}")
+    if found["trouble"]:
+        show.say(f"trouble: {show.clean(found['trouble'])}")
+    for each in found["lapsed"]:
+        show.say(f"lapsed: {show.clean(each)}")
+    for each in found["older_books"]:
+        show.say(f"books: {show.clean(each)}")
+    for line in found["addresses"]:
+        show.say(f"  at {show.clean(line)}")
+    show.say(
+        f"{count(found['clients'], 'client')}, {count(found['jobs'], 'job')}, "
+        f"{count(found['waiting'], 'task')} waiting, "
+        f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
+    )
+    keys = ("pool", "workers", "slots", "busy", "price")
+    show.table(
+        (*keys, "carbon", "others' work"),
+        [
+            [*(pool[key] for key in keys), _carbon(pool), ", ".join(pool.get("others_work", ()))]
+            for pool in found["pools"]
+        ],
+        "no pools",
+    )
+
+
+def _carbon(pool: dict[str, Any]) -> str:
+    grams = pool["carbon_g_per_kwh"]
+    return "" if grams is None else f"{grams:g} g/kWh, {show.clean(pool['carbon_source'])}"
+
+
+@click.command()
+@reach_options
+@json_option
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@all_users_option
+@errors_to_exit_codes
+def jobs(reach: Reach, as_json: bool, limit: int, all_users: bool) -> None:
+    """List your latest jobs; the operator's own socket lists those of all users."""
+    found = ask(reach, "jobs", limit=limit, **of_users(all_users=all_users))
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        (
+            *("id", "name", "user", "project", "state"),
+            *("done", "failed", "cancelled", "tasks", "slot-s", "cost", "estimated"),
+        ),
+        [_job_row(row) for row in found],
+        "no jobs yet",
+    )
+    for row in found:
+        for why in row.get("why_waiting", []):
+            show.say(f"{row['id']} waits: {show.clean(why['text'])}")
+
+
+def _job_row(row: dict[str, Any]) -> list[Any]:
+    total = row["total"] if row["total"] is not None else row["tasks"]
+    counts = [row["done"], row["failed"], row["cancelled"], total]
+    who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
+    money = [row["cost"], row["estimated_cost"]]
+    return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), *money]
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def job(job_id: str, reach: Reach, as_json: bool) -> None:
+    """Show one job: state, progress, cost, and why it waits."""
+    found = ask(reach, "job", job=job_id)
+    if as_json:
+        show.as_json(found)
+        return
+    total = found["total"] if found["total"] is not None else found["tasks"]
+    lines = [
+        ("job", found["id"]),
+        ("name", found["name"]),
+        ("billed to", f"{found['user']}, project {found['project']}"),
+        ("state", f"{found['state']} {found['reason'] and '(' + found['reason'] + ')'}"),
+        ("submitted", show.when(found["submitted_at_s"])),
+        ("ended", show.when(found["ended_at_s"])),
+        (
+            "tasks",
+            f"{found['done']:,} done, {found['failed']:,} failed, "
+            f"{found['cancelled']:,} cancelled of {total:,}",
+        ),
+        ("slot-seconds", show.seconds(found["wall_ns"])),
+        ("CPU-seconds", show.seconds(found["cpu_ns"])),
+        ("cost", found["cost"]),
+    ]
+    if found["estimated_cost"]:
+        lines.append(("estimated", f"{found['estimated_cost']} more, for what runs now"))
+    for name, value in lines:
+        show.say(f"{name:>12}  {show.clean(value)}")
+    for why in found.get("why_waiting", []):
+        who = f"{count(why['workers'], 'worker')}: " if why["workers"] else ""
+        show.say(f"{'waits':>12}  {who}{show.clean(why['text'])}")
+
+
+@click.command()
+@reach_options
+@json_option
+@all_users_option
+@errors_to_exit_codes
+def workers(reach: Reach, as_json: bool, all_users: bool) -> None:
+    """List the workers and the activity of their slots."""
+    found = ask(reach, "workers", **of_users(all_users=all_users))
+    if as_json:
+        show.as_json(found)
+        return
+    keys = ["name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s"]
+    if any(row.get("grid_id") for row in found):  # an older gateway does not send it
+        keys.insert(1, "grid_id")
+    rows = [[*(row.get(key, "") for key in keys), ",".join(row["tags"])] for row in found]
+    none = "no workers: start one with `gridfed worker`"
+    if not rows:
+        grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
+        if grown:
+            pools = f"pool{'s' * (len(grown) > 1)} {', '.join(grown)}"
+            none = f"no workers now: those of {pools} are started for work (`gridfed scale --why`)"
+    show.table((*keys, "tags"), rows, none)

@@ -1,0 +1,135 @@
+"""Slots reserved for a party in a span of time: gridfed reserve, gridfed reservations."""
+
+from typing import Any, Final
+
+import click
+
+from federation.money import format_money
+from federation.wishes import USUAL_PROJECT
+from federation.words import count
+from gateway.base.values import read_length
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
+from gateway.cli.shared.moments import moment
+
+_COLUMNS: Final = (
+    *("id", "site", "pool", "state", "slots", "from, UTC", "until, UTC", "for"),
+    *("slot-hour", "in all", "used, s", "unused, s", "billed"),
+)
+
+
+@click.command()
+@click.option("--slots", type=int, help="How many, at each site.")
+@click.option("--from", "start", metavar="WHEN", help="2026-11-22T18:00, UTC. [default: now]")
+@click.option("--for", "lasts", metavar="TIME", help="How long: 90s, 30m, 2h, 1d.")
+@click.option("--site", "sites", multiple=True, help="Where: all of these, or none. Repeat it.")
+@click.option("--pool", default="", help="In which pool. [default: the cheapest that has room]")
+@click.option("--who", default="", help="For user:, group: or project:NAME. [default: yourself]")
+@click.option(
+    "--project", default=USUAL_PROJECT, show_default=True, help="To which project it is billed."
+)
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Only say what could be had, and its price."
+)
+@click.option("--cancel", "cancelled", metavar="ID", help="Give a reservation back.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def reserve(  # noqa: PLR0913 - its options
+    slots: int | None,
+    start: str | None,
+    lasts: str | None,
+    sites: tuple[str, ...],
+    pool: str,
+    who: str,
+    project: str,
+    is_dry: bool,
+    cancelled: str | None,
+    reach: Reach,
+    as_json: bool,
+) -> None:
+    """Reserve slots for a span of time, at a price that is fixed now.
+
+    Unused time is billed at its end, by the rule of the site. Over several sites all of it is
+    booked, or nothing.
+    """
+    if cancelled is not None:
+        if slots is not None or lasts is not None or sites or is_dry:
+            raise click.UsageError("--cancel goes with an ID alone")
+        found = ask(reach, "unreserve", reservation=cancelled)
+    else:
+        if slots is None or lasts is None:
+            raise click.UsageError("say --slots and --for, as in --slots 500 --for 2h")
+        try:
+            lasts_s = read_length(lasts)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--for") from None
+        details: dict[str, Any] = {"slots": slots, "lasts_s": lasts_s}
+        if start is not None:
+            details["from_s"] = moment(start, end_of_day=False, option="--from")
+        given = {"sites": list(sites), "pool": pool, "who": who, "project": project}
+        details |= {key: value for key, value in given.items() if value}
+        found = ask(reach, "reserve", **details, **({"dry_run": True} if is_dry else {}))
+    if as_json:
+        show.as_json(found)
+        return
+    for each in found:
+        show.say(_sentence(each, is_dry=is_dry))
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="What is over as well.")
+@reach_options
+@json_option
+@all_users_option
+@errors_to_exit_codes
+def reservations(everything: bool, reach: Reach, as_json: bool, all_users: bool) -> None:
+    """List reservations: of the site's pools, and its users' at other sites."""
+    details = of_users(all_users=all_users) | ({"all": True} if everything else {})
+    found = ask(reach, "reservations", **details)
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(_COLUMNS, [_row(each) for each in found], "nothing is reserved", keys=1)
+
+
+def _row(each: dict[str, Any]) -> list[Any]:
+    billed = each["billed_nanos"]
+    return [
+        *(each[key] for key in ("id", "site", "pool", "state", "slots")),
+        show.when(each["from_s"]),
+        show.when(each["until_s"]),
+        each["who"],
+        _money(each, "price_nanos"),
+        _money(each, "total_nanos"),
+        show.seconds(each["used_ns"]),
+        show.seconds(each["unused_ns"]),
+        _money(each, "billed_nanos") if billed is not None else "",
+    ]
+
+
+def _money(each: dict[str, Any], key: str) -> str:
+    return format_money(each[key], each["currency"])
+
+
+def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:
+    what = f"{count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
+    if each["cancelled_s"] is not None:
+        left = max(each["cancelled_s"], each["from_s"])
+        fee = f"{each['cancel_factor']:.0%} of the price of what was left from {show.when(left)} on"
+        billed = each["billed_nanos"]
+        told = f"is billed: {_money(each, 'billed_nanos')}" if billed is not None else "is billed"
+        return f"reservation {each['id']} is cancelled: {what}; {fee} {told}"
+    times = f"from {show.when(each['from_s'])} to {show.when(each['until_s'])} UTC"
+    price = f"{_money(each, 'total_nanos')}, {_money(each, 'price_nanos')} per slot-hour"
+    rule = f"what is not used is billed at {each['unused_factor']:.0%}"
+    name = "could be reserved" if is_dry else f"reservation {each['id']} is {each['state']}"
+    return f"{name}: {what}, {times}; {price}; {rule}"

@@ -1,0 +1,208 @@
+"""The windows of pools over time, and the claims in them: gridfed windows."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from federation.words import count
+from gateway.base.values import KnobError
+from gateway.cli.operate.serve import configured
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    ask,
+    config_file_option,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
+from gateway.cli.shared.moments import LENGTH_MAX_S, length_s, moment
+from gateway.config.pools import USUAL_POOL
+from gateway.config.site import PoolConfig
+from gateway.config.windows import check_plan
+from gateway.scheduler.model.intake import TIME_LIMIT_S
+from policies.access.claims import Claims
+from policies.access.windows import Plan, Rules, Span, Window, rules_at
+from policies.calendar.crons import Cron
+from policies.calendar.hours import show_days
+from policies.parties import Whose, read_party
+from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.tariffs import MILLION
+
+ROWS_MAX: Final = 5_000
+LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown time is past the last
+
+
+@click.command()
+@click.argument("pool", required=False)
+@config_file_option
+@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def windows(
+    pool: str | None,
+    path: str | None,
+    when: str | None,
+    ahead: str | None,
+    reach: Reach,
+    as_json: bool,
+) -> None:
+    """Print the window in force over time for each pool, or one, by the configuration.
+
+    Of windows that are open at once, the one of the highest priority is in force; the others are
+    named beside it. With --gateway its reservations are included.
+    """
+    config = configured(path, (), None)
+    if not config.source:
+        raise click.UsageError(
+            "windows are read from a gateway's configuration: name it with --config, or its folder "
+            "with $GRIDFED_CONFIG_DIR"
+        )
+    at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    if not 0 <= at_s <= LATEST_S:
+        raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")
+    until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
+    plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
+    if pool is not None and pool not in plans:
+        known = ", ".join(sorted(plans))
+        raise click.BadParameter(f"there is no pool {pool!r} here; there are: {known}")
+    chosen = plans if pool is None else {pool: plans[pool]}
+    for name, plan in chosen.items():
+        try:
+            check_plan(name, plan, at_s)
+        except KnobError as error:
+            raise click.UsageError(f"{path}: {error}") from None
+    made = _reserved(reach, config.name) if reach.address else []
+    found = {
+        name: _holding(plan, [each for each in made if each.pool == name], at_s, until_s)
+        for name, plan in chosen.items()
+    }
+    if as_json:
+        show.as_json(
+            [
+                {"pool": name, "holds": [_row(plan, each) for each in found[name]]}
+                for name, plan in chosen.items()
+            ]
+        )
+        return
+    for name, plan in chosen.items():
+        many = f": {count(len(plan.windows), 'window')}" if plan.windows else ""
+        show.say(f"{name}{many}")
+        for line in _lines(plan):
+            show.say(f"  {show.clean(line)}")
+        rows = [_row(plan, each) for each in found[name]]
+        show.table(
+            ("from, UTC", "there", "until, UTC", "window", "instead of"),
+            [
+                [
+                    _utc(row["from_s"]),
+                    row["local"],
+                    _utc(row["until_s"]) if row["until_s"] is not None else "",
+                    row["window"] or "none",
+                    ", ".join(row["instead_of"]),
+                ]
+                for row in rows
+            ],
+            "nothing holds",
+        )
+
+
+def _reserved(reach: Reach, site: str) -> list[Reservation]:
+    """Return the reservations of the pools of a gateway."""
+    names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency", "made_s")
+    return [
+        Reservation(
+            **{name: each[name] for name in names},
+            who=read_party(each["who"]),
+            by=Whose(each["user"]),
+            state=State.BOOKED,
+        )
+        for each in ask(reach, "reservations")
+        if each["site"] == site and each["cancelled_s"] is None
+    ]
+
+
+def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | None) -> list[Span]:
+    if until_s is None:
+        [span, *_] = overlay(rules_at(plan, at_s, 1.0), made, ReservationRules(), at_s).spans
+        return [replace(span, until_s=at_s)]
+    found: list[Span] = []
+    for span in plan.spans(at_s, until_s):
+        if len(found) == ROWS_MAX:
+            raise click.UsageError(f"there are more than {ROWS_MAX:,} changes: ask for less time")
+        found.append(span)
+    return list(overlay(Rules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
+
+
+def _row(plan: Plan, span: Span) -> dict[str, Any]:
+    window = span.window
+    others = [each.name for each in plan.open_at(span.from_s) if each != window]
+    near = [window] if window is not None else plan.windows  # if none is in force, the first's zone
+    zone = near[0].when.zone if near else UTC
+    others = [name for name in others if window is None or not window.name.startswith(f"{name}, ")]
+    return {
+        "from_s": span.from_s,
+        "until_s": span.until_s if span.until_s > span.from_s else None,
+        "local": datetime.fromtimestamp(span.from_s, zone).strftime("%a %H:%M %Z"),
+        "window": window.name if window is not None else None,
+        "instead_of": others,
+        "claims": list(_claims(span.claims)),
+        "price_factor": window.price_factor / MILLION if window is not None else 1.0,
+        "preempts": window.preempts if window is not None else False,
+        "place": window.place.rstrip(": ") if window is not None else "",
+    }
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    """Yield a plan in words, a window a line and its claims below."""
+    for window in plan.windows:
+        yield f"{window.name} (priority {window.priority}): {_when(window)}"
+        factor = f"price times {window.price_factor / MILLION:g}; "
+        yield f"  {factor if window.price_factor != MILLION else ''}{_at_its_start(window)}"
+        yield from (f"  {each}" for each in _claims(window.claims))
+    if not plan.base.is_trivial:
+        yield "when none of them is open:" if plan.windows else "always:"
+        yield from (f"  {each}" for each in _claims(plan.base))
+
+
+def _when(window: Window) -> str:
+    when = window.when
+    if isinstance(when, Cron):
+        return f"cron {when.fields}, for {when.lasts_s / 3600:g} h, {when.zone.key}"
+    return f"{show_days(when.days)}, {_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
+
+
+def _at_its_start(window: Window) -> str:
+    if not window.preempts:
+        return "nothing is stopped when it begins"
+    told = f"told {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
+    if window.is_dry:
+        return "nothing is stopped when it begins, but it is logged what would be"
+    after = window.spill_s + window.grace_s
+    stopped = f"{after:g} s after it begins" if after else "when it begins"
+    return f"what is over its claim is {told}stopped {stopped}"
+
+
+def _claims(claims: Claims) -> Iterator[str]:
+    for seats in claims.reserved:
+        yield f"{seats.who}: {seats.slots} reserved"
+    if claims.is_trivial:
+        yield "everybody may use everything"
+    for each in claims.named:
+        lends = f", lends {each.lends} of it" if each.guaranteed.slots != 0 else ""
+        yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}"
+
+
+def _clock(at_s: int) -> str:
+    seconds = f":{at_s % 60:02}" if at_s % 60 else ""
+    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,115 @@
+"""Changes: cancel, forget, drain, reload."""
+
+import click
+
+from federation.words import count
+from gateway.cli.shared import show
+from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--stop", is_flag=True, help="Stop what runs as well; else only what waits.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
+    """Cancel a job of yours."""
+    with reach.client() as client:
+        taken = client.job(job_id).cancel(stop=stop)
+    if as_json:
+        show.as_json({"job": job_id, "cancelled": taken})
+    else:
+        show.say(f"{count(taken, 'task')} cancelled")
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def forget(job_id: str, reach: Reach, as_json: bool) -> None:
+    """Drop the results of a job of yours that has ended; its cost stays on record."""
+    found = ask(reach, "forget", job=job_id)
+    if as_json:
+        show.as_json(found)
+    else:
+        show.say(f"the results of job {show.clean(job_id)} are gone")
+
+
+@click.command()
+@click.argument("worker", metavar="WORKER", required=False, default="")
+@click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
+@click.option("--undo", is_flag=True, help="Go back to work.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool) -> None:
+    """Give a worker no new work and take back its unstarted tasks; it finishes its running ones.
+
+    Workers that share a name drain together. With --all in place of a WORKER the whole site drains:
+    it takes no new jobs and finishes those it has.
+    """
+    if everything == bool(worker):
+        raise click.UsageError("name a worker (see `gridfed workers`), or say --all")
+    found = ask(reach, "drain", worker=worker, on=not undo)
+    if as_json:
+        show.as_json(found)
+        return
+    what = f"worker {worker}" if worker else f"site {found['site']}"
+    alike = found.get("workers", 1)
+    what += f" ({alike} workers of that name)" if alike > 1 else ""
+    show.say(f"{what} {'works again' if undo else 'is draining'}")
+
+
+@click.command()
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would change.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
+    """Make a gateway read its configuration again, and apply it.
+
+    Windows, prices, shares, budgets, entitlements, reservation rules and the growth of pools are
+    applied. The changes in the coming two weeks are shown first, with the settings that count only
+    after a restart. With a mistake in the file nothing is changed.
+    """
+    found = ask(reach, "reload", dry_run=is_dry)
+    if as_json:
+        show.as_json(found)
+        return
+    rows = [
+        [
+            each["pool"],
+            show.when(each["from_s"]),
+            show.when(each["until_s"]),
+            each["before"] or "none",
+            (each["after"] or "none")
+            + (", by other rules" if each["before"] == each["after"] else ""),
+        ]
+        for each in found["windows"]
+    ]
+    columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
+    show.table(columns, rows, "windows: no change in the coming two weeks")
+    for each in found["prices"]:
+        show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
+    for each in found.get("budgets", ()):
+        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
+        show.say(text)
+    if found["shares"]:
+        show.say("slots are shared out otherwise")
+    for word in ("gone", "new"):
+        for each in found.get("entitlements", {}).get(word, ()):
+            show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
+    for each in found.get("warnings", ()):
+        show.say(f"warning: {each}")
+    if found["reservations"]:
+        show.say(
+            "[reservations] counts for what is booked from now on; what is booked is as it was"
+        )
+    for each in found.get("scales", ()):
+        text = f"{each['pool']} grows by another {each['key']}: {each['before']} → {each['after']}"
+        show.say(text)
+    for each in found["later"]:
+        show.say(f"counts after a restart: {each}")
+    show.say("nothing was changed: a dry run" if is_dry else "this holds now")

@@ -1,0 +1,449 @@
+"""Members and trust: invite, join, approve, leave, expel, keep, trust, token, rotate, known.
+
+The process that holds the folder of keys decides: the gateway while it runs, which is asked by its
+own socket, else the command itself. So no change is ever lost, and none needs the gateway to be
+stopped.
+"""
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+import trio
+
+from federation import Client
+from federation.money import parse_money
+from federation.signed.tokens import Scope
+from gateway.base.values import ConfigError, KnobError, read_length
+from gateway.cli.operate.found import config_dir_option, config_folder
+from gateway.cli.shared import show
+from gateway.cli.shared.common import CONFIG_FILE, errors_to_exit_codes, json_option
+from gateway.config.environments import TAKES_NONE
+from gateway.config.federation import FederationConfig, shown
+from gateway.config.site import SiteConfig, load
+from gateway.grids.kinds import Installed
+from gateway.peering import orders
+from gateway.peering.orders import BadOrder
+from gateway.trust import permissions
+from gateway.trust.keys import FolderInUse, hold
+from gateway.trust.permissions import Rule, Verb
+from gateway.trust.registry import Registry
+
+_RULE_HELP: Final = (
+    '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
+    'budget=500EUR"; may be repeated, and replaces what was said of this direction.'
+)
+BARE: Final = (
+    "tasks of own users run there as the gateway's user, and so the holder of this token can read "
+    "the site's keys: set user in [[pool]]"
+)
+
+
+def _config(config_dir: str | None) -> SiteConfig:
+    path = config_folder(config_dir) / CONFIG_FILE
+    try:
+        config = load(str(path), Installed())
+    except ConfigError as error:
+        raise BadOrder(f"{error}: `gridfed init` makes a site, --config-dir names one") from None
+    if not (config.trust_path / "current.pem").exists():
+        raise BadOrder(f"there are no keys in {config.trust_path}: `gridfed init` makes some")
+    return config
+
+
+def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
+    """Carry out an order: by the gateway if it runs, else here, if it may be done `alone`.
+
+    Raises:
+        GridError: it can't be done.
+    """
+    config = _config(config_dir)
+    details = {key: value for key, value in details.items() if value is not None}
+    try:
+        with hold(config.trust_path):
+            if not alone:
+                raise BadOrder(f"the gateway must run for `gridfed {verb}`: the others are told")
+            return trio.run(_perform_here, config, verb, details)
+    except FolderInUse:
+        return _ask_gateway(config, verb, details)
+
+
+def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
+    own = next((each for each in config.addresses if each.startswith("ipc://")), None)
+    if own is None:
+        raise BadOrder("the gateway runs, but [site] listen has no ipc:// address to ask it by")
+    # Without a token: on its own socket the gateway knows its operator.
+    with Client(own, secret=config.secret, token="") as client:
+        return client.ask(verb, **details)
+
+
+async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
+    knobs = config.federation or FederationConfig()
+    registry = Registry(
+        config.trust_path,
+        follow=knobs.follow,
+        spread_s=knobs.rotation_spread_s,
+        overlap_s=knobs.rotation_overlap_s,
+        await_s=knobs.rotation_await_s,
+    )
+    registry.join_address = _join_address(knobs)
+    return await orders.perform(registry, verb, details)
+
+
+def _join_address(knobs: FederationConfig) -> str:
+    """Return the address for invitations, as far as it is known while the gateway does not run."""
+    named = (knobs.join_advertise,) if knobs.join_advertise else ()
+    bound = [knobs.join_listen] if knobs.join_listen else []
+    try:
+        addresses = shown(named, bound)
+    except KnobError:
+        return ""
+    return next((each for each in addresses if not each.endswith(":0")), "")
+
+
+def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorate a command with the options that all commands of this module share."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        made: Callable[..., Any] = json_option(config_dir_option(errors_to_exit_codes(function)))
+        for option in reversed(options):
+            made = option(made)
+        return click.command()(functools.wraps(function)(made))
+
+    return decorate
+
+
+def _expiry(default: str, what: str) -> Callable[..., Any]:
+    return click.option(
+        "--expires", default=default, show_default=True, help=f"How long {what} is good: 30m, 24h."
+    )
+
+
+def parse_span(text: str) -> float:
+    """Read a length of time, "90s", "30m", "24h" or "7d", as seconds."""
+    try:
+        return read_length(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@_command(
+    _expiry("24h", "it"),
+    click.option("--approve", is_flag=True, help="Whoever comes with it is approved at once."),
+)
+def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+    """Print an invitation: a line that admits one other site, once."""
+    found = order(config_dir, "invite", expires_s=parse_span(expires), approve=approve)
+    if as_json:
+        show.as_json(found)
+        return
+    show.say(found["invitation"])
+    show.say(f"good for one site, for {expires}. Hand it over by a way that you trust.", err=True)
+    show.say(f"our fingerprint: {found['fingerprint']}", err=True)
+
+
+@_command(
+    click.argument("token"),
+    click.option("--approve", is_flag=True, help="Approve the inviter at once."),
+)
+def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+    """Join a federation with an invitation; TOKEN is the invitation's line, or - for stdin."""
+    text = sys.stdin.read() if token == "-" else token  # noqa: S105
+    found = order(config_dir, "join", invitation=text.strip(), approve=approve)
+    if as_json:
+        show.as_json(found)
+        return
+    site = found["site"]
+    show.say(f"in federation {found['federation']}, with site {site}")
+    show.say(f"we are {found['there']} there, it is {found['level']} here")
+    show.say(f"our fingerprint  {found['own_fingerprint']}")
+    show.say(f"its fingerprint  {found['fingerprint']}")
+    if found["level"] != "approved":
+        show.say(f"compare it with its operator, then: gridfed approve {site} FINGERPRINT")
+
+
+@_command(click.argument("site"), click.argument("fingerprint", default=""))
+def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) -> None:
+    """Approve a site whose FINGERPRINT its operator has read to you.
+
+    Without one the command shows it, and asks for confirmation.
+    """
+    if not fingerprint:
+        found = order(config_dir, "approve", site=site)
+        if as_json or not sys.stdin.isatty():
+            raise BadOrder(f"compare, and say the fingerprint of {site}: {found['fingerprint']}")
+        show.say(f"site {site} is {found['level']}: {show.clean(found['contact'])}")
+        show.say(f"fingerprint  {found['fingerprint']}")
+        click.confirm("Has its operator read the same to you?", abort=True)
+        fingerprint = found["fingerprint"]
+    found = order(config_dir, "approve", site=site, fingerprint=fingerprint)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command(click.option("--yes", is_flag=True, help="Do not ask."))
+def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
+    """Leave the federation: all sessions end, and a return needs an invitation."""
+    if not yes:
+        click.confirm("Leave the federation?", abort=True)
+    found = order(config_dir, "leave", alone=False)
+    _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
+
+
+@_command(
+    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+)
+def expel(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
+    """Expel a site: it is out here at once, and the others are told."""
+    found = order(config_dir, "expel", site=site, reason=reason)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command(
+    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+)
+def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
+    """Take an expulsion back, or overrule those of others."""
+    found = order(config_dir, "expel", site=site, reason=reason, keep=True)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command(
+    click.option("--from", "source", metavar="SITE", help="Only what this member has told of."),
+    click.option("--forget", is_flag=True, help="Forget that, and do not take it again from it."),
+)
+def known(source: str | None, forget: bool, config_dir: str | None, as_json: bool) -> None:
+    """List the trust book: every known site, its level, and its fingerprint.
+
+    A site is known by hearsay if only other members have reported it; they are named.
+    """
+    if forget and source is None:
+        raise click.UsageError("--forget needs --from SITE: whose word is to be forgotten")
+    details: dict[str, Any] = {"from": source, "forget": forget or None}
+    found = order(config_dir, "known", **details)
+    if as_json:
+        show.as_json(found)
+        return
+    if forget:
+        show.say(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
+    else:
+        names = ", ".join(found.get("awaited", ()))  # an older gateway does not tell
+        awaited = f", awaited: {names}" if names else ""
+        show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}{awaited}")
+    rows = [
+        (
+            *(each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"])),
+            " ".join(each["from"] or ["-"]),
+        )
+        for each in found["sites"]
+    ]
+    show.table(("site", "level", "fingerprint", "addresses", "from"), rows, "")
+
+
+# --- trust ---------------------------------------------------------------------------------------
+
+
+def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
+    """Read a rule as people write it, "pools=cpu slots=100", to the form of the trust file."""
+    details: dict[str, Any] = {}
+    words = text.split()
+    if not words:  # a shell variable that was not set must not open a site
+        raise click.BadParameter(f"an empty rule: write {_RULE_HELP}")
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in ("pools", "projects", "classes", "sites") and all(value.split(",")):
+            details[name] = frozenset(value.split(","))
+        elif name == "slots" and value.isdigit():
+            details["slots_max"] = int(value)
+        elif name == "budget" and (match := re.fullmatch(r"([0-9.]+) ?([A-Z]{3})", value)):
+            details["budget_nanos"], details["currency"] = parse_money(f"{match[1]} {match[2]}")
+        elif word != "all" or equals:
+            raise click.BadParameter(f"{word!r}: write {_RULE_HELP}")
+    try:
+        rule: Rule = (permissions.permit if permits else permissions.forbid)(verb, **details)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return permissions.to_plain(rule)
+
+
+def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[str, Any]] | None:
+    """Return the rules of one kind that an option gives; None if it was not given."""
+    if not texts:
+        return None
+    return [parse_rule(each, verb, permits=permits) for each in texts if each.strip() != "none"]
+
+
+@_command(
+    click.argument("site"),
+    click.option("--may-send", multiple=True, metavar="RULE", help=f"Its work here: {_RULE_HELP}"),
+    click.option("--may-run", multiple=True, metavar="RULE", help="Our work there: likewise."),
+    click.option("--never-send", multiple=True, metavar="RULE", help="Forbid, whatever permits."),
+    click.option("--never-run", multiple=True, metavar="RULE", help="Likewise."),
+    click.option("--pickles/--no-pickles", default=None, help="Take pickled results from it."),
+    click.option("--users/--no-users", default=None, help="Take users with its tokens."),
+)
+def trust(  # noqa: PLR0913 - each is an option of the command
+    site: str,
+    may_send: tuple[str, ...],
+    may_run: tuple[str, ...],
+    never_send: tuple[str, ...],
+    never_run: tuple[str, ...],
+    pickles: bool | None,
+    users: bool | None,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Set a site's rights; SITE is a name, or "*" for every approved one. Alone: show them.
+
+    Only what a rule permits is allowed; a rule that forbids overrides all that permit. Each option
+    replaces the rules that it gave before; "none" removes them.
+    """
+    found = order(
+        config_dir,
+        "trust",
+        site=site,
+        may_send=_rules(Verb.SEND, may_send, permits=True),
+        may_run=_rules(Verb.RUN, may_run, permits=True),
+        never_send=_rules(Verb.SEND, never_send, permits=False),
+        never_run=_rules(Verb.RUN, never_run, permits=False),
+        pickles=pickles,
+        users=users,
+    )
+    if users or any(each.strip() != "none" for each in may_send):
+        _warn_of_pools(config_dir)
+    if as_json:
+        show.as_json(found)
+        return
+    if "level" in found:
+        show.say(f"site {site} is {found['level']}")
+        show.say(f"fingerprint  {found['fingerprint']}")
+        show.say(f"pickles {_yes(found['pickles'])}, users {_yes(found['users'])}")
+    shared = found.get("rules_of_all", [])
+    for rule in found["rules"]:
+        show.say(_rule_text(rule))
+    for rule in shared:
+        show.say(f'{_rule_text(rule)}  (of every approved site: "*")')
+    if not found["rules"] and not shared:
+        show.say("no rules: nothing is allowed")
+
+
+def _warn_of_pools(config_dir: str | None) -> None:
+    """Warn of local pools that take no work of other sites, or run it without isolation."""
+    for pool in _config(config_dir).pools:
+        settled = pool.settled(is_federated=True)
+        rules = settled.environments
+        if rules is None or pool.kind == "remote":
+            continue
+        if not rules.takes_others:
+            show.say(f"warning: pool {pool.name}: {TAKES_NONE}", err=True)
+        elif rules.accept_risk:
+            show.say(f"warning: pool {pool.name}: {rules.accept_risk}", err=True)
+
+
+def _rule_text(rule: dict[str, Any]) -> str:
+    details = [f"{key}={value}" for key, value in rule.items() if key not in ("rule", "verb")]
+    return " ".join([rule["rule"], rule["verb"], *details])
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+@_command(
+    click.option("--user", help="Whom the token is for."),
+    click.option("--projects", help="What he may bill to, as in risk,fx. [default: any]"),
+    click.option(
+        "--scopes", help="Of submit, cancel, report, audit, admin, work. [default: the first 2]"
+    ),
+    click.option("--sites", help="Where it is good. [default: here]"),
+    _expiry("12h", "it"),
+    click.option(
+        "--revoke",
+        metavar="TOKEN",
+        help="Make a token of ours worthless instead: itself, or its id.",
+    ),
+)
+def token(
+    user: str | None,
+    projects: str | None,
+    scopes: str | None,
+    sites: str | None,
+    expires: str,
+    revoke: str | None,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Print a signed token: its holder's identity, and his rights at a gateway."""
+    if revoke:
+        found = order(config_dir, "revoke", token=revoke)
+        whose = f" of {found['user']}" if found["user"] else ""
+        _tell(found, as_json, f"token {found['id']}{whose} is worthless now")
+        return
+    if not user:
+        raise click.UsageError("--user is missing")
+    found = order(
+        config_dir,
+        "token",
+        user=user,
+        projects=_split(projects),
+        scopes=_split(scopes),
+        sites=_split(sites),
+        expires_s=parse_span(expires),
+    )
+    warnings = _of_bare_pools(config_dir, found)
+    for each in () if as_json else warnings:
+        show.say(f"warning: {each}", err=True)
+    _tell({**found, "warnings": warnings}, as_json, found["token"])
+
+
+def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:
+    """Return warnings, in words, about local pools where a token's holder can act as our site."""
+    config = _config(config_dir)
+    if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
+        return []
+    settled = (pool.settled(is_federated=config.federation is not None) for pool in config.pools)
+    return [f"pool {pool.name}: {BARE}" for pool in settled if pool.is_bare]
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+@_command(
+    click.option("--compromised", is_flag=True, help="The old key counts no more, at once."),
+    click.option("--force", is_flag=True, help="Use the new keys now, and wait for nobody."),
+)
+def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool) -> None:
+    """Rotate the keys and the TLS leaf: the gateway does it step by step, without interruption.
+
+    The new keys are used when all approved members have acknowledged them; `gridfed known` names
+    those that have not.
+    """
+    if compromised and force:
+        raise click.UsageError("--compromised waits for nobody: leave --force out")
+    found = order(config_dir, "rotate", compromised=compromised, force=force or None)
+    fingerprint, sites = found["fingerprint"], ", ".join(found.get("awaited", ()))
+    if compromised:
+        text = f"the old keys count no more; our fingerprint is {fingerprint} now"
+        if sites:
+            text += f"; cut off, if no other member tells them: {sites}"
+    elif force:
+        text = "the new keys are used now"
+        if sites:
+            text += f"; cut off until we reach them, by the old keys: {sites}"
+    else:
+        text = f"the next keys are on our card; until they count our fingerprint is {fingerprint}"
+        if sites:
+            text += f"; they count when these have acknowledged them: {sites}"
+    _tell(found, as_json, text)
+
+
+def _tell(found: Any, as_json: bool, line: str) -> None:
+    if as_json:
+        show.as_json(found)
+    else:
+        show.say(line)

@@ -1,0 +1,179 @@
+"""Makes a site: its keys, its trust book, and a configuration with every setting explained."""
+
+import json
+import os
+import re
+import secrets
+import shlex
+import socket
+import time
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import click
+
+from federation.address import default_address
+from federation.signed.identity import FEDERATION_PATTERN
+from federation.signed.statements import CONTACT_CHARS_MAX, sign
+from federation.users import SITE_PATTERN, login
+from federation.words import clean
+from gateway.cli.operate.template import TEMPLATE
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    CONFIG_DIR_VARIABLE,
+    CONFIG_FILE,
+    errors_to_exit_codes,
+    json_option,
+)
+from gateway.trust import book_file
+from gateway.trust.book import TrustBook
+from gateway.trust.invitations import Invitations
+from gateway.trust.keys import KeyRing, create_keys, hold, make_generation, write_private
+from gateway.trust.registry import TRUST_FILE
+
+PORT: Final = 7462
+HOST_CHARS_MAX: Final = 253
+_HOST: Final = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?"
+
+config_dir_option = click.option(
+    "--config-dir",
+    metavar="DIR",
+    envvar=CONFIG_DIR_VARIABLE,
+    help="The folder with gateway.toml. [default: $GRIDFED_CONFIG_DIR, or ~/.config/gridfed]",
+)
+
+
+def config_folder(given: str | None) -> Path:
+    """Return the folder of a site's configuration."""
+    if given:
+        return Path(given).expanduser().absolute()
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser().absolute() / "gridfed"
+
+
+@click.command()
+@click.option("--site", required=True, help="What the site is called: a-z, 0-9 and -, 3 to 40.")
+@click.option("--federation", help="The federation's id, likewise. [default: SITE and a number]")
+@click.option("--host", help="The name or address by which others reach it. [default: this host's]")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65534))
+@click.option("--contact", default="", help="Whom to ask, for people at other sites.")
+@config_dir_option
+@json_option
+@errors_to_exit_codes
+def init(
+    site: str,
+    federation: str | None,
+    host: str | None,
+    port: int,
+    contact: str,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Make a site: signing key, TLS leaf, trust book and gateway.toml.
+
+    It is the first member of a federation of its own; `gridfed join` takes it into another's. Other
+    gateways connect at PORT, and invited sites join at the next port.
+    """
+    federation = federation or f"{site[:56]}-{secrets.token_hex(2)}"
+    for name, text, pattern in (
+        ("--site", site, SITE_PATTERN),
+        ("--federation", federation, FEDERATION_PATTERN),
+    ):
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise click.BadParameter(f"{text!r} must match {pattern}", param_hint=name)
+        if text[0] == "-" or text[-1] == "-":
+            raise click.BadParameter(
+                f"{text!r} must begin and end with a letter or digit", param_hint=name
+            )
+    host = host or socket.getfqdn()
+    _check_host(host)
+    _check_contact(contact)
+    folder = config_folder(config_dir)
+    if not str(folder).isprintable():  # as the configuration requires of its folders
+        raise click.BadParameter(
+            f"{str(folder)!r} has characters that can't be printed", param_hint="--config-dir"
+        )
+    path, trust = folder / CONFIG_FILE, folder / "federation"
+    for each in (path, trust / "current.pem"):
+        if each.exists():
+            raise click.ClickException(f"{each} is there already: nothing was changed")
+    config = _config(folder, site, federation, host, port, contact, is_named=bool(config_dir))
+    now_s = time.time()
+    with hold(trust):
+        generation = make_generation(site, [host], now_s)
+        addresses = () if port == 0 else (_address(host, port),)
+        card = KeyRing(generation).card(federation, site, addresses, contact, now_s)
+        book = TrustBook(sign(card, generation.key))
+        book_file.save(trust / TRUST_FILE, book, Invitations())
+        create_keys(trust, generation)  # last: with them the site exists
+    write_private(path, config.encode())  # it may hold addresses of webhooks, and of a database
+    fingerprint = book.own.fingerprint
+    if as_json:
+        show.as_json(
+            {
+                "site": site,
+                "federation": federation,
+                "fingerprint": fingerprint,
+                "config": str(path),
+            }
+        )
+        return
+    show.say(f"site {site} of federation {federation}")
+    show.say(f"fingerprint  {fingerprint}")
+    show.say(f"edit         {path}")
+    show.say(f"run          gridfed gateway --config {path}")
+
+
+def _check_host(host: str) -> None:
+    """Refuse text that is neither the name of a host nor its address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if len(host) > HOST_CHARS_MAX or not re.fullmatch(_HOST, host, re.ASCII):
+            raise click.BadParameter(
+                f"{host!r} is neither a host's name (letters, digits, - and .) nor an address",
+                param_hint="--host",
+            ) from None
+
+
+def _check_contact(contact: str) -> None:
+    if len(contact) > CONTACT_CHARS_MAX or not contact.isprintable():
+        raise click.BadParameter(
+            f"{contact[:60]!r} must be a line of at most {CONTACT_CHARS_MAX} printable characters",
+            param_hint="--contact",
+        )
+
+
+def _address(host: str, port: int) -> str:
+    return f"tls+tcp://[{host}]:{port}" if ":" in host else f"tls+tcp://{host}:{port}"
+
+
+def _config(
+    folder: Path, site: str, federation: str, host: str, port: int, contact: str, *, is_named: bool
+) -> str:
+    is_here = host.startswith("127.") or host in ("localhost", "::1")
+    bound = host if is_here else "0.0.0.0"  # noqa: S104 - others must be able to reach it
+    join_port = port + 1 if port else 0
+    own = f"ipc://{folder / 'gateway.sock'}" if is_named else default_address()
+    advertise = f"advertise = [{_text(_address(host, port))}]"
+    join_advertise = f"join_advertise = {_text(_address(host, join_port))}"
+    return TEMPLATE.format(
+        site=site,
+        federation=federation,
+        path=shlex.quote(str(folder / CONFIG_FILE)),
+        site_text=_text(site),
+        listen=_text(own),
+        state=_text(str(folder / "state")),
+        folder=_text(str(folder / "federation")),
+        peer_listen=_text(_address(bound, port)),
+        join_listen=_text(_address(bound, join_port)),
+        advertise="# advertise = []" if is_here else advertise,
+        join_advertise='# join_advertise = ""' if is_here else join_advertise,
+        contact=_text(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
+    )
+
+
+def _text(value: str) -> str:
+    """Format a printable string for TOML; JSON's strings are valid there."""
+    return json.dumps(value)

@@ -1,0 +1,246 @@
+"""Processes: gateway, up, worker."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import trio
+
+from federation.address import (
+    SECRET_VARIABLE,
+    TOKEN_VARIABLE,
+    AddressError,
+    check_address,
+    check_bearer,
+    resolve,
+)
+from federation.errors import GridError
+from federation.houses import NameCollision, check_owners
+from federation.transport import TlsSettings
+from gateway.base.child import collect_seldom
+from gateway.base.no_pickle import forbid_unpickling
+from gateway.base.secret_files import exposure, take_secret
+from gateway.base.values import ConfigError, KnobError
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    Reach,
+    config_file_option,
+    parse_memory,
+    parse_tags,
+    reach_options,
+)
+from gateway.config.environments import AUTO, Rules
+from gateway.config.site import SiteConfig, check, load, with_local
+from gateway.grids.kinds import Installed
+from gateway.runtime.garbage import collect_when_idle
+from gateway.worker.agent import AgentSettings, run_agent
+from gateway.worker.isolation.secrecy import hide_memory, take_variable
+from gateway.worker.settings import read_rules_file
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+INTERRUPTED: Final = 130
+POOLS_READY_S: Final = 20.0  # after this long without a worker, and each time again, a line says so
+STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway stops
+
+
+@click.command()
+@config_file_option
+@click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
+@click.option("--state", metavar="DIR", help="The folder of the database.")
+@click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")
+def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_json: bool) -> None:
+    """Run a gateway. Workers join it with `gridfed worker`, or it has local pools by its config."""
+    _serve(configured(path, listen, state), as_json)
+
+
+@click.command()
+@click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
+@click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
+@click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option("--tags", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
+@click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
+@click.option("--state", metavar="DIR", help="The folder of the database.")
+@click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")
+def up(
+    slots: int | None,
+    price: str | None,
+    memory: str | None,
+    tags: str | None,
+    path: str | None,
+    listen: tuple[str, ...],
+    state: str | None,
+    as_json: bool,
+) -> None:
+    """Run a gateway with a local pool for all cores: a grid of your own, in one command.
+
+    A pool `local` of the file is that pool; options given here override the file.
+    """
+    config = configured(path, listen, state)
+    given: dict[str, Any] = {"kind": "local"}
+    if slots is not None:
+        given["slots"] = slots
+    if price is not None:
+        given["price"] = price
+    if memory is not None:
+        given["memory_bytes"] = parse_memory(memory)
+    if tags is not None:
+        given["tags"] = parse_tags(tags)
+    _serve(replace(config, pools=with_local(config.pools, given), given=given), as_json)
+
+
+def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
+    """Return the configuration of a file, or the default, with the command line's overrides."""
+    try:
+        config = load(path, Installed())
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    for address in listen:
+        try:
+            check_address(address)
+        except AddressError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
+    if listen:
+        config = replace(config, listen=listen)
+    return replace(config, state=state) if state else config
+
+
+def _serve(config: SiteConfig, as_json: bool) -> None:
+    try:
+        check_owners()
+    except NameCollision as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        config = check(config, time.time())
+        for pool in config.pools:
+            _ = pool.prices
+    except (ConfigError, KnobError) as error:
+        raise click.UsageError(str(error)) from None
+    # Slots are processes of our user: neither our variables nor our memory are theirs to read.
+    take_secret(take_variable)
+    take_variable(TOKEN_VARIABLE)
+    hide_memory()
+    # The store's writer shares the interpreter with the loop: a turn of 5 ms is long for both.
+    sys.setswitchinterval(0.0005)
+    collect_seldom()
+    if config.secret_file and (warning := exposure(config.secret_file)):
+        _say(f"gridfed: {warning}")
+    forbid_unpickling(_say)
+    from gateway.site import Site  # it takes a second, and a worker does not need it
+
+    site = Site(config, _say)
+    code = trio.run(_run_site, site, as_json)
+    sys.exit(code)
+
+
+def _say(line: str) -> None:
+    """Print a line for people; with the time, if stderr is a log and not a terminal."""
+    stamp = "" if sys.stderr.isatty() else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} "
+    show.say(stamp + line, err=True)
+
+
+async def _run_site(site: "Site", as_json: bool) -> int:
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
+            addresses = await nursery.start(site.run)
+            nursery.start_soon(collect_when_idle, lambda: site.broker.changes)
+            while missing := await site.wait_for_local_pools(POOLS_READY_S):
+                _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
+            if as_json:
+                ready = {"ready": True, "site": site.config.name, "addresses": addresses}
+                if site.peers is not None:
+                    ready["peer_addresses"] = site.peers.addresses
+                show.as_json(ready)
+                sys.stdout.flush()
+            for address in addresses:
+                _say(f"gridfed: site {site.config.name} listens at {address}")
+            if site.peers is not None:
+                for address in site.peers.addresses:
+                    _say(f"gridfed: other gateways come in at {address}")
+            _say("gridfed: ready; Ctrl-C stops it")
+    except* GridError as errors:
+        site.failed = True
+        for error in _flat(errors):
+            _say(f"gridfed: {error}")
+    return 1 if site.failed else 0
+
+
+async def _stop_on_signal(
+    site: "Site", scope: trio.CancelScope, say: Callable[[str], None]
+) -> None:
+    """First signal: stop when the running tasks have ended. Second: at once."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            break
+    # Only now: the receiver restores the former handlers when it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+    say(f"gridfed: stopping; running tasks get {STOP_S:g} s to end; once more to stop at once")
+    await site.wind_up(STOP_S)
+    scope.cancel()
+
+
+def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_flat(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
+
+
+@click.command()
+@click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
+@click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
+@click.option("--name", help="What to be called. [default: host and process]")
+@click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option(
+    "--environments", metavar="FILE", help="What jobs may run in: see docs/environments.md."
+)
+@reach_options
+def worker(
+    slots: int | None,
+    tags: str,
+    pool: str,
+    name: str | None,
+    memory: str,
+    environments: str | None,
+    reach: Reach,
+) -> None:
+    """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
+    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
+    own_secret = take_variable(SECRET_VARIABLE)
+    token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
+    if reach.token is not None:
+        token = reach.token
+    try:
+        if token:
+            check_bearer(dialled)
+    except AddressError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        rules = read_rules_file(environments) if environments else Rules(sandbox=AUTO)
+    except KnobError as error:
+        raise click.UsageError(str(error)) from None
+    settings = AgentSettings(
+        address=dialled,
+        secret=own_secret if reach.secret is None else reach.secret,
+        token=token,
+        tls=(reach.tls or TlsSettings()).or_environment(),
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+        slots=slots or len(os.sched_getaffinity(0)),
+        tags=parse_tags(tags),
+        pool=pool,
+        memory_bytes=parse_memory(memory),
+        rules=rules,
+    )
+    sys.exit(trio.run(run_agent, settings))

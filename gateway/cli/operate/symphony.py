@@ -1,0 +1,113 @@
+"""IBM Symphony: the package for its hosts, and its plans as windows: gridfed symphony."""
+
+import shlex
+import zoneinfo
+from pathlib import Path
+
+import click
+
+from gateway.base.values import KnobError
+from gateway.cli.shared.common import errors_to_exit_codes
+from gateway.grids.symphony.package import Application, build_package, profile
+from gateway.grids.symphony.plan import read_plan, show_windows
+from policies.parties import read_party
+
+PLAN_CHARS_MAX = 4 << 20
+
+
+@click.group()
+def symphony() -> None:
+    """Prepare IBM Spectrum Symphony for a pool of kind "symphony"."""
+
+
+@symphony.command("package")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--application", default="gridfed", show_default=True, help="Its name there.")
+@click.option("--consumer", default="/Gridfed", show_default=True, help="Whose slots it uses.")
+@click.option("--resource-group", default="ComputeHosts", show_default=True)
+@click.option("--python", default="python3", show_default=True, help="Of the calls, on the hosts.")
+@click.option("--soam-python", default="python3", show_default=True, help="Of soamapi, there.")
+@click.option(
+    "--memory-bytes",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Of a slot; 0: no limit.",
+)
+@click.option(
+    "--keep-sessions/--abort-sessions",
+    default=True,
+    show_default=True,
+    help="What becomes of the work of a gateway that is killed: see take_up_s.",
+)
+@errors_to_exit_codes
+def package(
+    out: Path,
+    application: str,
+    consumer: str,
+    resource_group: str,
+    python: str,
+    soam_python: str,
+    memory_bytes: int,
+    keep_sessions: bool,
+) -> None:
+    """Write the service package for Symphony's hosts to OUT (a .tar.gz), its profile beside it.
+
+    The same gridfed makes the same bytes, at any time and on any host.
+    """
+    if not out.name.endswith(".tar.gz"):
+        raise click.UsageError("OUT must end in .tar.gz")
+    wanted = Application(
+        name=application,
+        consumer=consumer,
+        resource_group=resource_group,
+        python=python,
+        soam_python=soam_python,
+        memory_bytes=memory_bytes,
+        keep_sessions=keep_sessions,
+    )
+    beside = out.with_name(out.name.removesuffix(".tar.gz") + ".xml")
+    try:
+        out.write_bytes(build_package())
+        beside.write_text(profile(wanted))
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+    click.echo(shlex.join(["soamdeploy", "add", application, "-p", str(out), "-c", consumer]))
+    click.echo(shlex.join(["soamreg", str(beside)]))
+
+
+@symphony.command("windows")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--zone", default="UTC", show_default=True, help="Of its hours: Europe/London.")
+@click.option(
+    "--who", "pairs", multiple=True, metavar="CONSUMER=PARTY", help="/Risk=project:risk; often."
+)
+@click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
+@errors_to_exit_codes
+def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None:
+    """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
+
+    FILE is a table, a line for each consumer and interval: consumer,from,to,owned,lends,borrows.
+    Consumers are projects here, by the last part of their path, unless --who maps them otherwise.
+    """
+    if zone not in zoneinfo.available_timezones():
+        raise click.BadParameter(f"there is no zone {zone!r}", param_hint="--zone")
+    who: dict[str, str] = {}
+    for pair in pairs:
+        consumer, equals, party = pair.rpartition("=")
+        try:
+            if not equals:
+                raise ValueError("it must be CONSUMER=PARTY")
+            read_party(party)
+        except (ValueError, KnobError) as error:
+            raise click.BadParameter(f"{pair!r}: {error}", param_hint="--who") from None
+        who[consumer] = party
+    try:
+        with file.open(encoding="utf-8") as plan:
+            text = plan.read(PLAN_CHARS_MAX + 1)
+        if len(text) > PLAN_CHARS_MAX:
+            raise KnobError(f"it is larger than {PLAN_CHARS_MAX:,} characters")
+        shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
+    except (KnobError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file}: {error}") from None
+    click.echo(shown, nl=False)

@@ -1,0 +1,1 @@
+"""What all commands share: options, output, times, exit codes."""

@@ -1,0 +1,1 @@
+"""The configuration: one module for each table of TOML, read into frozen values."""

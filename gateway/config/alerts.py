@@ -1,0 +1,269 @@
+"""The tables [alerts] and [[alert]]: the watched conditions, and the actions."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from federation.money import parse_money
+from gateway.base.toml_lines import Passage
+from gateway.base.values import KnobError, check_known, count, number
+from policies.calendar.periods import Span, read_zone
+from policies.costs.alerts import (
+    CLEAR_PERCENT,
+    LEVELS,
+    PENDING_H,
+    Budget,
+    PriceLimit,
+    Rule,
+    Severity,
+    Unacknowledged,
+    Whose,
+)
+
+ALERTS_MAX: Final = 100
+WEBHOOKS_MAX: Final = 4
+LEVELS_MAX: Final = 20
+LEVEL_MAX: Final = 1000  # per cent
+ARGUMENTS_MAX: Final = 64
+TEXT_CHARS_MAX: Final = 2000
+NAME_CHARS_MAX: Final = 60
+HOURS_MAX: Final = 24.0 * 366
+
+_OF_ALL: Final = frozenset({"name", "kind", "severity", "webhook", "command"})
+_WHOSE: Final = ("project", "user", "group", "site", "origin")
+_OF_KIND: Final = {
+    "budget": frozenset({"amount", "period", "zone", "levels", *_WHOSE}),
+    "price": frozenset({"limit", "site", "pool", "clear_percent"}),
+    "unacknowledged": frozenset({"hours", "site", "side"}),
+}
+ALERT_KEYS: Final = _OF_ALL.union(*_OF_KIND.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often rules are checked, and how patient actions are: the table [alerts]."""
+
+    interval_s: float = 60.0
+    webhook_timeout_s: float = 10.0
+    command_timeout_s: float = 30.0
+    tries: int = 4
+    retry_s: float = 2.0
+    ca_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A rule, and its actions besides the log: addresses to post to, a program to run."""
+
+    rule: Rule
+    webhooks: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsConfig:
+    """All settings of a site about alerts."""
+
+    pace: Pace = field(default_factory=Pace)
+    watched: tuple[Watched, ...] = ()
+
+
+_PACE_LIMITS: Final[dict[str, tuple[float, float]]] = {
+    "interval_s": (0.05, 86_400),
+    "webhook_timeout_s": (0.1, 300),
+    "command_timeout_s": (0.1, 3_600),
+    "retry_s": (0.01, 3_600),
+}
+
+
+def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
+    """Read [alerts] and the [[alert]] tables. Raises ConfigError, with the line."""
+    with pace.about():
+        made = _pace(pace.table)
+    watched: dict[str, Watched] = {}
+    for at, each in enumerate(tables, start=1):
+        if at > ALERTS_MAX:
+            raise each.error(f"there may be {ALERTS_MAX} at most")
+        found = _watched(each)
+        name = found.rule.name
+        if name in watched:
+            raise replace(each, named=f"[[alert]] {name}:").error("two have this name")
+        watched[name] = found
+    return AlertsConfig(made, tuple(watched.values()))
+
+
+def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None:
+    """Raise KnobError for the price of a pool that this site does not have.
+
+    The pools that other sites have, and will have, are unknown when a gateway starts: `gridfed
+    alerts` and the log report the missing ones.
+    """
+    for watched in config.watched:
+        rule = watched.rule
+        if isinstance(rule, PriceLimit) and rule.site == site and rule.pool not in ("", *pools):
+            known = ", ".join(pools) or "none"
+            raise KnobError(
+                f"[[alert]] {rule.name}: there is no pool {rule.pool!r} at our site; there are: "
+                f"{known}"
+            )
+
+
+def _pace(table: dict[str, Any]) -> Pace:
+    check_known(table, {field.name for field in fields(Pace)})
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "ca_file":
+            values[key] = value if value == "" else _file(key, value)
+        elif key == "tries":
+            values[key] = count(key, value, 1, 10)
+        else:
+            values[key] = number(key, value, *_PACE_LIMITS[key])
+    return Pace(**values)
+
+
+def _file(key: str, value: Any) -> str:
+    path = _text(key, value)
+    if not Path(path).expanduser().is_file():
+        raise KnobError(f"{key}: there is no file {path!r}")
+    return path
+
+
+def _watched(given: Passage) -> Watched:
+    table, name = given.table, given.table.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise given.error(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+    with replace(given, named=f"[[alert]] {name}:").about():
+        return Watched(_rule(name, table), _webhooks(table), _command(table))
+
+
+def _rule(name: str, table: dict[str, Any]) -> Rule:
+    kind = table.get("kind")
+    if not isinstance(kind, str) or kind not in _OF_KIND:
+        raise KnobError(f"kind is {kind!r}: it must be {_either(_OF_KIND)}")
+    check_known(table, _OF_ALL | _OF_KIND[kind])
+    severity = Severity(_choice(table, "severity", Severity.WARNING, list(Severity)))
+    match kind:
+        case "budget":
+            return _budget(name, severity, table)
+        case "price":
+            nanos, currency = _money(table, "limit")
+            return PriceLimit(
+                name,
+                nanos,
+                currency,
+                site=_text("site", table.get("site", "")),
+                pool=_text("pool", table.get("pool", "")),
+                clear_percent=number(
+                    "clear_percent", table.get("clear_percent", CLEAR_PERCENT), 0.0, 100.0
+                ),
+                severity=severity,
+            )
+        case _:
+            hours = number("hours", table.get("hours", PENDING_H), 0.0, HOURS_MAX)
+            return Unacknowledged(
+                name,
+                hours * 3600.0,
+                site=_text("site", table.get("site", "")),
+                side=_choice(table, "side", "", ["buy", "sell"]),
+                severity=severity,
+            )
+
+
+def _budget(name: str, severity: Severity, table: dict[str, Any]) -> Budget:
+    nanos, currency = _money(table, "amount")
+    if not nanos:
+        raise KnobError("amount must be above zero")
+    given = [key for key in _WHOSE if key in table]
+    if len(given) > 1:
+        raise KnobError(f"{given[0]} and {given[1]}: a budget is for one of them, or for all")
+    of = _text(given[0], table[given[0]]) if given else ""
+    if given and not of:
+        raise KnobError(f"{given[0]} is empty: leave it out for all")
+    try:
+        zone = read_zone(_text("zone", table.get("zone", "UTC")))
+    except ValueError as error:
+        raise KnobError(f"zone: {error}") from None
+    return Budget(
+        name,
+        nanos,
+        currency,
+        Whose(given[0]) if given else Whose.ALL,
+        of,
+        Span(_choice(table, "period", Span.MONTH, list(Span))),
+        zone,
+        _levels(table.get("levels", list(LEVELS))),
+        severity,
+    )
+
+
+def _levels(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= LEVELS_MAX:
+        raise KnobError(f"levels must be a list of 1 to {LEVELS_MAX} numbers, as in [50, 80, 100]")
+    return tuple(sorted({count("each of levels", each, 1, LEVEL_MAX) for each in value}))
+
+
+def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:
+    value = table.get("webhook", [])
+    urls = [value] if isinstance(value, str) else value
+    if not isinstance(urls, list) or len(urls) > WEBHOOKS_MAX:
+        raise KnobError(f"webhook must be an address, or a list of up to {WEBHOOKS_MAX}")
+    for url in urls:
+        _check_url(url)
+    return tuple(urls)
+
+
+def _check_url(url: Any) -> None:
+    # Not shown: anyone who knows such an address may often post to it.
+    text = _text("webhook", url)
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises for an invalid port
+    except ValueError as error:
+        raise KnobError(f"webhook: {error}") from None
+    if parts.scheme not in ("http", "https"):
+        raise KnobError("webhook must begin with https:// or http://")
+    if not parts.hostname:
+        raise KnobError("webhook has no host: write https://HOST/PATH")
+    if not all(char.isprintable() and not char.isspace() for char in text):
+        raise KnobError("webhook must be printable, without spaces")
+
+
+def _command(table: dict[str, Any]) -> tuple[str, ...]:
+    value = table.get("command", [])
+    example = 'as in ["/usr/local/bin/page", "--team", "risk"]: no shell reads it'
+    if not isinstance(value, list) or len(value) > ARGUMENTS_MAX:
+        raise KnobError(f"command must be a list of up to {ARGUMENTS_MAX} texts, {example}")
+    if not all(isinstance(each, str) and "\0" not in each for each in value):
+        raise KnobError(f"command must be a list of texts, {example}")
+    if "command" in table and (not value or not value[0]):
+        raise KnobError(f"command has no program, {example}")
+    return tuple(value)
+
+
+def _money(table: dict[str, Any], key: str) -> tuple[int, str]:
+    text = table.get(key)
+    if not isinstance(text, str):
+        raise KnobError(f'{key} must be an amount of money, as in "1000 USD"')
+    try:
+        return parse_money(text)
+    except ValueError as error:
+        raise KnobError(f"{key}: {error}") from None
+
+
+def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> str:
+    value = table.get(key, default)
+    if value != default and (not isinstance(value, str) or value not in known):
+        raise KnobError(f"{key} is {value!r}: it must be {_either(known)}")
+    return str(value)
+
+
+def _either(known: Collection[str]) -> str:
+    return " or ".join(map(str, known))
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
+        raise KnobError(f"{key} must be text of up to {TEXT_CHARS_MAX:,} characters")
+    return value

@@ -1,0 +1,183 @@
+"""The tables [[budget]] and [credit]: limits on spending, and on other sites' debts."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from federation.money import NANOS_LIMIT, parse_money
+from federation.signed.identity import site_id
+from gateway.base.toml_lines import Path as Place
+from gateway.base.toml_lines import at_line
+from gateway.base.values import KnobError, check_known, flag, guarded, number
+from policies.calendar.periods import Span, read_zone
+from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
+from policies.parties import read_party
+
+BUDGETS_MAX: Final = 1_000
+SITES_MAX: Final = 256
+NAME_CHARS_MAX: Final = 60
+EVER: Final = "ever"  # the period of a budget that is for good
+ANY_SITE: Final = "*"
+# Other units of a quota, in slot-seconds.
+_TIMES: Final = {SLOT_TIME: 1, "slot-h": 3_600}
+_NUMBERS: Final = {
+    "factor": (1.0, 1_000.0),
+    "unknown_s": (0.001, 1e6),
+    "slice_s": (1.0, 86_400.0),
+}
+BUDGET_KEYS: Final = frozenset(
+    {
+        *("name", "who", "amount", "period", "zone", "hard", "running", "waiting"),
+        *("owner", "slice", "sites", *_NUMBERS),
+    }
+)
+# The limits of debts, by site: amounts in nano-units, each in a currency of its own.
+Credit = Mapping[str, tuple[tuple[int, str], ...]]
+NO_CREDIT: Final[Credit] = MappingProxyType({})
+
+
+def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]:
+    """Read the [[budget]] tables. Raises KnobError, which has line, table and key in its text."""
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise KnobError("[[budget]] is a table in an array, written with two brackets")
+    if len(tables) > BUDGETS_MAX:
+        raise KnobError(f"[[budget]] there may be {BUDGETS_MAX:,} at most")
+    found: dict[str, Budget] = {}
+    for at, table in enumerate(tables):
+        name, line = table.get("name"), at_line(places, ("budget", at))
+        is_shown = isinstance(name, str) and name.isprintable()
+        titled = f" {name[:NAME_CHARS_MAX]}" if is_shown else ""
+        budget = guarded(f"{line}[[budget]]{titled}", partial(_budget, table))
+        if budget.name in found:
+            raise KnobError(f"{line}[[budget]] {budget.name}: another has this name")
+        found[budget.name] = budget
+    return tuple(found.values())
+
+
+def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool) -> None:
+    """Raise KnobError for a budget with this site as owner or sharer, or without a federation."""
+    for budget in budgets:
+        if budget.owner == site:
+            raise KnobError(
+                f"[[budget]] {budget.name}: owner is {site!r}, which is this site: leave it out, "
+                "and write amount in place of slice"
+            )
+        if (budget.owner or budget.sites) and not is_federated:
+            raise KnobError(
+                f"[[budget]] {budget.name}: it is shared with other sites, and there is no "
+                "[federation]"
+            )
+        if site in budget.sites:
+            raise KnobError(f"[[budget]] {budget.name}: sites: {site!r} is this site")
+
+
+def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:
+    """Read [credit]. Raises KnobError, with line and site in its text."""
+    if len(table) > BUDGETS_MAX:
+        raise KnobError(f"[credit] there may be {BUDGETS_MAX:,} sites at most")
+    return {
+        site: guarded(
+            f"{at_line(places, ('credit', site))}[credit] {site[:60]!r}",
+            partial(_limits, site, value),
+        )
+        for site, value in table.items()
+    }
+
+
+def _limits(site: str, value: Any) -> tuple[tuple[int, str], ...]:
+    if site != ANY_SITE:
+        _site("it", site)
+    texts = value if isinstance(value, list) else [value]
+    limits = tuple(parse_money(_text(text)) for text in texts)
+    if not limits or len({currency for _, currency in limits}) < len(limits):
+        raise KnobError("needs an amount, or a list of amounts in several currencies")
+    return limits
+
+
+def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
+    """Read an amount of money, or of time of slots, in nano-units, and its unit. KnobError."""
+    example = 'write "1000 USD", "36000 slot-s" or "500 slot-h"'
+    words = text.split() if isinstance(text, str) else []
+    if len(words) == 2 and words[1] in _TIMES:
+        try:
+            # Decimals exactly, as for money.
+            nanos = parse_money(f"{words[0]} XXX")[0] * _TIMES[words[1]]
+        except ValueError:
+            raise KnobError(f"{key} is {text!r:.60}: {example}") from None
+        if nanos > NANOS_LIMIT:
+            raise KnobError(f"{key} is {text!r:.60}: it is too large, 2,562,047 slot-h is the most")
+        return nanos, SLOT_TIME
+    try:
+        return parse_money(text if isinstance(text, str) else "")
+    except ValueError as error:
+        raise KnobError(f"{key}: {error}; {example}") from None
+
+
+def _budget(table: dict[str, Any]) -> Budget:
+    name = table.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise KnobError(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+    check_known(table, BUDGET_KEYS)
+    owner = table.get("owner", "")
+    if owner != "":
+        _site("owner", owner)
+    size = "slice" if owner else "amount"
+    for key in ("amount", "sites", "slice_s") if owner else ("slice",):
+        if key in table:
+            whose = f"of {owner}, which says that" if owner else "ours: it has an amount"
+            raise KnobError(f"has {key}, and is {whose}")
+    nanos, unit = read_amount(table.get(size), size)
+    if not nanos:
+        raise KnobError(f"{size} must be above zero")
+    is_hard = flag("hard", table.get("hard", True))
+    sites = table.get("sites", [])
+    if not isinstance(sites, list) or len(sites) > SITES_MAX:
+        raise KnobError(f"sites must be a list of up to {SITES_MAX} sites")
+    for each in sites:
+        _site("each of sites", each)
+    if not is_hard and (owner or sites):
+        raise KnobError("is soft: only a hard one is shared with other sites, as slices")
+    numbers: dict[str, Any] = {
+        key: number(key, table[key], *_NUMBERS[key]) for key in _NUMBERS if key in table
+    }
+    span, zone = _calendar(table)
+    return Budget(
+        name,
+        guarded("who", partial(read_party, _text(table.get("who", "ours")))),
+        unit,
+        nanos,
+        span,
+        zone,
+        is_hard,
+        Running(_choice(table, "running", Running.FINISH, list(Running))),
+        Waiting(_choice(table, "waiting", Waiting.WAIT, list(Waiting))),
+        owner=owner,
+        sites=frozenset(sites),
+        **numbers,
+    )
+
+
+def _calendar(table: dict[str, Any]) -> tuple[Span | None, Any]:
+    period = _choice(table, "period", Span.MONTH, [*Span, EVER])
+    zone = _text(table.get("zone", "UTC"))
+    found = guarded("zone", partial(read_zone, zone))
+    return None if period == EVER else Span(period), found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _site(key: str, value: Any) -> None:
+    try:
+        site_id(value)
+    except ValueError as error:
+        raise KnobError(f"{key} is {value!r:.60}, which is no site's name: it {error}") from None
+
+
+def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str) or value not in known:
+        raise KnobError(f"{key} is {value!r:.60}: it must be {' or '.join(map(str, known))}")
+    return str(value)

@@ -1,0 +1,146 @@
+"""The tables [[entitlement]]: access to pools and windows, by user, with quotas.
+
+    [[entitlement]]
+    allow = "group:quants"          # or deny; see policies.parties; or a list: any of them
+    pools = ["risk", "elsewhere"]   # ours, and all of other sites; without it: every pool
+    windows = ["risk run"]          # while one of these holds; without it: always
+    slots_max = 40                  # at one time, all of them together, in these pools
+    user_slots_max = 10             # and each of their users
+    queued_max = 100000             # their unfinished tasks here
+    user_queued_max = 10000
+    priority_max = 10               # the highest priority of their jobs
+    classes = ["preemptible"]       # the price classes that they may use
+
+    [[entitlement]]
+    deny = "project:legacy"
+
+Every error has its line number. Users and projects come from tokens, so not all are known here.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from federation.wishes import NAME_CHARS_MAX
+from gateway.base.toml_lines import Path as Place
+from gateway.base.toml_lines import at_line
+from gateway.base.values import KnobError, check_known, count, guarded, number
+from policies.access.entitlements import ELSEWHERE, NO_WINDOW, RULES_MAX, Entitlements, Rule
+from policies.access.windows import Plan
+from policies.parties import Kind, Party, read_party
+
+NAMES_MAX: Final = 256
+SLOTS_MAX: Final = 10**9
+TASKS_MAX: Final = 10**12
+PRIORITY_MAX: Final = 1e9
+CLASSES: Final = ("guaranteed", "preemptible")
+_LIMITS: Final = {
+    "slots_max": SLOTS_MAX,
+    "user_slots_max": SLOTS_MAX,
+    "queued_max": TASKS_MAX,
+    "user_queued_max": TASKS_MAX,
+}
+KEYS: Final = frozenset({"allow", "deny", "pools", "windows", "priority_max", "classes", *_LIMITS})
+
+
+def read_entitlements(
+    rows: Any, places: Mapping[Place, int], groups: Iterable[str]
+) -> Entitlements:
+    """Read [[entitlement]] tables; KnobError has line and key. `groups` are all known groups."""
+    if not isinstance(rows, list):
+        raise KnobError("entitlements are written as [[entitlement]]")
+    if len(rows) > RULES_MAX:
+        raise KnobError(f"there may be {RULES_MAX:,} [[entitlement]] at most")
+    known = frozenset(groups)
+    rules = []
+    for at, row in enumerate(rows):
+        place = ("entitlement", at)
+        where = f"{at_line(places, place)}[[entitlement]]"
+        rules.append(guarded(where, partial(_rule, row, known, places.get(place, 0))))
+    return Entitlements(tuple(rules))
+
+
+def check_entitlements(entitlements: Entitlements, plans: Mapping[str, Plan]) -> None:
+    """Refuse rules with unknown pools or windows; KnobError has the line."""
+    windows = window_names(plans)
+    for rule in entitlements.rules:
+        where = f"line {rule.line}: [[entitlement]]" if rule.line else "[[entitlement]]"
+        for name in sorted(rule.pools - plans.keys() - {ELSEWHERE}):
+            known = ", ".join([*sorted(plans), ELSEWHERE])
+            raise KnobError(f"{where}: pools: there is no pool {name!r} here; there are: {known}")
+        if ELSEWHERE in plans and rule.pools:
+            raise KnobError(
+                f"{where}: pools: {ELSEWHERE!r} stands for pools of other sites, and one of ours "
+                "has that name: give it another"
+            )
+        about = [names for pool, names in windows.items() if rule.covers(pool)]
+        there_are = frozenset[str]().union(*about)
+        for name in sorted(rule.windows - there_are):
+            known = ", ".join(sorted(there_are)) or "none"
+            raise KnobError(
+                f"{where}: windows: no pool of it has a window {name!r}; there are: {known}"
+            )
+
+
+def window_names(plans: Mapping[str, Plan]) -> dict[str, frozenset[str]]:
+    """The names of each pool's windows."""
+    return {pool: frozenset(each.name for each in plan.windows) for pool, plan in plans.items()}
+
+
+def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
+    if not isinstance(row, dict):
+        raise KnobError("entitlements are written as [[entitlement]]")
+    check_known(row, KEYS)
+    ways = [key for key in ("allow", "deny") if key in row]
+    if len(ways) != 1:
+        raise KnobError('it needs one of allow and deny, as in allow = "group:quants"')
+    [way] = ways
+    who = guarded(way, lambda: _parties(row[way], groups))
+    limits = {key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row}
+    priority = row.get("priority_max")
+    if priority is not None:
+        priority = float(number("priority_max", priority, -PRIORITY_MAX, PRIORITY_MAX))
+    classes = _names("classes", row)
+    for name in sorted(classes - set(CLASSES)):
+        raise KnobError(f"classes: {name!r:.40} is none; there are {', '.join(CLASSES)}")
+    windows = _names("windows", row)
+    if NO_WINDOW in windows:
+        raise KnobError("windows: a window has a name")
+    return Rule(
+        way == "allow",
+        who,
+        _names("pools", row),
+        windows,
+        **limits,
+        priority_max=priority,
+        classes=frozenset(each for each in CLASSES if each in classes),
+        line=line,
+    )
+
+
+def _parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= NAMES_MAX:
+        raise KnobError(f"it must be a party or a list of up to {NAMES_MAX}")
+    found = []
+    for name in names:
+        if not isinstance(name, str):
+            raise KnobError(f"{name!r:.40} is nobody: a party is text")
+        party = read_party(name)
+        if party.kind is Kind.GROUP and party.name not in groups:
+            known = ", ".join(sorted(groups)[:8]) or "none"
+            raise KnobError(f"there is no group {party.name!r:.60} in [groups]; there are: {known}")
+        found.append(party)
+    return tuple(found)
+
+
+def _names(key: str, row: Mapping[str, Any]) -> frozenset[str]:
+    if key not in row:
+        return frozenset()
+    value = row[key]
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not is_list or not 1 <= len(value) <= NAMES_MAX:
+        raise KnobError(f"{key} must be a list of 1 to {NAMES_MAX} names")
+    if any(len(each) > NAME_CHARS_MAX for each in value):
+        raise KnobError(f"{key}: a name has {NAME_CHARS_MAX} characters at most")
+    return frozenset(value)

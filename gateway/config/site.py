@@ -1,0 +1,452 @@
+"""A site's configuration: a TOML file. Every knob has a default, every error its place.
+
+[site]
+name = "london"                         # shown to every peer that connects
+listen = ["ipc:///run/user/1000/gridfed/gateway.sock", "tcp://0.0.0.0:7461"]
+state = "/var/lib/gridfed"              # the folder of the database
+database = ""                           # an SQLAlchemy URL; empty: SQLite in `state`
+database_wait_s = 300.0                 # how long a start waits for PostgreSQL
+secret_file = ""                        # peers that know it may connect; needed beyond this host
+token_required = false                  # refuse peers without a token, except over ipc://
+tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
+tls_ca_file = ""                        # ask diallers for a certificate of this CA
+others = ["tls+tcp://paris:7461"]       # where our clients can go when this gateway is down
+
+[limits]
+heartbeat_s = 2.0                       # a silent peer times out after 4 heartbeats
+grace_s = 10.0                          # how long a session outlives its pipe; workers' lease
+client_tasks = 200000                   # unfinished tasks of one client
+client_bytes = 268435456                # bytes of their arguments
+message_bytes = 67108864                # the largest argument or result
+client_jobs = 50000                     # unfinished jobs of one client
+client_function_bytes = 536870912       # functions of one client that its jobs need
+detached_bytes = 1073741824             # arguments of all detached jobs that have not run
+function_wait_s = 60.0                  # a job whose function takes longer is rejected
+task_losses = 5                         # workers lost under a task before it fails
+store_wait_s = 30.0                     # how long jobs are accepted while the store is down
+sessions = 4096
+connections = 512                       # that are not authenticated yet; each has 10 s
+questions = 256                         # unanswered questions of one client
+unread_bytes = 67108864                 # results left unread before a client's work waits
+results_s = 2592000                     # results of an ended detached job; 0: kept for ever
+
+[federation]                            # see gateway.config.federation
+listen = "tls+tcp://0.0.0.0:7462"
+
+[contracts]                             # see gateway.config.contracts.DealRules
+lease_s = 30.0
+
+[placement]                             # see policies.placement.asks.House
+objective = "cheapest"
+prefer_own_s = 0.0
+
+[books]                                 # see gateway.config.books
+period = "month"
+detail_days = 90                        # older records roll up, sums unchanged; 0: never
+
+[groups]                                # the users of each, for reports: see gateway.config.groups
+"equity desk" = ["ann", "bob"]
+
+[reservations]                          # see gateway.config.reservations
+
+[fair_share]                            # see gateway.config.fair_share
+half_life = "7d"
+
+[[fair_share.share]]
+name = "risk"
+who = "project:risk"
+shares = 3
+
+[[entitlement]]                         # see gateway.config.entitlements
+allow = "group:equity desk"
+pools = ["local"]
+slots_max = 40
+
+[[show]]                                # see policies.disclosure; the first match decides
+readers = ["paris"]                     # without it: all
+coarse = true
+
+[alerts]                                # see gateway.config.alerts
+interval_s = 60.0
+
+[[alert]]
+name = "desk"
+kind = "budget"
+amount = "1000 USD"
+webhook = "https://alerts.example.com/gridfed"
+
+[[budget]]                              # see gateway.config.budgets
+name = "risk"
+who = "project:risk"
+amount = "1000 USD"
+
+[credit]                                # limits of the debts of sites, likewise
+paris = "500 USD"
+
+[[pool]]
+name = "local"
+kind = "local"                          # "local": processes here; "remote": workers dial in
+slots = 0                               # local only; 0: one per core
+memory_bytes = 0                        # not of remote pools; per slot, 0: no limit
+cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
+pids_max = 0                            # processes and threads of a slot; 0: no limit
+cgroups = "auto"                        # enforces these: "auto", "off", "required"
+pin = false                             # each slot to cores of its own
+gpus = []                               # names of the devices that the tag gpu counts; else 0, 1, …
+price = "0.04 USD"                      # per slot-hour
+tags = { linux = true, gpu = 2 }
+
+[pool.carbon]                           # see gateway.config.carbon
+cloud = "aws"
+grid = "aws:eu-west-2"
+
+[pool.environments]                     # see gateway.config.environments
+images = ["localhost/quant:*"]
+
+[pool.tariff]                           # see gateway.config.tariffs
+zone = "Europe/London"
+
+[calendar.london]                       # business days, for windows: see gateway.config.windows
+holidays = "london.txt"
+
+[[pool.window]]                         # below its pool
+name = "risk run"
+days = "business"
+from = "17:00"
+to = "23:00"
+claims = [ { who = "others", borrows = 0 } ]
+"""
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from federation.address import check_address, check_others, default_address, expand, is_local
+from federation.errors import GridError
+from gateway.base.secret_files import read_secret, secret_of_environment
+from gateway.base.toml_lines import Passage, find_places
+from gateway.base.values import ConfigError, KnobError, count, flag, number
+from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
+from gateway.config.books import BookRules, read_books
+from gateway.config.budgets import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
+from gateway.config.contracts import DealRules, read_contracts, read_placement, read_shows
+from gateway.config.entitlements import check_entitlements, read_entitlements
+from gateway.config.fair_share import read_fair_share
+from gateway.config.federation import FederationConfig, check_federation, read_federation
+from gateway.config.groups import NO_GROUPS, read_groups
+from gateway.config.limits import HouseRules
+from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
+from gateway.config.reservations import read_reservations
+from gateway.config.windows import check_plan, read_calendars
+from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
+from policies.access.shares import FairShare
+from policies.costs.budgets import Budget
+from policies.disclosure import SHOW_ALL, Disclosure
+from policies.placement.asks import House
+from policies.reservations.reservations import ReservationRules
+
+__all__ = ["ConfigError", "PoolConfig", "SiteConfig", "check", "load", "make_folder"]
+__all__ += ["python_minor", "with_local"]
+
+FILE_BYTES_MAX: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """The whole configuration of a gateway."""
+
+    name: str = "local"
+    listen: tuple[str, ...] = ()
+    state: str = ""
+    database: str = ""
+    database_wait_s: float = 300.0
+    secret_file: str = ""
+    token_required: bool = False
+    tls_certificate_file: str = ""
+    tls_ca_file: str = ""
+    others: tuple[str, ...] = ()
+    unread_bytes: int = 64 << 20
+    results_s: float = 30 * 86400.0
+    rules: HouseRules = field(default_factory=HouseRules)
+    pools: tuple[PoolConfig, ...] = ()
+    federation: FederationConfig | None = None
+    deals: DealRules = field(default_factory=DealRules)
+    house: House = field(default_factory=House)
+    shows: tuple[Disclosure, ...] = SHOW_ALL
+    books: BookRules = field(default_factory=BookRules)
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    budgets: tuple[Budget, ...] = ()
+    credit: Credit = field(default_factory=lambda: NO_CREDIT)
+    groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    fair_share: FairShare | None = None  # None: slots are not shared out
+    entitlements: Entitlements = NO_ENTITLEMENTS
+    reservations: ReservationRules | None = None  # None: nothing can be reserved
+    source: str = ""  # the path of its file; empty without one
+    # The command line's settings of the local pool, which override the file.
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses to listen on."""
+        return tuple(map(expand, self.listen)) or (default_address(),)
+
+    @property
+    def state_path(self) -> Path:
+        """The folder of the database."""
+        if self.state:
+            return Path(self.state).expanduser()
+        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+        return Path(base).expanduser() / "gridfed" / self.name
+
+    @property
+    def trust_path(self) -> Path:
+        """The folder of keys and trust book, when there is a [federation]."""
+        named = self.federation.folder if self.federation else ""
+        return Path(named).expanduser() if named else self.state_path / "federation"
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the store."""
+        return self.database or f"sqlite:///{self.state_path / 'gridfed.db'}"
+
+    @property
+    def secret(self) -> str:
+        """The shared secret, from its file or $GRIDFED_SECRET; empty when there is none."""
+        if not self.secret_file:
+            return secret_of_environment()
+        return read_secret(self.secret_file)
+
+
+# key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)
+_LIMITS: Final[dict[str, tuple[str, float, float]]] = {
+    "heartbeat_s": ("heartbeat_s", 0.05, 3600),
+    "grace_s": ("grace_s", 0.1, 86400),
+    "client_tasks": ("tasks_max", 1, 10**9),
+    "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
+    "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
+    "client_jobs": ("jobs_max", 1, 10**7),
+    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
+    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
+    "function_wait_s": ("function_wait_s", 1, 86400),
+    "task_losses": ("losses_max", 1, 1000),
+    "store_wait_s": ("store_wait_s", 0, 86400),
+    "sessions": ("guests_max", 1, 10**6),
+    "connections": ("strangers_max", 1, 10**6),
+    "host_connections": ("host_strangers_max", 1, 10**6),
+    "questions": ("questions_max", 1, 10**6),
+    "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
+    "results_s": ("results_s", 0, 10**10),
+}
+_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are fields of SiteConfig
+# Fields of SiteConfig that are tables of their own, or not keys.
+_TABLES: Final = frozenset(
+    {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
+    | {"source", "given", "fair_share", "budgets", "credit", "entitlements", "reservations"}
+)
+T = TypeVar("T")
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
+}
+
+
+def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
+    """Read a configuration file; the defaults when there is none.
+
+    `kinds` are the grids that pools may name.
+
+    Raises:
+        ConfigError: the file can't be read or something in it is wrong.
+    """
+    if path is None:
+        return SiteConfig()
+    try:
+        with open(path, "rb") as file:
+            body = file.read(FILE_BYTES_MAX + 1)
+        if len(body) > FILE_BYTES_MAX:
+            raise ConfigError(f"{path}: it has more than {FILE_BYTES_MAX:,} bytes")
+        text = body.decode("utf-8-sig")  # some editors begin with a byte order mark
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
+    try:
+        config = _read(
+            Passage(document, "the top level:", (), find_places(text)), Path(path).parent, kinds
+        )
+        entitlements = replace(config.entitlements, file=Path(path).name)
+        return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
+    except (ConfigError, KnobError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with `local` first: the existing one changed as given, or a new one."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
+
+
+def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
+    names = [pool.name for pool in pools]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
+    for pool in pools:
+        # Only here: `gridfed up` turns the file's pool `local` into a local one.
+        if pool.kind == "remote" and (name := pool.of_workers):
+            raise ConfigError(
+                f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
+                "brings its own"
+            )
+
+
+def check(config: SiteConfig, utc_s: float) -> SiteConfig:
+    """Check the rules that span tables; return the configuration, with a pool if it had none.
+
+    `utc_s` is now: windows are examined for some time from then on.
+    """
+    pools = config.pools or (PoolConfig(USUAL_POOL),)
+    _check_pools(pools)
+    pools = tuple(each.settled(is_federated=config.federation is not None) for each in pools)
+    try:
+        for pool in pools:
+            check_plan(pool.name, pool.plan, utc_s)
+        check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
+        check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
+    except KnobError as error:  # all of these are in the file: none can be set by an option
+        raise ConfigError(f"{config.source}: {error}" if config.source else str(error)) from None
+    for address in config.addresses:
+        try:
+            check_address(address)
+        except ValueError as error:
+            raise ConfigError(f"[site] listen: {error}") from None
+        if not config.secret and not config.token_required and not is_local(address):
+            raise ConfigError(
+                f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
+                "it can run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
+            )
+        if address.startswith("tls+tcp://") and not config.tls_certificate_file:
+            raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    if config.token_required:
+        _check_tokens(config)
+    if config.federation is not None:
+        try:
+            check_federation(config.federation)
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
+    try:
+        check_others(list(config.others))
+    except ValueError as error:
+        raise ConfigError(f"[site] others: {error}") from None
+    rules = replace(config.rules, site=config.name, secret=config.secret)
+    return replace(config, pools=pools, rules=rules)
+
+
+def _check_tokens(config: SiteConfig) -> None:
+    if config.federation is None or not (config.trust_path / "current.pem").exists():
+        raise ConfigError(
+            f"[site] token_required: tokens are signed, and there are no keys in "
+            f"{config.trust_path} (`gridfed init` makes a site with keys)"
+        )
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there. Raises GridError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise GridError(f"can't make the folder {path}: {error.strerror}") from None
+
+
+def python_minor() -> str:
+    """The Python version of this process, in the form that jobs and workers use."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
+    document, places = whole.table, whole.places
+    whole.expect(
+        {
+            *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
+            *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
+            *("entitlement", "reservations"),
+        }
+    )
+    values = _site_values(whole.part("site", "[site]"))
+    rules, own = _limits(whole.part("limits", "[limits]"))
+    values |= own
+    if "federation" in document:
+        values["federation"] = _part(whole, "federation", read_federation)
+    values["deals"] = _part(whole, "contracts", partial(read_contracts, grace_s=rules.grace_s))
+    values["house"] = _part(whole, "placement", read_placement)
+    values["books"] = _part(whole, "books", read_books)
+    values["groups"] = _part(whole, "groups", read_groups)
+    if "fair_share" in document:
+        values["fair_share"] = read_fair_share(_table(whole, "fair_share"), places)
+    if "reservations" in document:
+        values["reservations"] = read_reservations(_table(whole, "reservations"), places)
+    groups = values["groups"].values()
+    values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
+    if "show" in document:
+        values["shows"] = read_shows(whole.rows("show", "[[show]]"))
+    values["alerts"] = read_alerts(
+        whole.part("alerts", "[alerts]"), whole.rows("alert", "[[alert]]")
+    )
+    values["budgets"] = read_budgets(document.get("budget", []), places)
+    values["credit"] = read_credit(_table(whole, "credit"), places)
+    calendars = read_calendars(_table(whole, "calendar"), folder, places)
+    return SiteConfig(**values, rules=rules, pools=read_pools(whole, calendars, kinds))
+
+
+def _table(whole: Passage, key: str) -> dict[str, Any]:
+    return whole.part(key, f"[{key}]").table
+
+
+def _part(whole: Passage, key: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """Apply a reader to a table; add the line of the key to its errors."""
+    part = whole.part(key, f"[{key}]")
+    with part.about():
+        return read(part.table)
+
+
+def _site_values(site: Passage) -> dict[str, Any]:
+    site.expect({field.name for field in fields(SiteConfig)} - _TABLES - set(_OF_THE_SITE))
+    values: dict[str, Any] = {}
+    for key, value in site.table.items():
+        if key in ("listen", "others"):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise site.error(f"{key} must be a list of addresses")
+            values[key] = tuple(value)
+        elif key == "token_required":
+            with site.about():
+                values[key] = flag(key, value)
+        elif key == "database_wait_s":
+            with site.about():
+                values[key] = number(key, value, 0, 86400)
+        elif not isinstance(value, str):
+            raise site.error(f"{key} must be text")
+        else:
+            values[key] = value
+    return values
+
+
+def _limits(limits: Passage) -> tuple[HouseRules, dict[str, Any]]:
+    limits.expect(_LIMITS)
+    values: dict[str, Any] = {}
+    for key, value in limits.table.items():
+        name, low, high = _LIMITS[key]
+        read = count if type(_DEFAULTS[name]) is int else number
+        with limits.about():
+            values[name] = read(key, value, low, high)
+    own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
+    return HouseRules(**values), own

@@ -1,0 +1,296 @@
+"""Windows of a pool and their calendars, as tables. Every mistake has its line.
+
+[calendar.london]                       # business days; without one: Monday to Friday
+weekend = "sat,sun"
+holidays = "london.txt"                 # a file beside this one, a date a line
+dates = ["2026-12-25", "2026-12-24 12:30"]  # holidays; half days, and when work ends on them
+
+[[pool]]
+claims = [ { who = "others", borrows = "50%" } ]  # while no window is open
+
+[[pool.window]]
+name = "risk run"
+days = "business"                       # daily, mon-fri, business, business -1, free, month-end
+from = "17:00"
+to = "23:00"
+zone = "Europe/London"
+calendar = "london"
+follows_work = false                    # on half days it begins when work ends
+also = ["2026-12-31"]                   # dates on which it begins besides
+never = []                              # and on which it does not
+priority = 0                            # of windows that are open at once the highest holds
+price_factor = 1.0
+preempt = true                          # stop work over its claim; "dry-run": only report it
+preempt_per_minute = 0                  # tasks that are stopped at most; 0: no limit
+drain_lead_s = 600                      # how long before that they are told
+grace_s = 30                            # how long they may run after that
+spill_s = 0                             # how far into the window work may be planned to run
+claims = [
+  { who = "others", borrows = 0 },
+  { who = "project:risk", guaranteed = "80%", lends = 0 },
+]
+
+[[pool.window]]
+name = "batch"
+cron = "0 2 * * sat"                    # instead of days, from and to
+lasts_s = 14400
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from functools import partial
+from os.path import expanduser
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, Final
+
+from gateway.base.toml_lines import Passage, at_line
+from gateway.base.toml_lines import Path as Place
+from gateway.base.values import KnobError, check_known, count, flag, guarded, number
+from gateway.config.tariffs import read_factor, read_time
+from policies.access.claims import (
+    CLAIMS_MAX,
+    EVERYTHING,
+    NOTHING,
+    Amount,
+    Claim,
+    Claims,
+    read_amount,
+)
+from policies.access.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Plan, Window
+from policies.calendar.calendars import SATURDAY_SUNDAY, Calendar, read_dates
+from policies.calendar.crons import LASTS_MAX_S, LASTS_MIN_S, Cron
+from policies.calendar.hours import Days, Hours, Weekdays, read_days
+from policies.calendar.periods import UTC_ZONE, read_zone
+from policies.calendar.weeks import DAY_S, EVERY_DAY, read_weekdays
+from policies.parties import read_party
+
+CALENDARS_MAX: Final = 100
+FILE_BYTES_MAX: Final = 1 << 20
+DATES_MAX: Final = 1_000  # of one list
+NAME_CHARS_MAX: Final = 60
+PRIORITY_MAX: Final = 1_000_000
+STOPS_MAX: Final = 10**6
+DRY_RUN: Final = "dry-run"
+LEAD_MAX_S: Final = 7 * DAY_S
+GRACE_MAX_S: Final = DAY_S
+LOOK_AHEAD_S: Final = 400 * DAY_S
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+OF_CALENDARS: Final = frozenset({"weekend", "holidays", "dates"})
+_OF_HOURS: Final = frozenset({"days", "from", "to", "calendar", "follows_work", "also", "never"})
+_OF_CRON: Final = frozenset({"cron", "lasts_s"})
+KEYS: Final = frozenset(
+    {"name", "zone", "priority", "price_factor", "drain_lead_s", "grace_s", "spill_s"}
+    | {"claims", "preempt", "preempt_per_minute"}
+    | _OF_HOURS
+    | _OF_CRON
+)
+
+
+def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> dict[str, Calendar]:
+    """Read [calendar.NAME] tables; files are in `folder`. KnobError says line and key."""
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise KnobError("calendars are written as [calendar.NAME]")
+    if len(tables) > CALENDARS_MAX:
+        raise KnobError(f"there may be {CALENDARS_MAX} calendars at most")
+    found = {}
+    for name, table in tables.items():
+        where = f"{at_line(places, ('calendar', name))}[calendar.{name}]"
+        found[name] = guarded(where, partial(_calendar, table, folder))
+    return found
+
+
+def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
+    """Read the windows and claims of a pool's table, which has a name; KnobError."""
+    table, places, place = pool.table, pool.places, pool.path
+    where = f"[[pool]] {table['name']}"
+    line = at_line(places, (*place, "claims")) if "claims" in table else ""
+    base = guarded(f"{line}{where}", lambda: _claims(table.get("claims", [])))
+    rows = table.get("window", [])
+    if not isinstance(rows, list) or len(rows) > WINDOWS_MAX:
+        raise KnobError(f"{where}: windows are written as [[pool.window]], {WINDOWS_MAX} at most")
+    windows = []
+    for at, row in enumerate(rows):
+        line = at_line(places, (*place, "window", at))
+        name = row.get("name", "") if isinstance(row, dict) else ""
+        of = f"{line}[[pool.window]] {name!r:.60} of {table['name']}"
+        windows.append(guarded(of, partial(_window, row, calendars, line)))
+    return guarded(f"{at_line(places, place)}{where}", lambda: Plan(tuple(windows), base))
+
+
+def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
+    """Refuse windows of one priority that overlap within a year, and too many; KnobError.
+
+    All windows of the next two weeks are examined whenever one begins or ends, while work is
+    queued.
+    """
+    busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
+    if busiest is not None:
+        raise KnobError(
+            f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: with it windows of this "
+            f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write fewer, "
+            "longer ones"
+        )
+    clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
+    if clash is not None:
+        first, second, at_s = clash
+        moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        raise KnobError(
+            f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at {moment}, and "
+            f"{first.name!r} is as well, of the same priority {first.priority}: give the one that "
+            "is to hold a higher one"
+        )
+
+
+# --- calendars -----------------------------------------------------------------------------------
+
+
+def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
+    check_known(table, OF_CALENDARS)
+    holidays: frozenset[date] = frozenset()
+    half_days: dict[date, time] = {}
+    weekend = SATURDAY_SUNDAY
+    if "weekend" in table:
+        text = _text("weekend", table["weekend"])
+        weekend = guarded("weekend", lambda: read_weekdays(text) if text else frozenset())
+    if "holidays" in table:
+        # Not pathlib's, which fails on the home of an unknown user.
+        path = folder / expanduser(_text("holidays", table["holidays"]))
+        holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
+    if "dates" in table:
+        lines = _list("dates", table["dates"])
+        more, half = guarded("dates", lambda: read_dates("\n".join(lines)))
+        holidays, half_days = holidays | more, {**half_days, **half}
+    # For a date that has both: a bank holiday's file may say less than the list beside it.
+    half_days = {day: at for day, at in half_days.items() if day not in holidays}
+    return Calendar(weekend, holidays, half_days)
+
+
+def _file(path: Path) -> str:
+    try:
+        if not S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+            raise KnobError("it is no file")
+        with path.open("rb") as file:
+            body = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise KnobError(f"it can't be read: {error.strerror}") from None
+    if len(body) > FILE_BYTES_MAX:
+        raise KnobError(f"it has more than {FILE_BYTES_MAX:,} bytes")
+    try:
+        return body.decode("utf-8-sig")  # some editors begin with an invisible mark
+    except UnicodeDecodeError:
+        raise KnobError("it is no text in UTF-8") from None
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
+    if not isinstance(row, dict):
+        raise KnobError("a window is a table")
+    check_known(row, KEYS)
+    name = row.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise KnobError(f"it needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+    is_dry = row.get("preempt") == DRY_RUN
+    return Window(
+        name,
+        _when(row, calendars),
+        _claims(row.get("claims", [])),
+        priority=count("priority", row.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX),
+        price_factor=read_factor("price_factor", row.get("price_factor", 1)),
+        preempts=is_dry or flag("preempt", row.get("preempt", True)),
+        is_dry=is_dry,
+        stops_per_minute=count(
+            "preempt_per_minute", row.get("preempt_per_minute", 0), 0, STOPS_MAX
+        ),
+        drain_lead_s=number("drain_lead_s", row.get("drain_lead_s", 0), 0, LEAD_MAX_S),
+        grace_s=number("grace_s", row.get("grace_s", 0), 0, GRACE_MAX_S),
+        spill_s=number("spill_s", row.get("spill_s", 0), 0, LEAD_MAX_S),
+        place=line,
+    )
+
+
+def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Hours | Cron:
+    zone = UTC_ZONE
+    if "zone" in row:
+        zone = guarded("zone", lambda: read_zone(_text("zone", row["zone"])))
+    if "cron" in row:
+        if both := sorted(_OF_HOURS & row.keys()):
+            raise KnobError(f"it has both cron and {both[0]}: write one way or the other")
+        lasts_s = count("lasts_s", row.get("lasts_s"), LASTS_MIN_S, LASTS_MAX_S)
+        return guarded("cron", lambda: Cron(_text("cron", row["cron"]), lasts_s, zone))
+    if "lasts_s" in row:
+        raise KnobError("lasts_s goes with cron: write to")
+    calendar = Calendar()
+    if "calendar" in row:
+        named = _text("calendar", row["calendar"])
+        if named not in calendars:
+            known = ", ".join(sorted(calendars)) or "none"
+            raise KnobError(f"there is no [calendar.{named}]; there are: {known}")
+        calendar = calendars[named]
+    days: Days = Weekdays(EVERY_DAY)
+    if "days" in row:
+        days = guarded("days", lambda: read_days(_text("days", row["days"])))
+    return Hours(
+        read_time("from", row.get("from", "00:00")),
+        read_time("to", row.get("to", "24:00")),
+        days,
+        zone,
+        calendar,
+        flag("follows_work", row.get("follows_work", False)),
+        _dates("also", row.get("also", [])),
+        _dates("never", row.get("never", [])),
+    )
+
+
+def _dates(key: str, value: Any) -> frozenset[date]:
+    found = set()
+    for each in _list(key, value):
+        if not _DAY.fullmatch(each):
+            raise KnobError(f"{key}: {each!r:.40} is no date: write it as in 2026-12-25")
+        found.add(guarded(key, partial(date.fromisoformat, each)))
+    return frozenset(found)
+
+
+def _claims(value: Any) -> Claims:
+    if not isinstance(value, list) or len(value) > CLAIMS_MAX:
+        raise KnobError(f"claims must be a list of up to {CLAIMS_MAX} tables")
+    return Claims(tuple(_claim(f"claims[{at}]", each) for at, each in enumerate(value, 1)))
+
+
+def _claim(where: str, value: Any) -> Claim:
+    if not isinstance(value, dict):
+        raise KnobError(f"{where} must be a table")
+    guarded(where, lambda: check_known(value, {"who", "guaranteed", "lends", "borrows"}))
+    who = guarded(f"{where}.who", lambda: read_party(_text("who", value.get("who", ""))))
+
+    def amount(key: str, usual: Amount) -> Amount:
+        found: Amount = usual
+        if key in value:
+            found = guarded(f"{where}.{key}", lambda: read_amount(value[key]))
+        return found
+
+    return Claim(
+        who,
+        amount("guaranteed", NOTHING),
+        amount("lends", EVERYTHING),
+        amount("borrows", EVERYTHING),
+    )
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise KnobError(f"{key} must be text")
+    return value
+
+
+def _list(key: str, value: Any) -> list[str]:
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not is_list or len(value) > DATES_MAX:
+        raise KnobError(f"{key} must be a list of up to {DATES_MAX:,} texts")
+    return list(value)

@@ -1,0 +1,1 @@
+"""Contracts that this site buys: quotes, deliveries, back-off of sellers."""

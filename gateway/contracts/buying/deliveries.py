@@ -1,0 +1,218 @@
+"""Handles the results under contracts that we buy, and the amounts owed for them. Pure.
+
+A delivery counts once, for tasks that are in flight under its epoch, and is booked on arrival. A
+billed delivery is owed if it was counted. `gateway.contracts.model.purchase` checks the contents of
+messages.
+"""
+
+from typing import Final
+
+from federation.messages import deals
+from federation.messages.contracts import Verdict
+from federation.ranges import RangeSet
+from gateway.contracts.buying.resting import Resting
+from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.model.purchase import (
+    Purchase,
+    check_delivery,
+    check_moment,
+    check_time,
+    check_way,
+    footprint_of,
+    is_owed,
+    without_results,
+)
+from gateway.ledger.db import records
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.dispatch.handout import EPOCH_BITS
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.jobs import Assignment
+from policies.costs.budgets import Earmark
+
+VERDICTS_MAX: Final = 100_000  # kept for one contract
+
+
+class Deliveries:
+    """Counts and books the deliveries of sellers.
+
+    Args:
+        site: our name.
+        boot: the number of this run of the site; assignments of earlier runs have smaller epochs.
+        broker: knows the tasks in flight, and is told through `outcome`.
+        permits: the sites whose results are accepted.
+        resting: the back-off from pools that stop work of ours.
+        outcome: takes the resulting events and effects.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        permits: Permits,
+        resting: Resting,
+        outcome: Outcome,
+    ) -> None:
+        self._site = site
+        self._boot = boot
+        self._broker = broker
+        self._permits = permits
+        self._resting = resting
+        self._outcome = outcome
+        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before this time
+        # Ranges returned or delivered, by contract and epoch, that the broker has not processed
+        # yet.
+        self._taken: dict[tuple[str, int], RangeSet] = {}
+        # Amounts used of earmarks that the broker has not counted as spent yet.
+        self._used: list[tuple[Earmark, int]] = []
+        self._over: list[Earmark] = []  # earmarks of contracts that are over
+
+    def delivered(
+        self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
+    ) -> None:
+        """Take the results of a seller; ProtocolError when they break the rules."""
+        first, stop = message.first, message.first + len(message.values)
+        delivery = message.delivery
+        if not purchase.is_live or purchase.tab.has(delivery):
+            return  # too late, and void once billed, or repeated in a new session
+        check_delivery(purchase, message)
+        footprint = footprint_of(message, purchase.site)
+        check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
+        self._check_time(purchase, message, utc_s)
+        message = self._screened(purchase, message)
+        if not self.take(purchase, message.epoch, first, stop):
+            return  # too late, or a duplicate: void once it is billed
+        purchase.tab.deliver(delivery)
+        purchase.busy_s = now_s
+        if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
+            # A pool that stops all of our tasks, free of charge, must not stay the cheapest for
+            # ever.
+            why = "stopped work of ours to make room"
+            self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
+        purchase.spent_nanos += message.cost_nanos
+        if purchase.earmark is not None:
+            self._used.append((purchase.earmark, message.cost_nanos))
+        self._outcome.write(
+            records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
+        )
+        self._outcome.happened(
+            events.Reported(
+                purchase.handle,
+                message.epoch,
+                first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+                message.cost_nanos,
+                (purchase.site, *message.sites),
+                footprint,
+            )
+        )
+
+    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+        """Check that a task ran for no longer than since it was forwarded."""
+        assignment = self.assignment(purchase, message.epoch)
+        if assignment is None:
+            return
+        is_older = self.is_older(message.epoch)
+        since_s = purchase.opened_at_s if is_older else assignment.given_s
+        check_time(purchase, message, max(0.0, utc_s - since_s))
+
+    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
+        """Remove results that users here may not unpickle, as a site on their way is not trusted.
+
+        No work is sent where this is known before, but trust can be withdrawn, and a seller may
+        have forwarded the work to a site that is not allowed. For relayed work the origin decides.
+        """
+        check_way(message, self._site)
+        job = self._broker.jobs.get(purchase.job)
+        strangers = {purchase.site, *message.sites} - self._permits.readable()
+        if not strangers or (job is not None and job.spec.path):
+            return message
+        return without_results(message, strangers, self._site)
+
+    def assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
+        """The broker's assignment with this number under a contract."""
+        worker = self._broker.workers.get(purchase.handle)
+        return worker.assignments.get(epoch) if worker else None
+
+    def is_older(self, epoch: int) -> bool:
+        """Whether the epoch belongs to an earlier run of this site."""
+        return 0 < epoch < self._boot << EPOCH_BITS
+
+    def take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+        """Count tasks as returned; False when they are not in flight, or have just returned."""
+        assignment = self.assignment(purchase, epoch)
+        if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
+            return False
+        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
+        if taken.within(first, stop):
+            return False
+        taken.add(first, stop)
+        return True
+
+    def acted(self) -> None:
+        """Note that the broker has processed everything that came back."""
+        self._taken.clear()
+        for earmark, nanos in self._used:
+            earmark.use(nanos)
+        for earmark in self._over:
+            earmark.end()
+        self._used.clear()
+        self._over.clear()
+
+    def ended(self, earmark: Earmark) -> None:
+        """End an earmark for which nothing more is delivered.
+
+        Release it only after the broker has counted its spending: until then other work must not
+        use it.
+        """
+        if self._used:
+            self._over.append(earmark)
+        else:
+            earmark.end()
+
+    def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
+        """Give and book a verdict on each billed delivery: owed, or void."""
+        if purchase.is_recovered:
+            # The deliveries that a power cut took from our books are sent and billed again: do not
+            # void them before that.
+            return
+        verdicts: list[list[int]] = []
+        tab = purchase.tab
+        for row in bill.deliveries:
+            is_posted = is_owed(tab, row)
+            epoch, first = row[:2]
+            out = self.assignment(purchase, epoch)
+            if not is_posted and out is not None and first in out.left:
+                continue  # it may still be in flight, and is billed again later
+            if (epoch, first) in tab.pending:
+                self.settle(purchase, (epoch, first), Verdict.POST, utc_s)
+            verdicts.append([epoch, first, int(is_posted)])
+        while len(tab.verdicts) > VERDICTS_MAX:
+            del tab.verdicts[next(iter(tab.verdicts))]
+        settle = deals.Settle(purchase.contract, verdicts)
+        self._outcome.say(purchase.site, Side.SELLER, settle)
+
+    def settle(
+        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: float
+    ) -> None:
+        """Book the verdict on a delivery, by its epoch and first task."""
+        delivery = purchase.tab.pending[key]
+        purchase.tab.settle(*key, verdict)
+        self._outcome.write(
+            records.settled(
+                purchase.contract,
+                "buy",
+                purchase.site,
+                delivery,
+                verdict,
+                purchase.currency,
+                utc_s,
+            ),
+            durable=True,
+        )

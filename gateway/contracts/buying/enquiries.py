@@ -1,0 +1,429 @@
+"""Asks sites for quotes, and chooses among them. Pure.
+
+    plan ─► ask ─► AskQuote, with a grant for that contract alone
+    Quote ─► quoted ─► consider: all are here, or the wait is over ─► Hold for the chosen seller
+
+Each question makes a purchase, which is in the book of all purchases from then on. This module
+drops the purchases that are not chosen; `gateway.contracts.buying.purchases` handles the others.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from federation.messages import deals
+from federation.messages.contracts import Move, Phase, move
+from gateway.config.contracts import DealRules
+from gateway.contracts.buying.resting import Resting
+from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
+from gateway.contracts.model.quotations import tariff_of
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.intake import wishes_plain
+from gateway.scheduler.model.jobs import Job
+from policies.costs.budgets import money_room, note_short
+from policies.placement.brokering import Quote, choose_quote
+from policies.placement.decisions import Decision
+from policies.placement.estimates import pays_for_one, price_shown
+from policies.placement.market import Key
+from policies.reservations.reservations import Reservation
+from policies.tariffs import Extras
+
+# The grant of a contract as a multiple of the expected cost of its work: for one chosen among
+# rivals for all of it, and for a share of a job that is split.
+RIVAL_FACTOR: Final = 2
+SHARE_FACTOR: Final = 10
+ROUND_TRIP_MAX_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Enquiry:
+    """The quotes requested for one job, and the time limit for them."""
+
+    job: str
+    decision: Decision
+    asked: list[str]
+    until_s: float
+
+
+class Enquiries:
+    """The quotes that we wait for.
+
+    Args:
+        site: our name.
+        boot: the number of this run of the site, which makes contract names unique.
+        rules: the knobs.
+        permits: the sites whose results are accepted.
+        notary: gives grants.
+        book: all our purchases; new ones are added, rejected ones removed.
+        resting: the back-off from sites that gave no quote, or no useful one.
+        outcome: takes questions and holds.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        book: Purchased,
+        resting: Resting,
+        outcome: Outcome,
+    ) -> None:
+        self._site = site
+        self._boot = boot
+        self._rules = rules
+        self._permits = permits
+        self._notary = notary
+        self._book = book
+        self._resting = resting
+        self._outcome = outcome
+        # The reservation of ours in this pool (`site/pool`) that has this tariff.
+        self.booked: Callable[[str, str], Reservation | None] = lambda *_: None
+        self._numbers = 0
+        self._enquiries: dict[str, Enquiry] = {}  # by job
+        self._late: dict[str, tuple[str, float]] = {}  # timed out: site, and time of the question
+        self._delays_s: dict[str, float] = {}  # of sites whose last quote came too late
+
+    def new_name(self) -> str:
+        """Return a new name, unique among all that we buy."""
+        self._numbers += 1
+        return f"{self._site}-{self._boot}-{self._numbers}"
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def is_asking(self, job: str) -> bool:
+        """Whether quotes or a commit are awaited for this job."""
+        return job in self._enquiries or any(each.is_under_way for each in self._book.of_job(job))
+
+    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
+        """Ask sites for quotes, for `consider` to choose from; return the sites and pools asked."""
+        shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
+        left_nanos = self._left_nanos(job)
+        asked = []
+        for site, pool in keys:
+            if left_nanos == 0 or self._open_with(site) >= self._rules.contracts_max:
+                continue
+            contract = self.new_name()
+            tasks = shares.get((site, pool), decision.ask.tasks)
+            purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
+            purchase.price_class = job.spec.price_class
+            purchase.spec, purchase.is_blind = job.spec, not pool
+            purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
+            if purchase.max_cost_nanos == 0:
+                continue
+            try:
+                question = self._question(job, purchase, decision)
+            except NotGranted:
+                self._resting.spare(site, decision.made_s, "can't be granted this")
+                continue
+            self._book.add(purchase)
+            asked.append(contract)
+            self._say(purchase, question)
+        if asked:
+            until_s = now_s + max(self._wait_s(site) for site, _ in keys)
+            self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
+        return [(each.site, each.pool) for each in map(self._book.by_name.__getitem__, asked)]
+
+    def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: float) -> None:
+        if pool:
+            self._resting.refuse(job.spec, site, pool, utc_s, "can't be granted this")
+        else:
+            self._resting.note_useless(job.id, site, utc_s)
+
+    def _wait_s(self, site: str) -> float:
+        """The time to wait for a site's quotes: longer if the last one came too late."""
+        return max(self._rules.quote_wait_s, 2 * self._delays_s.get(site, 0.0))
+
+    def _left_nanos(self, job: Job) -> int | None:
+        """The part of a job's cost limit and budgets that is neither spent nor granted already.
+
+        None without any.
+        """
+        limits = [job.spec.max_cost_nanos]
+        limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
+        known = [each for each in limits if each is not None]
+        # Work that we resell is paid at our own price, which is held when it is handed out.
+        room = None if job.spec.price is not None else money_room(job.purses)
+        if room == 0:
+            note_short(job.purses)
+        if not known:
+            return room
+        granted = sum(
+            max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
+            for each in self._book.of_job(job.id)
+            if each.is_live or each.is_under_way
+        )
+        left = max(0, min(known) - job.limited_nanos - granted)
+        return left if room is None else min(left, room)
+
+    def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
+        """The grant of the seller's rights in the user's name; raises NotGranted."""
+        spec, given = job.spec, job.spec.given
+        errand = Errand(
+            target=purchase.site,
+            contract=purchase.contract,
+            job=job.id,
+            user=spec.user,
+            project=spec.project,
+            function=spec.function,
+            max_cost_nanos=purchase.max_cost_nanos,
+            currency=spec.currency or "",
+            expires_s=made_s + self._rules.grant_s,
+            hops_left=max(0, spec.hops_left - 1),
+            regions=spec.wishes.jurisdictions,
+            sites=given.errand.sites if given else self._may_have(purchase.site, spec),
+        )
+        if given is not None:
+            return self._notary.narrow(given, errand, made_s)
+        return self._notary.issue(errand)
+
+    def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
+        """The sites that may run or relay it, as our rules and its user allow."""
+        wishes = spec.wishes
+        found = self._permits.reach(target, spec.project) - wishes.forbidden_sites
+        if wishes.allowed_sites is not None:
+            found &= wishes.allowed_sites
+        others = sorted(found - {target})[: ERRAND_SITES_MAX - 1]
+        return frozenset({target, *others})
+
+    def _open_with(self, site: str) -> int:
+        return sum(each.site == site for each in self._book.by_name.values())
+
+    def _question(self, job: Job, purchase: Purchase, decision: Decision) -> deals.AskQuote:
+        spec = job.spec
+        return deals.AskQuote(
+            contract=purchase.contract,
+            pool=purchase.pool,
+            tasks=purchase.tasks,
+            task_s=decision.ask.task_s,
+            function=spec.function,
+            name=spec.name,
+            user=spec.user,
+            project=spec.project,
+            priority=spec.priority,
+            tags=dict(spec.tags),
+            timeout_s=spec.timeout_s,
+            python=spec.python,
+            prints=spec.prints,
+            currency=spec.currency or "",
+            wishes=wishes_plain(spec.wishes),
+            path=[*spec.path, self._site],
+            hops_left=max(0, spec.hops_left - 1),
+            grant=self._grant(job, purchase, decision.made_s),
+            preemptible=spec.price_class == "preemptible",
+        )
+
+    def _say(self, purchase: Purchase, message: deals.AskQuote | deals.Hold) -> None:
+        self._outcome.say(purchase.site, Side.SELLER, message)
+
+    # --- choosing ------------------------------------------------------------------------------
+
+    def quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
+        """Handle a quote; ProtocolError if it does not fit the question."""
+        check_quote(purchase, quote)
+        purchase.phase = Phase.QUOTED
+        purchase.quote = quote
+        purchase.pool = quote.pool
+        purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
+        if 2 * purchase.round_trip_s <= self._rules.quote_wait_s:
+            self._delays_s.pop(purchase.site, None)
+        self._consider(purchase.job, now_s, utc_s)
+
+    def answered_late(self, site: str, contract: str, now_s: float) -> None:
+        """Handle an answer that came after the time limit: the site is up, but slow.
+
+        End its back-off for silence, and wait longer for it, up to ROUND_TRIP_MAX_S.
+        """
+        seller, asked_s = self._late.pop(contract, ("", 0.0))
+        if seller != site:
+            return
+        delay_s = now_s - asked_s
+        if 2 * delay_s <= ROUND_TRIP_MAX_S:
+            self._delays_s[site] = delay_s
+            self._resting.answered(site)
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Stop waiting for quotes that are late."""
+        for job in list(self._enquiries):
+            self._consider(job, now_s, utc_s)
+        for contract, (_, asked_s) in list(self._late.items()):
+            if now_s - asked_s <= ROUND_TRIP_MAX_S:
+                break  # in the order of their questions
+            del self._late[contract]
+
+    def _consider(self, job: str, now_s: float, utc_s: float) -> None:
+        """Choose among the quotes for a job once all are here, or the time limit has passed."""
+        enquiry = self._enquiries.get(job)
+        if enquiry is None:
+            return
+        waiting = [self._book.by_name.get(each) for each in enquiry.asked]
+        found = [each for each in waiting if each is not None]
+        if now_s < enquiry.until_s and any(each.phase is None for each in found):
+            return
+        del self._enquiries[job]
+        decision = enquiry.decision
+        quoted = [
+            each
+            for each in found
+            if each.quote and _is_fair(each.site, each.quote, decision, self._booked(each))
+        ]
+        chosen = _chosen(decision, quoted)
+        for purchase in found:
+            if purchase in chosen:
+                purchase.phase = move(Phase.QUOTED, Move.HOLD)
+                self._say(purchase, deals.Hold(purchase.contract))
+            else:
+                self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
+                self._book.remove(purchase)  # none of its tasks is in flight, nor in the books
+
+    def _booked(self, purchase: Purchase) -> Reservation | None:
+        """Our reservation whose price a purchase is quoted at."""
+        return self.booked(purchase.place, purchase.tariff.version)
+
+    def _note_passed_over(
+        self,
+        purchase: Purchase,
+        fair: list[Purchase],
+        chosen: list[Purchase],
+        decision: Decision,
+        utc_s: float,
+    ) -> None:
+        """Back off from a rejected seller, as far as it was responsible."""
+        site, pool, spec = purchase.site, purchase.pool, purchase.spec
+        assert spec is not None
+        if purchase.quote is None:
+            self._late[purchase.contract] = site, purchase.asked_s
+            self._resting.spare_silent(site, utc_s, "gave no quote in time")
+        elif _is_beyond(purchase, decision) or (purchase.is_blind and purchase not in fair):
+            self._resting.note_useless(purchase.job, site, utc_s)
+        elif purchase not in fair:
+            why = "quoted other terms than it advertised"
+            self._resting.refuse(spec, site, pool, utc_s, why)
+        elif not chosen:
+            # It is busier than advertised, as its next advert will tell.
+            self._resting.refuse_full(spec, site, pool, utc_s, "quoted worse than it showed")
+
+
+def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
+    """The part of a job's money to grant to a contract.
+
+    Shares of one plan divide the rest of the money by their expected cost. Of rivals for all of the
+    work one is chosen. Each is granted a multiple of the expected cost of its work, and at least an
+    eighth of what it could have: the rest is for contracts that may be needed later. If it was too
+    little, another contract follows.
+    """
+    plan = decision.plan
+    if left_nanos is None or plan is None:
+        return left_nanos
+    if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
+        costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
+        # Free work takes nothing, but a grant must be above zero.
+        if not costs[key]:
+            return min(1, left_nanos)
+        part = left_nanos * costs[key] // sum(costs.values())
+        return (
+            part
+            if decision.ask.task_s is None
+            else min(part, _enough(SHARE_FACTOR * costs[key], part))
+        )
+    if decision.ask.task_s is None or not plan.shares:
+        return left_nanos
+    most = max(lane.cost_nanos(n) for lane, n in plan.shares)
+    return min(left_nanos, _enough(RIVAL_FACTOR * most, left_nanos))
+
+
+def _enough(wanted_nanos: int, left_nanos: int) -> int:
+    """The grant where `wanted_nanos` are wanted and `left_nanos` are left."""
+    return max(wanted_nanos, -(-left_nanos // 8))
+
+
+def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:
+    """Whether a quote matches its site's advert; of an unadvertised pool, is in our money.
+
+    In slots that we have reserved it must match the `booked` price, for any class of work.
+    """
+    house, ask = decision.house, decision.ask
+    if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
+        return False  # it may not run there at any price
+    if f"{site}/{quote.pool}" in ask.terms.barred:
+        return False
+    known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is not None and booked is not None:
+        extras = known.candidate.extras or Extras()
+        most_nanos = extras.price_nanos(booked.price_nanos, "guaranteed", ask.terms.need.tags)
+        price_nanos = tariff_of(quote).for_tasks_of(round(known.estimate.task_s * 1e9))
+        return quote.currency == booked.currency and price_nanos <= most_nanos
+    if known is not None:
+        # The quoted price is that of now, even where the run will see it fall.
+        task_s = known.estimate.task_s
+        shown_nanos = price_shown(ask, known.candidate, task_s)
+        most = max(known.estimate.price_nanos, shown_nanos) * (1 + house.band)
+        price_nanos = tariff_of(quote).for_tasks_of(round(task_s * 1e9))
+        return quote.currency == known.candidate.advert.currency and price_nanos <= most
+    wanted = ask.terms.need.currency
+    is_late = ask.deadline_s is not None and decision.made_s + quote.begin_in_s > ask.deadline_s
+    return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
+
+
+def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
+    """Choose the best of rivals for the same work, or all shares of a plan."""
+    plan = decision.plan
+    if plan is not None and len(plan.shares) > 1:
+        return quoted
+    quotes = {(each.site, each.pool): each for each in quoted}
+    made_s = decision.made_s
+    best = choose_quote(
+        decision,
+        [_as_quote(key, each, decision) for key, each in quotes.items() if each.quote],
+        made_s,
+    )
+    if best is not None:
+        return [quotes[best.key]]
+    if plan is not None and plan.shares:
+        return []
+    payable = [each for each in quoted if not _is_beyond(each, decision)]
+    return sorted(payable, key=lambda each: _blind_rank(each, decision))[:1]
+
+
+def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
+    """Whether a job's money does not pay for a single task at the quoted price."""
+    quote, ask = purchase.quote, decision.ask
+    if quote is None or ask.budget_nanos is None or ask.task_s is None:
+        return False
+    task_ns = round(ask.task_s * 1e9)
+    price_nanos = tariff_of(quote).for_tasks_of(task_ns)
+    return not pays_for_one(ask.budget_nanos, price_nanos, task_ns)
+
+
+def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
+    """The rank of a quote without a known advert; less is better."""
+    quote = purchase.quote
+    assert quote is not None
+    price_nanos = _price_nanos(quote, decision)
+    money = price_nanos * (decision.house.rate(quote.currency) or 0.0)
+    objective = decision.ask.objective
+    is_for_money = objective.money >= objective.time
+    return (money, quote.finish_in_s) if is_for_money else (quote.finish_in_s, money)
+
+
+def _price_nanos(quote: deals.Quote, decision: Decision) -> int:
+    """The price of a slot-hour of the tasks in question, minimum and steps included."""
+    task_s = decision.ask.task_s
+    task_s = decision.house.task_s_unknown if task_s is None else task_s
+    return tariff_of(quote).for_tasks_of(round(task_s * 1e9))
+
+
+def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> Quote:
+    quote, now_s = purchase.quote, decision.made_s
+    assert quote is not None
+    return Quote(
+        key,
+        quote.tasks,
+        _price_nanos(quote, decision),
+        now_s + quote.begin_in_s,
+        now_s + quote.finish_in_s,
+    )

@@ -1,0 +1,551 @@
+"""Buying: contracts under which other sites run our jobs' tasks. Pure.
+
+The broker treats a contract as a worker for one job, a round trip away. Its assignments are
+forwarded under the assignment's number, which is the epoch, and deliveries become its reports. So
+credit, recall, retries and fencing are the same as for our own workers.
+
+    plan ─► AskQuote ─► Quote … choose ─► Hold ─► Held ─► stored ─► Commit ─► Committed
+    Committed → WorkerJoined       Assign → Forward          Recall → Reclaim
+    Deliver   → Reported           GivenBack → HandedBack    the lease runs out → WorkerGone
+
+`gateway.contracts.buying.enquiries` covers the steps up to Hold; this module covers a contract's
+life from Held on. `gateway.contracts.model.purchase` checks a seller's messages,
+`gateway.contracts.buying.deliveries` counts and books deliveries, and
+`gateway.contracts.buying.resting` keeps the back-off of sellers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from federation.errors import ProtocolError
+from federation.messages import deals
+from federation.messages.contracts import FORWARDS_MAX, Move, Phase, Verdict, grantor_until_s, move
+from federation.messages.messages import Assign, Drain, NeedFunction, Recall
+from federation.ranges import Range, RangeSet
+from federation.reasons import Reason
+from gateway.config.contracts import DealRules
+from gateway.contracts.buying.deliveries import Deliveries
+from gateway.contracts.buying.enquiries import Enquiries
+from gateway.contracts.buying.resting import Resting
+from gateway.contracts.model.dealing import RELAY, Outcome, Permits
+from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
+from gateway.contracts.model.quotations import booked_terms
+from gateway.ledger.db import records
+from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.dispatch import BUNDLE_TASKS_MAX
+from gateway.scheduler.model.effects import AnswerBill, SendFunction, Side
+from gateway.scheduler.model.errands import Notary
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.intake import check_ranges
+from gateway.scheduler.model.jobs import Job
+from policies.costs.budgets import earmark, money_room
+from policies.placement import environments
+
+# Codes of a contract's regular end: its seller did well, and may have another.
+ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
+# Refusals of all that we may buy from a seller; any other refusal is about the requested work.
+OF_SITE: Final = frozenset(
+    {
+        Reason.BUSY,
+        Reason.CREDIT_LIMIT,
+        Reason.DRAINING,
+        Reason.FAULT,
+        Reason.STORE_TROUBLE,
+    }
+)
+
+STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
+
+
+class Purchases:
+    """The contracts that we buy, by name in `purchases`.
+
+    `enquiries` requests quotes, and adds the requested contracts to them; `deliveries` counts the
+    deliveries; `resting` has the sellers in back-off.
+
+    Args:
+        site: our site.
+        boot: which life of the site this is.
+        broker: read, and changed through `outcome`.
+        rules: the knobs.
+        permits: decides whose results are accepted.
+        notary: makes grants, for `enquiries`.
+        outcome: receives the resulting events and effects.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        outcome: Outcome,
+    ) -> None:
+        self._broker = broker
+        self._rules = rules
+        self._outcome = outcome
+        self._book = Purchased()
+        self.purchases: Mapping[str, Purchase] = self._book.by_name
+        self.resting = Resting(rules)
+        self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
+        self.enquiries = Enquiries(
+            site, boot, rules, permits, notary, self._book, self.resting, outcome
+        )
+        self.enquiries.booked = broker.reserved.booked
+        self._handles = -(1 << 40)  # distinct from those of sales
+        self._by_handle: dict[int, Purchase] = {}
+        self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
+
+    @property
+    def sellers(self) -> set[str]:
+        """The sites that we have a contract with, or are making one."""
+        return {each.site for each in self.purchases.values()}
+
+    def live(self, job: str) -> list[Purchase]:
+        """Return the contracts under which a job's tasks may be in flight."""
+        return [each for each in self._book.of_job(job) if each.is_live]
+
+    def take_served(self) -> set[str]:
+        """Return the jobs that a contract opened for since the last call."""
+        served, self._served = self._served, set()
+        return served
+
+    def _say(self, purchase: Purchase, message: deals.FromBuyer, *, urgent: bool = False) -> None:
+        self._outcome.say(purchase.site, Side.SELLER, message, urgent=urgent)
+
+    # --- a seller's messages -------------------------------------------------------------------
+
+    def hear(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Process a message of a seller; ProtocolError when it breaks the rules."""
+        match message:
+            case deals.Renew():
+                self._renew(seller, message, now_s)
+            case NeedFunction() if self._has_function(seller, message.digest):
+                self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
+            case NeedFunction():
+                return  # for a job that has ended, or for none
+            case _:
+                self._hear_of(seller, message, now_s, utc_s)
+
+    def _has_function(self, seller: str, digest: bytes) -> bool:
+        """Whether a seller has a contract for a job of this function."""
+        jobs = (self._broker.jobs.get(p.job) for p in self.purchases.values() if p.site == seller)
+        return any(job is not None and job.spec.function == digest for job in jobs)
+
+    def _hear_of(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Process a message about one contract."""
+        purchase = self.purchases.get(message.contract)
+        if purchase is None or purchase.site != seller:
+            self._unknown(seller, message, now_s, utc_s)
+            return
+        match message:
+            case deals.Quote():
+                self.enquiries.quoted(purchase, message, now_s, utc_s)
+            case deals.Decline():
+                self._declined(purchase, message.code, message.reason, utc_s)
+            case deals.Held():
+                self._commit(purchase, now_s, utc_s)
+            case deals.Committed():
+                self._committed(purchase, now_s)
+            case deals.Deliver():
+                self.deliveries.delivered(purchase, message, now_s, utc_s)
+            case deals.GivenBack():
+                self._given_back(purchase, message)
+            case deals.Bill():
+                self.deliveries.billed(purchase, message, utc_s)
+            case deals.Holding():
+                self._reconcile(purchase, message)
+            case deals.Closed():
+                self._closed(purchase, utc_s)
+            case _:
+                raise ProtocolError(f"a seller may not say {message.kind!r}")
+
+    def _unknown(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Process a message about a contract that we no longer have: its tasks do not count."""
+        match message:
+            case deals.Quote() | deals.Decline():
+                self.enquiries.answered_late(seller, message.contract, now_s)
+            case deals.Bill():
+                self._outcome.effects.append(AnswerBill(seller, message, utc_s))
+            case deals.Holding():
+                self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
+
+    # --- making contracts ----------------------------------------------------------------------
+
+    def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
+        if purchase.phase is Phase.LAPSED:
+            return  # we have ended it ourselves
+        self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
+        if code == Reason.WINDOW_CLOSED:
+            text = f"{purchase.place} ended the contract: {shown(reason)}"
+            self._outcome.happened(events.JobNoted(purchase.job, text))
+        if purchase.is_live:
+            # Its seller does not know it, or has returned all its tasks.
+            self._lapse(purchase, "its seller declined")
+            return
+        self._give_up(purchase, utc_s)
+
+    def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
+        """Start the seller's back-off, for the part of our work that its refusal is about."""
+        is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
+        if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
+            return  # a contract that ended during a restart is no refusal of work
+        site, pool, spec = purchase.site, purchase.pool, purchase.spec
+        if code in OF_SITE:
+            self.resting.spare(site, utc_s, why)
+        elif spec is None:
+            return
+        elif purchase.is_blind or pool == RELAY:
+            self.resting.note_useless(purchase.job, site, utc_s)
+        elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
+            self.resting.refuse_full(spec, site, pool, utc_s, why)
+        else:
+            is_no = code == Reason.NOT_ENTITLED
+            self.resting.refuse(spec, site, pool, utc_s, why, is_no=is_no)
+
+    def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
+        quote = purchase.quote
+        if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
+            raise ProtocolError("held, and nobody asked")
+        job = self._broker.jobs.get(purchase.job)
+        if job is None or not self._fund(purchase, job):
+            self._say(purchase, deals.CloseContract(purchase.contract))
+            self._drop(purchase)
+            return
+        lease_s = purchase.lease_s = max(self._rules.lease_s, quote.lease_s)
+        purchase.until_s = grantor_until_s(now_s, lease_s)
+        purchase.opened_at_s = utc_s
+        self._outcome.write(
+            records.ContractOpened(
+                purchase.contract,
+                "buy",
+                purchase.site,
+                purchase.job,
+                purchase.pool,
+                quote.slots,
+                lease_s=lease_s,
+                opened_at_s=utc_s,
+                max_cost_nanos=purchase.max_cost_nanos,
+                **booked_terms(purchase.tariff),
+            ),
+            durable=True,
+        )
+        commit = deals.Commit(
+            purchase.contract,
+            purchase.pool,
+            quote.price_nanos,
+            quote.currency,
+            lease_s,
+            quote.tariff,
+            quote.minimum_nanos,
+            quote.step_ns,
+        )
+        self._say(purchase, commit)
+
+    def _fund(self, purchase: Purchase, job: Job, *, anyway: bool = False) -> bool:
+        """Hold a contract's cost limit in its job's budgets; False when they lack room.
+
+        Work that was sold to us is paid at our own price, which is held as its tasks are assigned.
+        So is the price of tasks in slots reserved at the seller, unless it is held for the
+        reservation already.
+        """
+        most = purchase.max_cost_nanos
+        if most is None or job.spec.price is not None or money_room(job.purses) is None:
+            return True
+        if self._broker.reserved.purses_of(purchase.place, purchase.tariff.version):
+            return True
+        left_nanos = max(0, most - purchase.spent_nanos)
+        purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
+        return purchase.earmark is not None
+
+    def _committed(self, purchase: Purchase, now_s: float) -> None:
+        if purchase.is_live:
+            return  # its Committed was late, and we restored the contract from our books meanwhile
+        if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
+            raise ProtocolError("committed, and nobody asked")
+        purchase.phase = move(purchase.phase, Move.COMMIT)
+        self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
+        purchase.busy_s = now_s
+        # Its lease began when the seller opened it, which is later than we counted.
+        purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
+        job = self._broker.jobs.get(purchase.job)
+        if job is None:
+            return  # it ended meanwhile; the next tick closes the contract
+        self._join(purchase, job.id, job.spec)
+
+    def _join(self, purchase: Purchase, job: str, spec: JobSpec) -> None:
+        """Add a contract to the broker as a worker."""
+        self._handles -= 1
+        purchase.handle = self._handles
+        self._by_handle[purchase.handle] = purchase
+        self._served.add(job)
+        quote = purchase.quote
+        assert quote is not None
+        self._outcome.effects.append(SendFunction(purchase.site, spec.function))
+        self._outcome.happened(
+            events.WorkerJoined(
+                purchase.handle,
+                purchase.place,
+                purchase.place,
+                quote.slots,
+                {**spec.tags, **environments.tag_of(spec.wishes.environment)},
+                spec.python,
+                job,
+                purchase.tariff,
+                purchase.round_trip_s,
+                purchase.earmark is not None,
+            )
+        )
+
+    def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
+        purchase.asked_back_s = None
+        if purchase.is_live:
+            assignment = self.deliveries.assignment(purchase, message.epoch)
+            if message.ranges and assignment is not None and not assignment.recalls:
+                # Unrequested: the seller is ending the contract, and would return all other tasks
+                # too.
+                self._retire(purchase)
+            # Report an empty answer too: the broker counts its recalls, and waits for each answer.
+            back = tuple(
+                each
+                for each in check_ranges(message.ranges)
+                if self.deliveries.take(purchase, message.epoch, *each)
+            )
+            self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
+
+    # --- progress and end of contracts ---------------------------------------------------------
+
+    def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
+        """Return to the broker all tasks that the seller lacks in its new session."""
+        purchase.asked_back_s = None  # our request may be lost, and is repeated if needed
+        if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
+            self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
+        worker = self._broker.workers.get(purchase.handle)
+        if worker is None or not purchase.is_live:
+            return
+        held = held_by_epoch(message.forwards)
+        if purchase.is_recovered:
+            self._take_up(purchase, held)
+            return
+        for epoch, assignment in list(worker.assignments.items()):
+            if epoch > purchase.doubted:
+                continue  # it was sent after the seller's message, and is in flight
+            missing = RangeSet(assignment.left)
+            for first, stop in held.get(epoch, ()):
+                missing.remove(first, stop)
+            if missing or assignment.recalls:
+                back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
+                self._outcome.happened(back)
+
+    def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
+        """Resume a contract from before a restart: its seller's tasks are in flight again."""
+        found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
+        spans = (each[-1][1] - each[0][0] for each in found.values() if each)
+        is_older = len(found) <= FORWARDS_MAX and all(map(self.deliveries.is_older, found))
+        if not is_older or max(spans, default=0) > BUNDLE_TASKS_MAX:
+            raise ProtocolError("holds what was never forwarded, or never in one bundle")
+        purchase.is_recovered = False
+        delivered = purchase.tab.delivered()
+        for epoch, ranges in found.items():
+            # A delivered task is no longer in flight under its epoch, although its seller keeps it
+            # until it is settled. Otherwise a failed task that waits for a retry could be charged
+            # twice for its first run.
+            left = RangeSet(ranges)
+            for low, high in delivered.get(epoch, ()):
+                left.remove(low, high)
+            if left:
+                self._outcome.happened(events.Resumed(purchase.handle, epoch, tuple(left)))
+        self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+
+    def recover(
+        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: Job | None
+    ) -> None:
+        """Restore a contract from before a restart, under which tasks may be in flight.
+
+        The job waits until its seller has reported these, or the lease has ended. `job` is None for
+        attached tasks, which their client sends again: then all of them are stopped.
+        """
+        purchase = from_books(row, postings, now_s)
+        self._book.add(purchase)
+        self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
+        if job is None:
+            purchase.phase = Phase.CLOSING
+            purchase.is_orphan = True
+            self._say(purchase, deals.Abandon(row.contract))
+            return
+        purchase.is_recovered = True
+        purchase.spec = job.spec
+        self._fund(purchase, job, anyway=True)
+        self._join(purchase, row.job, job.spec)
+        self._say(purchase, deals.Resume(row.contract))
+
+    def _renew(self, seller: str, message: deals.Renew, now_s: float) -> None:
+        granted = []
+        for contract in message.contracts:
+            purchase = self.purchases.get(contract)
+            if purchase is None or purchase.site != seller:
+                continue
+            if purchase.is_orphan or self._is_stale(purchase, now_s):
+                continue
+            # A contract that is committed, but not known to be open, is renewed as well.
+            if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
+                purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
+                granted.append(contract)
+        answer = deals.Granted(message.stamp, granted)
+        self._outcome.say(seller, Side.SELLER, answer, urgent=True)
+
+    def _is_stale(self, purchase: Purchase, now_s: float) -> bool:
+        """Whether its lease should end by itself: it is closing, or its seller does not answer.
+
+        A seller that renews but does not answer otherwise would keep a contract and its tasks
+        forever. Tasks to be stopped may have to wait for a lease of the seller's own, if it bought
+        them elsewhere.
+        """
+        if purchase.phase is Phase.CLOSING:
+            return True
+        since_s = purchase.asked_back_s
+        if since_s is not None and now_s - since_s > purchase.lease_s:
+            return True
+        for span in list(purchase.stopping):
+            epoch, first, stop = span
+            out = self.deliveries.assignment(purchase, epoch)
+            if out is None or not out.left.within(first, stop):
+                del purchase.stopping[span]
+        oldest_s = min(purchase.stopping.values(), default=now_s)
+        return now_s - oldest_s > STOPPING_LEASES * purchase.lease_s
+
+    def _retire(self, purchase: Purchase) -> None:
+        """Stop the broker from sending tasks under the contract, if it has joined."""
+        if purchase.handle:
+            event = events.DrainAsked(purchase.handle, on=True, by=events.Drainer.ITSELF)
+            self._outcome.happened(event)
+
+    def _closed(self, purchase: Purchase, utc_s: float) -> None:
+        if purchase.is_under_way and not purchase.until_s:
+            raise ProtocolError("closed before it was committed to")
+        if purchase.is_live and self._out(purchase):
+            self._lapse(purchase, "its seller ended it")
+            return
+        # Its seller sends no more bills: deliveries that it lost in a power cut are not held
+        # forever.
+        for key in list(purchase.tab.pending):
+            self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
+        state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
+        self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
+        if purchase.is_live:
+            self._outcome.happened(events.WorkerGone(purchase.handle, "the contract ended"))
+        self._drop(purchase)
+
+    # --- orders of the broker ------------------------------------------------------------------
+
+    def ordered(self, handle: int, message: Any, now_s: float) -> None:
+        """Carry out an order of the broker to one of its workers that is a contract."""
+        purchase = self._by_handle.get(handle)
+        if purchase is None or not purchase.is_live:
+            return
+        contract = purchase.contract
+        match message:
+            case Assign():
+                purchase.busy_s = now_s
+                forward = deals.Forward(
+                    contract, message.assignment, message.first, message.arguments
+                )
+                self._say(purchase, forward, urgent=True)
+            case Recall():
+                if purchase.asked_back_s is None:
+                    purchase.asked_back_s = now_s
+                if message.kill:
+                    span = message.assignment, message.first, message.stop
+                    purchase.stopping.setdefault(span, now_s)
+                reclaim = deals.Reclaim(
+                    contract, message.assignment, message.first, message.stop, message.kill
+                )
+                self._say(purchase, reclaim, urgent=True)
+            case Drain():
+                return
+            case _:
+                raise AssertionError(f"{message.kind!r} is not for a contract")
+
+    # --- periodic work -------------------------------------------------------------------------
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Give up late quotes and commits, lapse leases, and close contracts without work."""
+        self.resting.tidy(utc_s, self._broker.jobs)
+        self.enquiries.tick(now_s, utc_s)
+        for purchase in list(self.purchases.values()):
+            waited_s = now_s - purchase.asked_s
+            if purchase.is_live and now_s >= purchase.until_s:
+                # Bills for tasks that seemed in flight were deferred until then: this requests them
+                # again.
+                self._say(purchase, deals.Abandon(purchase.contract))
+                self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
+                self.resting.spare(purchase.site, utc_s, "was not heard of for a lease")
+            elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
+                purchase.phase = move(purchase.phase, Move.CLOSE)
+                self._retire(purchase)
+                self._say(purchase, deals.CloseContract(purchase.contract))
+            elif purchase.phase is Phase.LAPSED:
+                if now_s >= purchase.until_s + purchase.lease_s:
+                    self._outcome.write(
+                        records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
+                    )
+                    self._drop(purchase)
+            elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
+                self.resting.spare_silent(purchase.site, utc_s, "did not answer in time")
+                if purchase.until_s:  # it may be open at the seller by now
+                    self._say(purchase, deals.CloseContract(purchase.contract))
+                self._give_up(purchase, utc_s)
+
+    def _give_up(self, purchase: Purchase, utc_s: float) -> None:
+        """Drop a contract that was never opened; end it in the books if it is there."""
+        if purchase.until_s:
+            self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
+        self._drop(purchase)
+
+    def unreachable(self, site: str, utc_s: float, reason: str) -> None:
+        """Drop the uncommitted contracts of an unreachable site; others wait for their lease."""
+        self.resting.unreachable(site, utc_s, shown(reason))
+        for purchase in list(self.purchases.values()):
+            if purchase.site != site:
+                continue
+            if purchase.is_under_way and not purchase.until_s:
+                self._drop(purchase)
+            worker = self._broker.workers.get(purchase.handle)
+            if worker is not None and worker.assignments:
+                purchase.doubted = max(worker.assignments)
+
+    def _is_done(self, purchase: Purchase, now_s: float) -> bool:
+        if self._out(purchase) or purchase.is_recovered:
+            purchase.busy_s = now_s
+            return False
+        is_over = purchase.job not in self._broker.jobs
+        return is_over or now_s - purchase.busy_s > self._rules.idle_s
+
+    def _out(self, purchase: Purchase) -> int:
+        worker = self._broker.workers.get(purchase.handle)
+        return worker.in_flight if worker else 0
+
+    def _lapse(self, purchase: Purchase, reason: str) -> None:
+        purchase.phase = move(purchase.phase or Phase.OPEN, Move.LAPSE)
+        self._release(purchase)
+        self._by_handle.pop(purchase.handle, None)
+        self._outcome.happened(events.WorkerGone(purchase.handle, reason))
+        if purchase.is_recovered or purchase.is_orphan:
+            purchase.is_recovered = purchase.is_orphan = False
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+
+    def _release(self, purchase: Purchase) -> None:
+        """Release the budgets of a contract, whose deliveries do not count any more."""
+        if purchase.earmark is not None:
+            self.deliveries.ended(purchase.earmark)
+
+    def _drop(self, purchase: Purchase) -> None:
+        self._release(purchase)
+        if purchase.is_recovered or purchase.is_orphan:
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+        self._book.remove(purchase)
+        self._by_handle.pop(purchase.handle, None)

@@ -1,0 +1,205 @@
+"""The back-off of a buyer: which sites are not asked for a while, and for how long. Pure.
+
+A refusal counts for its subject:
+
+    the whole site     it drains, can't record, gives no credit, can't be reached, did not answer
+    one kind of work   at one pool: its rules, its windows, its slots for that user and project
+    one job            a request without a pool, which asks a site to find a seller
+
+Each back-off after a refusal is twice as long as the one before, until a contract of that kind
+opens. A site that is merely silent, or full, is asked again soon: a request costs little. The
+reason is kept for `gridfed explain`.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gateway.config.contracts import DealRules
+from gateway.contracts.model.dealing import NO_BACKOFF, Backoff
+from gateway.scheduler.model.events import JobSpec
+from policies.access.entitlements import Work
+from policies.placement.brokering import Rest
+
+FULL_S: Final = 0.5  # the first back-off from a pool without a free slot
+FULL_MAX_S: Final = 8.0  # and the longest
+SILENT_MAX_S: Final = 30.0  # maximal back-off from a site that does not answer
+
+
+class Kind(NamedTuple):
+    """The part of a job that sellers' rules look at; jobs of one kind get the same answer."""
+
+    work: Work
+    path: tuple[str, ...]
+
+
+def kind_of(spec: JobSpec) -> Kind:
+    """Return the kind of a job."""
+    return Kind(spec.work, tuple(spec.path))
+
+
+@dataclass(slots=True)
+class _Refused:
+    """One place for one kind of work: its back-off, and how many refusals came in a row."""
+
+    rest: Rest
+    times: int = 0
+    full: int = 0  # how often it had no slot, in a row
+
+
+class Resting:
+    """The sites in back-off, in `sites`; and the pools in back-off for some kind of work."""
+
+    def __init__(self, rules: DealRules) -> None:
+        self._rules = rules
+        self.sites: dict[str, Rest] = {}
+        self._refusals: dict[str, int] = {}  # by site, in a row
+        self._of_kind: dict[Kind, dict[str, _Refused]] = {}  # by place: site or "site/pool"
+        # Sites that had nothing for a job, though no pool was named.
+        self._useless: dict[tuple[str, str], Backoff] = {}
+        self._unreached: set[str] = set()  # sites in back-off because there was no way to them
+        self._silent: set[str] = set()  # sites in back-off because they did not answer in time
+
+    def is_resting(self, site: str, utc_s: float) -> bool:
+        """Whether a whole site is in back-off."""
+        rest = self.sites.get(site)
+        return rest is not None and utc_s < rest.until_s
+
+    def rests(self, spec: JobSpec) -> Mapping[str, Rest]:
+        """Return all back-offs that concern a job: sites by name, single pools as "site/pool"."""
+        of_kind = self._of_kind.get(kind_of(spec))
+        if not of_kind:
+            return self.sites
+        # A site's back-off wins over that of a place of the same name, for work without a pool.
+        return {place: each.rest for place, each in of_kind.items()} | self.sites
+
+    def was_refused(self, spec: JobSpec, site: str, pool: str) -> bool:
+        """Whether a pool in back-off has refused work of this kind for good."""
+        of_kind = self._of_kind.get(kind_of(spec), {})
+        found = of_kind.get(_place(site, pool))
+        return found is not None and found.rest.is_no
+
+    def is_useless(self, job: str, site: str, utc_s: float) -> bool:
+        """Whether a site said lately that it has nothing for a job."""
+        return utc_s < self._useless.get((job, site), NO_BACKOFF).until_s
+
+    # --- of a whole site -----------------------------------------------------------------------
+
+    def spare(self, site: str, utc_s: float, why: str) -> None:
+        """Back off from a site, twice as long each time in a row.
+
+        Failures during a back-off are of earlier requests, and do not extend it.
+        """
+        self._spare(site, utc_s, why, self._rules.rest_max_s)
+
+    def spare_silent(self, site: str, utc_s: float, why: str) -> None:
+        """Back off from a site that did not answer in time, for SILENT_MAX_S at most.
+
+        It may have been busy for a moment; `answered` ends the back-off at once.
+        """
+        if not self.is_resting(site, utc_s):
+            self._spare(site, utc_s, why, SILENT_MAX_S)
+            self._silent.add(site)
+
+    def _spare(self, site: str, utc_s: float, why: str, max_s: float) -> None:
+        if self.is_resting(site, utc_s):
+            return
+        self._silent.discard(site)
+        self._unreached.discard(site)
+        times = self._refusals[site] = self._refusals.get(site, 0) + 1
+        rest_s = min(self._rules.rest_after_s(times), max_s)
+        self.sites[site] = Rest(utc_s + rest_s, why)
+
+    def answered(self, site: str) -> None:
+        """End the back-off from a site that was silent, as it has answered after all."""
+        if site in self._silent:
+            self._wake(site)
+
+    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
+        """Back off from a site that can't be reached; do nothing during another back-off."""
+        if not self.is_resting(site, utc_s):
+            self.spare(site, utc_s, f"can't be reached{f' ({reason})' if reason else ''}")
+            self._unreached.add(site)
+
+    def reached(self, site: str) -> None:
+        """End the back-off from a site that was silent or unreachable: there is a new session."""
+        if site in self._unreached or site in self._silent:
+            self._wake(site)
+
+    def _wake(self, site: str) -> None:
+        self._unreached.discard(site)
+        self._silent.discard(site)
+        self._refusals.pop(site, None)
+        self.sites.pop(site, None)
+
+    # --- of one kind of work -------------------------------------------------------------------
+
+    def refuse(
+        self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str, *, is_no: bool = False
+    ) -> None:
+        """Back off from a pool for a kind of work, longer each time.
+
+        Args:
+            spec: a job of that kind.
+            site, pool: the pool; for a request without a pool, the whole site.
+            utc_s: now.
+            why: as a part of a sentence.
+            is_no: whether the pool's rules forbid such work, so that waiting does not help.
+        """
+        found = self._refused(spec, site, pool)
+        if utc_s >= found.rest.until_s:
+            found.times += 1
+            until_s = utc_s + self._rules.rest_after_s(found.times)
+            found.rest = Rest(until_s, why, is_no)
+
+    def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str) -> None:
+        """Back off from a pool that has no slot for a kind of work, for some seconds at most."""
+        # Other buyers hold its slots for the moment that a contract takes; or it is full, as its
+        # next advert will tell. A pool that shows free slots and declines is asked less often.
+        found = self._refused(spec, site, pool)
+        if utc_s >= found.rest.until_s:
+            found.full = found.full + 1 if utc_s < found.rest.until_s + FULL_MAX_S else 1
+            rest_s = min(FULL_S * 2.0 ** min(found.full - 1, 10), FULL_MAX_S, self._rules.rest_s)
+            found.rest = Rest(utc_s + rest_s, why)
+
+    def _refused(self, spec: JobSpec, site: str, pool: str) -> _Refused:
+        of_kind = self._of_kind.setdefault(kind_of(spec), {})
+        return of_kind.setdefault(_place(site, pool), _Refused(_NEVER))
+
+    def note_useful(self, spec: JobSpec | None, site: str, pool: str) -> None:
+        """Forget the refusals of a kind of work, as a contract for it is open."""
+        self._refusals.pop(site, None)
+        if spec is not None:
+            of_kind = self._of_kind.get(kind_of(spec), {})
+            of_kind.pop(_place(site, pool), None)
+
+    # --- of one job ----------------------------------------------------------------------------
+
+    def note_useless(self, job: str, site: str, utc_s: float) -> None:
+        """Back off from a site that has nothing for a job, longer each time."""
+        before = self._useless.get((job, site), NO_BACKOFF)
+        self._useless[job, site] = before.once_more(utc_s, self._rules)
+
+    def tidy(self, utc_s: float, jobs: Container[str]) -> None:
+        """Forget back-offs that are over, and refusals of jobs that are not in `jobs`.
+
+        The refusals of a kind of work count for `rest_max_s` after its last back-off.
+        """
+        for key in [each for each in self._useless if each[0] not in jobs]:
+            del self._useless[key]
+        for site in list(self.sites):
+            if not self.is_resting(site, utc_s):
+                del self.sites[site]
+        for kind, places in list(self._of_kind.items()):
+            for place, each in list(places.items()):
+                if utc_s >= each.rest.until_s + self._rules.rest_max_s:
+                    del places[place]
+            if not places:
+                del self._of_kind[kind]
+
+
+_NEVER: Final = Rest(float("-inf"))
+
+
+def _place(site: str, pool: str) -> str:
+    return f"{site}/{pool}" if pool else site

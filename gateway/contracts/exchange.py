@@ -1,0 +1,613 @@
+"""A site's dealings with other sites: adverts, plans, purchases and sales. Pure.
+
+    broker ─ effects ─► act ───────┬─► Sales      messages to its clients below zero
+                                   └─► Purchases  orders to its workers below zero
+    a site's message ─► hear ──────┴─► events for the broker, effects for the outbox
+    queued jobs ─► plan ─► places that they may go to, requests for quotes
+
+`now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from federation.errors import ProtocolError
+from federation.messages import deals
+from federation.messages.adverts import SiteAdvert
+from federation.messages.messages import NeedFunction
+from federation.messages.slices import AskSlice, Slice
+from federation.reasons import Reason
+from gateway.config.contracts import DealRules
+from gateway.config.pools import PoolFacts
+from gateway.contracts.buying.purchases import Purchases
+from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.model.sale import Sale
+from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
+from gateway.contracts.planning.limits import (
+    LimitWatch,
+    are_bound,
+    awaits_judgement,
+    committed_nanos,
+    said_s,
+)
+from gateway.contracts.planning.looks import JUDGED_PLANS, Looks
+from gateway.contracts.planning.moving import Moving, left_out
+from gateway.contracts.planning.places import Places
+from gateway.contracts.planning.reach import Reach
+from gateway.contracts.selling.offering import Offering
+from gateway.contracts.selling.sales import Sales
+from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
+from gateway.contracts.slices.borrowing import Borrowing
+from gateway.contracts.slices.lending import Lending
+from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
+from gateway.scheduler.model.errands import Notary
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.quotas.spending import Short
+from policies.access.entitlements import Work
+from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
+from policies.placement.asks import CHEAPEST, Ask, House, Wishes
+from policies.placement.brokering import Rest, place
+from policies.placement.decisions import Decision
+from policies.placement.deferral import Deferral
+from policies.placement.market import Market
+from policies.placement.offers import Unmet, falls_short, judge, why_hopeless
+from policies.placement.ranking import lots
+
+NO_WISHES: Final = Wishes()
+# The queued jobs that one call checks for being due: in `act`, besides the newly queued ones, and
+# in `tick`. The others have their turn later.
+DUE_LOOKS: Final = 256
+TICK_LOOKS: Final = 1_024
+
+
+class Planned(NamedTuple):
+    """The time of a job's last plan, and of the next; monotonic."""
+
+    again_s: float = -inf
+    is_known: bool = False  # whether its tasks' duration was known then
+
+
+NEVER_YET: Final = Planned()
+
+
+class Exchange:
+    """One site's dealings with others.
+
+    Args:
+        site: our name.
+        boot: the number of this run of the site.
+        broker: ours.
+        rules, house: the knobs of contracts, and the preferences in placing work.
+        permits: the sites that we deal with.
+        facts: our pools.
+        notary: gives and reads grants.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        rules: DealRules,
+        house: House,
+        permits: Permits,
+        facts: Mapping[str, PoolFacts],
+        notary: Notary,
+    ) -> None:
+        self.site = site
+        self.rules = rules
+        self.house = house
+        self._broker = broker
+        self._facts = facts
+        self._outcome = Outcome()
+        self.market = Market(site)
+        self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.reach = Reach(
+            *(site, broker, house, permits, facts, self.market),
+            self.purchases.resting.was_refused,
+        )
+        sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
+        self.offering = Offering(
+            site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
+        )
+        self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
+        self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
+        self.lending = Lending(broker.purses, self._outcome)
+        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
+        self.limits = LimitWatch(self._judge_planned, self._outcome)
+        self._version = 0
+        self._planned: dict[str, Planned] = {}
+        self._moving = Moving(broker.jobs, broker.durations.of)
+        self._looks = Looks(rules.plan_s)
+        self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
+        self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
+        self._now_s = 0.0
+        broker.elsewhere.unmet = self._unmet
+        broker.elsewhere.may_run = self.reach.may_run
+        broker.elsewhere.may_be_made = self.reach.may_be_made
+        broker.elsewhere.why_nowhere = self.reach.why_nowhere
+        broker.elsewhere.currencies = self.reach.currencies
+        broker.elsewhere.tariffs = self.reach.tariffs
+
+    def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
+        """Pass events to the broker, and process all consequences here.
+
+        Return the effects to carry out, in order.
+        """
+        broker, self._now_s = self._broker, now_s
+        broker.monotonic_s = now_s
+        effects = self._take_effects()
+        pending = [*self._take_events(), *happened]
+        while True:
+            decided: list[Effect] = []
+            for event in pending:
+                decided += broker.handle(event, utc_s)
+            self.purchases.deliveries.acted()
+            self._plan_all(now_s, utc_s)
+            for event in self._take_events():
+                decided += broker.handle(event, utc_s)
+            decided += broker.settle(utc_s)
+            effects += self._translate(decided, now_s, utc_s)
+            effects += self._take_effects()
+            pending = self._take_events()
+            if not pending:
+                return effects
+
+    def _tell_broker(self, now_s: float, utc_s: float) -> None:
+        """Pass pending events to the broker, but leave planning and settling to `act`.
+
+        A seller may report its held tasks thousands of times: planning for each takes too long.
+        """
+        self._broker.monotonic_s = now_s
+        effects = self._take_effects()
+        try:
+            while self._outcome.events:
+                decided = self._broker.handle(self._outcome.events.pop(0), utc_s)
+                effects += self._translate(decided, now_s, utc_s)
+            self.purchases.deliveries.acted()
+        finally:  # a fault of ours over one message must not lose other messages
+            self._outcome.effects = effects + self._take_effects()
+
+    def _take_events(self) -> list[events.Event]:
+        happened, self._outcome.events = self._outcome.events, []
+        return happened
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._outcome.effects = self._outcome.effects, []
+        return effects
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
+        """Handle a message of another site, which is our buyer or our seller here.
+
+        Raises:
+            ProtocolError: it broke the rules; the message had no effect.
+        """
+        if side is Side.BUYER and isinstance(message, deals.FROM_BUYER):
+            self.sales.hear(site, message, now_s, utc_s)
+        elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
+            self.purchases.hear(site, message, now_s, utc_s)
+            if isinstance(message, deals.Holding):
+                # Its seller's next delivery, in the same frame, counts for the tasks that this puts
+                # in flight.
+                self._tell_broker(now_s, utc_s)
+        elif isinstance(message, AskSlice):  # over whichever session exists
+            self.lending.hear(site, message, utc_s)
+        elif isinstance(message, Slice):
+            self.borrowing.hear(site, message)
+        else:
+            raise ProtocolError(f"a {side} may not say {message.kind!r}")
+
+    def _translate(self, effects: Iterable[Effect], now_s: float, utc_s: float) -> list[Effect]:
+        """Keep effects for our own clients and workers; turn the rest into messages to others."""
+        kept: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Tell(client=handle) if handle < 0:
+                    self.sales.told(handle, effect.message, effect.charge, utc_s)
+                case Order(worker=handle) if handle < 0:
+                    self.purchases.ordered(handle, effect.message, now_s)
+                case Expel(guest=handle) if handle < 0:
+                    self.sales.expelled(handle, effect.reason)
+                case _:
+                    kept.append(effect)
+                    continue
+            kept += self._take_effects()
+        return kept
+
+    def tick(self, now_s: float, utc_s: float) -> bool:
+        """Act on the passing of time: leases, quotes, bills. Return whether `act` is needed."""
+        self.sales.tick(now_s, utc_s)
+        self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.lending.tick(utc_s)
+        self.borrowing.tick(now_s, utc_s)
+        self.purchases.tick(now_s, utc_s)
+        self._move(now_s, utc_s)
+        if len(self._planned) > 2 * len(self._broker.jobs) + 100:
+            self._planned = {
+                job: each for job, each in self._planned.items() if job in self._broker.jobs
+            }
+            self.limits.tidy(self._broker.jobs)
+        found = (job for job in self._some_waiting(TICK_LOOKS) if self._is_due(job, now_s))
+        self._due |= {job.id: job for job in found}
+        return bool(self._due) or bool(self._outcome.events or self._outcome.effects)
+
+    def recover(
+        self,
+        contracts: Iterable[tuple[ContractRow, list[PostingRow]]],
+        names: Iterable[tuple[str, str]],
+        now_s: float,
+        reserved: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """Restore the contracts of an earlier run. The broker has its detached jobs by now.
+
+        `names` has, at least, the last contracts that buyers have named: (buyer, contract);
+        `reserved` all of their reservations: (buyer, reservation).
+        """
+        self.sales.names.recover(names, reserved)
+        for row, postings in contracts:
+            if row.side == "sell":
+                self.sales.recover(row, postings, now_s)
+            else:
+                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
+
+    def buyer_came(self, site: str) -> None:
+        """Note a buyer's new session with us."""
+        self.sales.buyer_came(site)
+
+    def note_settled(self, side: str, site: str, until_ms: int) -> None:
+        """Note that one side's deliveries up to `until_ms` are agreed: no more are booked before.
+
+        `side` is "sell" for our own deliveries. The time never moves back.
+        """
+        settled_ms = self._settled(side)
+        settled_ms[site] = max(until_ms, settled_ms.get(site, 0))
+
+    def settled_ms(self, side: str, site: str) -> int:
+        """The end of the agreed time; milliseconds since 1970."""
+        return self._settled(side).get(site, 0)
+
+    def _settled(self, side: str) -> dict[str, int]:
+        return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
+
+    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
+        """Note that a seller can't be reached now, and why, if known."""
+        self.purchases.unreachable(site, utc_s, reason)
+
+    def reached(self, site: str) -> None:
+        """Note a new session with a seller."""
+        self.purchases.resting.reached(site)
+
+    def need_function(self, handle: int, digest: bytes) -> None:
+        """Note that a worker lacks a function of a job that another site sent."""
+        self.sales.need_function(handle, digest)
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of contracts that are being made."""
+        return self.sales.functions
+
+    # --- our advert ----------------------------------------------------------------------------
+
+    def show(
+        self,
+        utc_s: float,
+        without: Job | None = None,
+        stock: Stock | None = None,
+        whose: Whose = ANOTHER_SITE,
+        *,
+        for_others: bool = False,
+    ) -> SiteAdvert:
+        """Our own advert, whole, for the work of the job `without`, if given, or of `whose`.
+
+        Exclude the queued tasks of `without` from the advertised load: they are being placed.
+        `stock` is the current stock, if already taken. With `for_others`, leave out capacity that
+        takes no work of other sites.
+        """
+        self._version = max(self._version + 1, int(utc_s * 1000))
+        return show_site(
+            self.site,
+            self._broker,
+            stock or self._stock(utc_s, for_others=for_others),
+            version=self._version,
+            work=without.work if without is not None else Work(whose),
+            own=waiting(self._broker, [without]) if without is not None else EMPTY,
+        )
+
+    def _stock(self, utc_s: float, *, for_others: bool = False) -> Stock:
+        offering = self.offering
+        aside = {
+            pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
+        }
+        return take_stock(self._broker, self._facts, aside, utc_s, for_others=for_others)
+
+    def booked_by(self) -> dict[str, Whose]:
+        """The sites with reservations here, now or later, each with the principal of its work."""
+        found: dict[str, Whose] = {}
+        for rules in self._broker.occupancy.rules.values():
+            for who in {seats.who for span in rules.spans for seats in span.claims.reserved}:
+                user, _, site = who.name.rpartition("@")
+                if who.kind is Kind.SITE:
+                    found[who.name] = Whose("", site=who.name)
+                elif who.kind is Kind.USER and user and site:
+                    found.setdefault(site, Whose(who.name, site=site))
+        return found
+
+    def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
+        """Take another site's advert; False when it is no news. ProtocolError: see Market."""
+        return advert.site != self.site and self.market.learn(advert, utc_s)
+
+    # --- placement -----------------------------------------------------------------------------
+
+    def _plan_all(self, now_s: float, utc_s: float) -> None:
+        """Choose where the tasks of queued jobs may go, and ask for quotes."""
+        served = self.purchases.take_served()  # a contract that opened is used at once
+        ready = self._broker.ready
+        some = {job.id: job for job in (*self._broker.take_fresh(), *self._some_waiting(DUE_LOOKS))}
+        some |= self._due
+        self._due = {}
+        some |= {job: ready[job] for job in served if job in ready}
+        due = [
+            job
+            for job in some.values()
+            if job.id in ready and (job.id in served or self._is_due(job, now_s))
+        ]
+        if not due:
+            return
+        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
+        self._looks.begin(now_s, len(self.market.candidates))
+        stock = self._stock(utc_s)  # once, for all of them
+        deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
+        for job in due:
+            if self._is_held(job):
+                self._outcome.happened(events.PlacesChosen(job.id, {}))
+            elif self._looks.plans > 0:
+                self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
+                deferral = self._plan(job, stock, now_s, utc_s)
+                again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
+                self._planned[job.id] = Planned(now_s + again_s, self._is_known(job))
+            elif job.places is None and self._has_choice(job):
+                self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
+
+    def _some_waiting(self, at_most: int) -> Iterable[Job]:
+        """Some of the queued jobs: all, or else `at_most`, and others the next time."""
+        ready = self._broker.ready
+        if len(ready) <= at_most:
+            return ready.values()
+        some = list(islice(self._round, at_most))
+        if len(some) < at_most:
+            self._round = iter(list(ready.values()))
+            some += islice(self._round, at_most - len(some))
+        return some
+
+    def _is_due(self, job: Job, now_s: float) -> bool:
+        """Whether a job's places are to be chosen, for the first time or again."""
+        if not self._has_choice(job):
+            return job.places is not None
+        if job.places is not None and self._is_held(job):
+            return False
+        planned = self._planned.get(job.id)
+        return (
+            planned is None
+            or now_s >= planned.again_s
+            or (self._is_known(job) and not planned.is_known)
+        )
+
+    def _is_known(self, job: Job) -> bool:
+        return self._broker.durations.of(job.spec.function) is not None
+
+    def _is_held(self, job: Job) -> bool:
+        """Whether a job waits until its client has said how many tasks it has."""
+        if not awaits_judgement(job):
+            return False
+        return job.spec.task_s is not None or self._is_known(job)
+
+    def _has_choice(self, job: Job) -> bool:
+        """Whether there is a choice: other sites, or wishes that our pools may not fulfil."""
+        if job.spec.pool:
+            return False  # it was sold for this pool alone
+        if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
+            return True
+        # A site without an advert may still be asked.
+        return bool(self.reach.trusted(job.spec.project))
+
+    def _plan(self, job: Job, stock: Stock, now_s: float, utc_s: float) -> Deferral | None:
+        """Choose the places of one job; return its deferral, if it is deferred."""
+        if not self._has_choice(job):
+            self._outcome.happened(events.PlacesChosen(job.id, None))
+            return None
+        self.market.learn(self.show(utc_s, job, stock), utc_s)
+        short = self._broker.spending.short(job.spec)
+        short.note()
+        decision = self.decide_for(job, to_come(job), utc_s, short)
+        is_new = not (job.ended or job.in_flight or job.outran_s)
+        if is_new and self._places.is_too_dear(job, decision):
+            # It seems so by the duration of other jobs' tasks: its own first round will show.
+            decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
+        self.limits.planned(job, decision, now_s)
+        is_asking = self.purchases.enquiries.is_asking(job.id)
+        wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
+        is_left = is_asking or bool(wanted) or job.in_flight > 0
+        # The cost of another site's job is that site's concern.
+        if not is_left and not job.spec.path and self._places.is_too_dear(job, decision):
+            self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
+            return None
+        places = self._places.of(job, decision)
+        if wanted:
+            asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
+            self._places.note_sent(job.id, decision, asked, utc_s)
+        self._outcome.happened(events.PlacesChosen(job.id, places))
+        return decision.deferral
+
+    def _move(self, now_s: float, utc_s: float) -> None:
+        """Recall unstarted tasks of jobs that, by the latest estimates, cost less elsewhere."""
+        away = (each.job for each in self.purchases.purchases.values() if each.is_live)
+        for job in self._moving.due(away, now_s):
+            self.refresh(utc_s, job, job.whose)
+            decision = self.decide_for(job, job.waiting + job.in_flight, utc_s)
+            if decision.plan is None or decision.ask.objective != CHEAPEST:
+                continue
+            pools = left_out(job, (self._places.name(lane.key) for lane, _ in decision.plan.shares))
+            if pools:
+                self._outcome.happened(events.PlacesLeft(job.id, pools))
+
+    def refresh(
+        self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
+    ) -> None:
+        """Update the market with the current state of our own pools; see `show`."""
+        self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
+
+    def decide_for(
+        self,
+        job: Job,
+        tasks: int,
+        utc_s: float,
+        short: Short | None = None,
+        *,
+        is_measured: bool = True,
+    ) -> Decision:
+        """Decide where `tasks` tasks of a job would go now.
+
+        Args:
+            job: the job of the tasks.
+            tasks: their number.
+            utc_s: now.
+            short: the budgets that have no room for one; None: to be determined here.
+            is_measured: False: treat their duration as unknown.
+        """
+        task_s = None
+        if is_measured:
+            task_s = said_s(job, self._broker.durations.of(job.spec.function), utc_s)
+        ask = self._ask(job.spec, tasks, task_s, is_measured=is_measured)
+        if ask.budget_nanos is not None:
+            # Tasks in flight are paid already, unless the question is about them.
+            spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
+            ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
+        if job.unfit:  # contracts among them are named like other sites' pools
+            ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
+        at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
+        ask = replace(ask, deferrable=ask.deferrable and not at_once)
+        is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
+        spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
+        market = self.market.without(job.id, self._places.idle(job))
+        # With its own lots: among near-equals the job stays with its choice.
+        decision = place(ask, market, self.house, utc_s, lots(job.id), spared)
+        if at_once and job.spec.wishes.deferrable:
+            decision = replace(decision, deferral=Deferral(at_once))
+        return decision
+
+    def decide(
+        self, spec: JobSpec, tasks: int, utc_s: float, task_s: float | None = None
+    ) -> Decision:
+        """Decide where tasks of this kind would go now, and why.
+
+        Args:
+            spec: the kind of work.
+            tasks: their number.
+            utc_s: now.
+            task_s: a stated duration, which overrides the measured one.
+        """
+        ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
+        return place(ask, self.market, self.house, utc_s, lots(""), spared)
+
+    def _ask(
+        self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
+    ) -> Ask:
+        """The request for `tasks` tasks of a job, with all of its money."""
+        durations, at = self._broker.durations, {}
+        if task_s is None and is_measured:
+            task_s = durations.of(spec.function)
+            at = durations.by_site(spec.function)
+        return Ask(
+            terms=self.reach.terms(spec),
+            objective=spec.wishes.objective or self.house.objective,
+            tasks=max(1, tasks),
+            task_s=task_s,
+            task_s_at={site or self.site: seconds for site, seconds in at.items()},
+            deadline_s=spec.wishes.deadline_s,
+            when_closed=spec.wishes.when_closed,
+            budget_nanos=spec.max_cost_nanos,
+            price_class=spec.price_class,
+            # Another site's job is deferred there, if at all.
+            deferrable=spec.wishes.deferrable and not spec.path,
+        )
+
+    def _spared(
+        self, spec: JobSpec, utc_s: float, short: Short | None = None, *, is_unfit: bool = False
+    ) -> Mapping[str, Rest]:
+        """Sites and pools in back-off; ours too while a budget has no room for a task here.
+
+        At another site a contract bounds the cost of tasks, and may be cheaper. Our site is also
+        excluded where none of our workers could make the environment of a job (`is_unfit`).
+        """
+        resting = self.purchases.resting.rests(spec)
+        budget = (short or self._broker.spending.short(spec)).budget
+        if is_unfit:
+            why = "could not make what it is to run in"
+        elif budget:
+            why = f"can't be paid now, as {budget} has no room"
+        else:
+            return resting
+        return {**resting, self.site: Rest(utc_s + max(1.0, self.rules.plan_s), why)}
+
+    # --- limits of jobs ------------------------------------------------------------------------
+
+    def _judge(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+        spared = self._spared(spec, utc_s)
+        return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
+
+    def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
+        self._looks.plans -= JUDGED_PLANS
+        return self._judge(job.spec, decision.ask, decision.made_s, job.id)
+
+    def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+        """Why a new job is refused for its limits: with alternative offers, or as hopeless.
+
+        If very many arrive at once, the last ones are judged only when planned.
+        """
+        if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
+            return None
+        self._looks.begin(self._now_s, len(self.market.candidates))
+        ask = self._ask(spec, tasks, spec.task_s)
+        if ask.task_s is None or self._looks.judgements <= 0:
+            return None
+        arrived = self._broker.jobs.get(job)  # its arrived tasks are not a load ahead of it
+        self.refresh(utc_s, arrived, spec.whose)
+        unmet = self._judge(spec, ask, utc_s, job) if are_bound(spec) else None
+        if unmet is None or not unmet.offers:
+            unmet = self._hopeless(spec, ask, utc_s)
+        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
+        return unmet
+
+    def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: float) -> Unmet | None:
+        """Why no task of a job can ever be paid for, by its client's stated duration.
+
+        Unknown as long as a site that it may go to has not shown its pools.
+        """
+        if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
+            return None
+        one = replace(ask, tasks=1, deferrable=False)
+        why = why_hopeless(place(one, self.market, self.house, utc_s, lots(""), {}))
+        return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
+
+    def explain_unmet(
+        self, spec: JobSpec, decision: Decision, chance: str
+    ) -> dict[str, Any] | None:
+        """The explanation of a plan that can't meet its job's limits; None if it can."""
+        if spec.path or not falls_short(decision):
+            return None
+        unmet = self._judge(spec, decision.ask, decision.made_s, chance)
+        return None if unmet is None else unmet.to_plain()
+
+
+def _money_text(job: Job, decision: Decision) -> str:
+    text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
+    return f"its cost limit pays for no more task of job {job.id}: one {text}"

@@ -1,0 +1,1 @@
+"""The data of contracts, on both sides, and what their messages mean."""

@@ -1,0 +1,285 @@
+"""One contract from the buyer's side, checks of its seller's messages, and an index. Pure.
+
+This module needs only the contract and the message. A check raises ProtocolError if a seller's
+message contradicts the agreement, or is implausible. Valid messages are processed by
+`gateway.contracts.buying.enquiries` until a quote is chosen, and then by
+`gateway.contracts.buying.purchases`.
+"""
+
+from collections.abc import Collection, Iterable, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from federation.errors import ProtocolError
+from federation.messages import deals
+from federation.messages.contracts import Delivery, Phase, Tab, Verdict, grantor_until_s
+from federation.money import check_currency
+from federation.ranges import Range
+from federation.wishes import NAME_CHARS_MAX
+from federation.words import clean
+from gateway.contracts.model.dealing import LEASE_MAX_S
+from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
+from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.scheduler.model.events import HOPS_MAX, JobSpec
+from gateway.scheduler.model.intake import SLOTS_MAX
+from gateway.scheduler.tasks.outcomes import DRIFT_SHARE, is_sound
+from policies.costs.budgets import Earmark
+from policies.costs.carbon import Footprint, objection
+from policies.costs.pricelist import PRICE_NANOS_MAX
+from policies.tariffs import HOUR_NS, PriceClass, Tariff
+
+# The time that all tasks of a contract may report beyond the elapsed time: two clocks, roundings.
+SLACK_S: Final = 1.0
+# A clock may have been corrected meanwhile, and both sides book the same time.
+MISDATED_MAX_S: Final = 3600.0
+TEXT_CHARS_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class Purchase:
+    """One contract from the buyer's side. `phase` is None until a quote has arrived."""
+
+    contract: str
+    job: str
+    site: str
+    pool: str
+    tasks: int  # that were asked for
+    asked_s: float
+    phase: Phase | None = None
+    quote: deals.Quote | None = None
+    handle: int = 0
+    until_s: float = 0.0  # of the lease, as the buyer counts it
+    round_trip_s: float = 0.0
+    busy_s: float = 0.0  # when a task was last in flight
+    asked_back_s: float | None = None  # since when an answer to a reclaim is awaited
+    # When tasks were told to stop, by epoch, first and stop: their runs are delivered.
+    stopping: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    lease_s: float = 0.0
+    opened_at_s: float = 0.0  # UTC
+    doubted: int = 0  # forwards up to this epoch may have been lost with a session
+    is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
+    is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
+    price_class: PriceClass = "guaranteed"  # the requested class
+    max_cost_nanos: int | None = None  # its granted cost limit; None: no limit
+    spent_nanos: int = 0
+    earmark: Earmark | None = None  # the amount that budgets hold for it; None: nothing
+    tab: Tab = field(default_factory=Tab)
+    spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
+    is_blind: bool = False  # no pool was named in the request to its site
+    beyond_ns: int = 0  # run time beyond the elapsed time: SLACK_S at most
+
+    @property
+    def place(self) -> str:
+        """The broker's name of the pool."""
+        return f"{self.site}/{self.pool}"
+
+    @property
+    def currency(self) -> str:
+        """The currency of payment, once it is quoted."""
+        assert self.quote is not None
+        return self.quote.currency
+
+    @property
+    def tariff(self) -> Tariff:
+        """The tariff of payment, once it is quoted."""
+        assert self.quote is not None
+        return tariff_of(self.quote)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether tasks may be in flight under it."""
+        return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is being made."""
+        return self.phase in (None, Phase.QUOTED, Phase.HELD)
+
+
+class Purchased:
+    """All our contracts: by name, and by job in the order of their requests.
+
+    A job is planned again and again, and each time looks up its own among ten thousand others.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Purchase] = {}  # written only here
+        self._by_job: dict[str, dict[str, Purchase]] = {}
+
+    def add(self, purchase: Purchase) -> None:
+        """Add a contract."""
+        self.by_name[purchase.contract] = purchase
+        self._by_job.setdefault(purchase.job, {})[purchase.contract] = purchase
+
+    def remove(self, purchase: Purchase) -> None:
+        """Remove a contract, if it is present."""
+        if self.by_name.pop(purchase.contract, None) is None:
+            return
+        of_job = self._by_job[purchase.job]
+        del of_job[purchase.contract]
+        if not of_job:
+            del self._by_job[purchase.job]
+
+    def of_job(self, job: str) -> Collection[Purchase]:
+        """Return the contracts of a job."""
+        return self._by_job.get(job, {}).values()
+
+
+def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:
+    """Restore a booked contract at its terms, open as if it had been renewed now."""
+    quote = deals.Quote(
+        contract=row.contract,
+        pool=row.pool,
+        tasks=0,
+        slots=row.slots,
+        begin_in_s=0.0,
+        finish_in_s=0.0,
+        valid_s=0.0,
+        lease_s=row.lease_s,
+        **quoted_terms(booked_tariff(row)),
+    )
+    purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+    purchase.price_class = row.price_class
+    purchase.lease_s = row.lease_s
+    purchase.until_s = grantor_until_s(now_s, row.lease_s)
+    purchase.busy_s = now_s
+    purchase.opened_at_s = row.opened_at_s
+    purchase.max_cost_nanos = row.max_cost_nanos
+    for each in postings:
+        purchase.tab.deliver(each.delivery)
+        purchase.spent_nanos += each.cost_nanos
+        if each.state != "pending":
+            purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
+    return purchase
+
+
+# --- a seller's messages -------------------------------------------------------------------------
+
+
+def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
+    """Raise ProtocolError unless this is the first quote for it, of a pool, slots and money."""
+    if purchase.phase is not None:
+        raise ProtocolError("a second quote for one contract")
+    if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
+        raise ProtocolError("a quote for another pool, or for no slots")
+    if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= PRICE_NANOS_MAX:
+        raise ProtocolError("a quote for a pool without a name, or at no price")
+    if not 0 <= quote.lease_s <= LEASE_MAX_S:
+        raise ProtocolError("a quote for a lease of more than a day")
+    try:
+        check_currency(quote.currency)
+    except ValueError as error:
+        raise ProtocolError(f"a quote in no money: {error}") from None
+    _check_terms(purchase, quote)
+
+
+def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
+    if quote.minimum_nanos > quote.price_nanos or quote.step_ns > HOUR_NS:
+        raise ProtocolError("a quote whose minimum is more than a slot-hour, or its steps longer")
+    if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= PRICE_NANOS_MAX:
+        raise ProtocolError("a quote with a list price out of range")
+    if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):
+        raise ProtocolError("a quote by a price list without a proper name")
+    if tariff_of(quote).price_class != purchase.price_class:
+        raise ProtocolError("a quote for another price class than was asked for")
+
+
+def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
+    """Raise ProtocolError if a delivery costs too much or is inconsistent."""
+    if not is_sound(message):
+        raise ProtocolError("a delivery of no tasks, or with failures beside them")
+    if message.cost_nanos > allowed_nanos(purchase.tariff, message):
+        raise ProtocolError("a delivery that costs more than was agreed")
+    most = purchase.max_cost_nanos
+    if most is not None and purchase.spent_nanos + message.cost_nanos > most:
+        raise ProtocolError("a delivery that costs more than was granted")
+
+
+def footprint_of(message: deals.Deliver, site: str) -> Footprint:
+    """Return a delivery's footprint as the seller's word; ProtocolError if implausible."""
+    found = Footprint(
+        message.energy_uj,
+        message.carbon_ng,
+        message.embodied_ng,
+        message.intensity_mg_per_kwh,
+        message.carbon_source,
+    )
+    why = objection(found, message.wall_ns)
+    if why:
+        raise ProtocolError(f"a delivery whose footprint can't be: {why}")
+    return found.as_told_by(site)
+
+
+def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settled_ms: int) -> None:
+    """Raise ProtocolError if a delivery is dated before its contract or in the future.
+
+    A delivery may be late: after an outage it is delivered again, with its original time. It must
+    not be from a period on which both sites have agreed, which ends at `settled_ms`.
+    """
+    if message.at_ms < settled_ms:
+        raise ProtocolError("a delivery from a time whose books are agreed on")
+    at_s = message.at_ms / 1000
+    if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
+        raise ProtocolError("a delivery from before its contract, or from the future")
+
+
+def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> None:
+    """Raise ProtocolError if tasks ran for longer than since they were forwarded.
+
+    A clock may run fast by DRIFT_SHARE; the excess beyond that is added up for the whole contract.
+    """
+    passed_ns = round(len(message.values) * passed_s * (1 + DRIFT_SHARE) * 1e9)
+    purchase.beyond_ns += max(0, message.wall_ns - passed_ns)
+    if purchase.beyond_ns > SLACK_S * 1e9:
+        raise ProtocolError("a delivery that took longer than has passed")
+
+
+def check_way(message: deals.Deliver, site: str) -> None:
+    """Raise ProtocolError if results can't have come that way to `site`, which is our site."""
+    sites = message.sites
+    if len(sites) > HOPS_MAX or site in sites or not all(map(_is_name, sites)):
+        raise ProtocolError("results that came through too many sites, through us, or nowhere")
+
+
+def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> deals.Deliver:
+    """Return a delivery without anything to unpickle: each task has failed, with the reason."""
+    names = ", ".join(sorted(strangers))
+    reason = f"its result came from {names}, whose results are not accepted at {site}"
+    failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
+    failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
+    values = [b""] * len(message.values)
+    return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
+
+
+def is_owed(tab: Tab, row: list[int]) -> bool:
+    """Whether we pay for a delivery that is billed; a delivery that was not accepted is void.
+
+    Raises:
+        ProtocolError: the bill differs from the delivery.
+    """
+    billed = Delivery.of(row)
+    pending = tab.pending.get((billed.epoch, billed.first))
+    settled = tab.verdicts.get((billed.epoch, billed.first))
+    known = pending or (settled[0] if settled else None)
+    if known is not None and known != billed:
+        raise ProtocolError("a bill that differs from what was delivered")
+    return pending is not None or (settled is not None and settled[1] is Verdict.POST)
+
+
+def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
+    """Return the tasks that a seller reports to hold under a contract; ProtocolError."""
+    held: dict[int, list[Range]] = {}
+    for row in rows:
+        if len(row) != 3:
+            raise ProtocolError("what is held is [epoch, first, stop]")
+        held.setdefault(row[0], []).append((row[1], row[2]))
+    return held
+
+
+def shown(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
+    """Return another site's text in a form that may be shown to people here."""
+    return clean(text[:chars_max])[:chars_max]
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS_MAX and text.isprintable()

@@ -1,0 +1,1 @@
+"""Which jobs go to other sites, when that is planned, and how often."""

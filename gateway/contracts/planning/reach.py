@@ -1,0 +1,167 @@
+"""The sites that a job may ever go to, by its user's wishes, the trust book and adverts. Pure.
+
+Nothing here depends on the moment: full, resting and closed sites count too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
+from math import isinf
+
+from federation.wishes import USUAL_PROJECT
+from gateway.config.pools import PoolFacts
+from gateway.contracts.model.dealing import Permits
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.jobs import Job
+from policies.placement.asks import House
+from policies.placement.feasibility import Profile, Terms, check_jurisdiction, check_sites
+from policies.placement.market import Candidate, Market
+from policies.placement.placement import Offer
+from policies.tariffs import Tariff
+
+
+class Reach:
+    """Decides which other sites may run this site's jobs; most of it answers
+    `gateway.scheduler.model.elsewhere`.
+
+    Args:
+        site: the name of this site.
+        broker: has the entitlements and pools that count.
+        house: the site's preferences in placing work.
+        permits: the sites that this site deals with.
+        facts: this site's pools.
+        market: the adverts of other sites.
+        was_refused: (job, site, pool) → whether the site has said that the pool's rules forbid work
+            of this kind.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        broker: Broker,
+        house: House,
+        permits: Permits,
+        facts: Mapping[str, PoolFacts],
+        market: Market,
+        was_refused: Callable[[JobSpec, str, str], bool],
+    ) -> None:
+        self._site = site
+        self._broker = broker
+        self._house = house
+        self._permits = permits
+        self._facts = facts
+        self._market = market
+        self._was_refused = was_refused
+
+    def terms(self, spec: JobSpec) -> Terms:
+        """Return the conditions of a job on the place where it runs."""
+        wishes = spec.wishes
+        may_leave = self._broker.entitling.may_leave(spec.work)
+        return Terms(
+            need=spec.need,
+            project=spec.project,
+            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            may_leave=may_leave,
+            allowed_sites=wishes.allowed_sites,
+            forbidden_sites=wishes.forbidden_sites,
+            jurisdictions=wishes.jurisdictions,
+            path=spec.path,
+            hops_left=spec.hops_left,
+            barred=frozenset(self._permits.barred(spec.project)),
+            readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
+        )
+
+    def suits(self, spec: JobSpec, pool: str) -> bool:
+        """Whether a pool of this site lies where a job's user lets it run."""
+        terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
+        offer = Offer(f"{self._site}/{pool}", pool, facts.tags, "", "")
+        here = Profile(self._site, True, offer, (), facts.jurisdiction, "", None, True)
+        return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
+
+    def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
+        """Return the sites that may run a project's work and whose results may be opened here."""
+        return self._permits.readable() & self._permits.runners(project)
+
+    def may_run(self, spec: JobSpec) -> bool:
+        """Whether some other site may be able to run this job, now or later."""
+        terms = self.terms(spec)
+        return (
+            any(self._able(terms)) or bool(self.relays(spec, terms)) or self.is_unheard(spec, terms)
+        )
+
+    def may_be_made(self, job: Job) -> bool:
+        """Whether another site's known pool offers the environment that workers could not make."""
+        if isinf(self._house.prefer_own_s):
+            return False
+        terms = self.terms(job.spec)
+        return any(self._able(replace(terms, barred=terms.barred | job.unfit)))
+
+    def _able(self, terms: Terms) -> Iterator[Candidate]:
+        """Yield the known pools of other sites that may run jobs on these terms."""
+        verdicts = self._market.verdicts(terms)
+        return (each for each in self._others() if verdicts[each.number] is None)
+
+    def _others(self) -> Iterator[Candidate]:
+        return (each for each in self._market.candidates if not each.is_own)
+
+    def is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
+        """Whether a site that a job may go to has not shown its pools yet."""
+        if spec.hops_left < 1:
+            return False
+        sites = {name.partition("/")[0] for name in terms.trusted} - {self._site}
+        sites -= terms.forbidden_sites | set(spec.path)
+        for only in (terms.readable, terms.allowed_sites):
+            if only is not None:
+                sites &= only
+        return any(self._market.advert(site) is None for site in sites)
+
+    def why_nowhere(self, spec: JobSpec) -> str:
+        """Return why no site that a job's user allows may ever run it; empty if one may."""
+        allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
+        if spec.path or (allowed is None and jurisdictions is None):
+            return ""
+        others = self._permits.readable() - spec.wishes.forbidden_sites - {self._site}
+        why = "results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
+        if allowed is not None:
+            others &= allowed
+        if not self._broker.entitling.may_leave(spec.work):
+            others, why = frozenset(), "its user may use no other site's (`gridfed can`)"
+        if others or any(self.suits(spec, pool) for pool in self._broker.tariffs):
+            return ""
+        where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
+        return (
+            f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self._site} lies "
+            f"there, and {why}"
+        )
+
+    def currencies(self) -> frozenset[str]:
+        """Return the currencies that other sites' pools charge in."""
+        return frozenset(each.advert.currency for each in self._others())
+
+    def tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
+        """Return the tariffs of other sites' pools that may be able to run a job, now or later.
+
+        Exclude pools that have had no slot for long, and pools whose rules forbid the job.
+        """
+        if isinf(self._house.prefer_own_s):
+            return []
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self._able(self.terms(spec))
+            if not each.is_deserted(utc_s) and not self._was_refused(spec, *each.key)
+        ]
+
+    def relays(self, spec: JobSpec, terms: Terms) -> list[str]:
+        """Return the sites, by name, that may know sites that this one does not."""
+        if spec.hops_left < 1 or terms.allowed_sites is not None:
+            return []
+        sites = {name for name in terms.trusted if "/" not in name}  # a single pool relays nothing
+        near = sites - terms.forbidden_sites - set(spec.path)
+        if terms.readable is not None:
+            near &= terms.readable
+        return sorted(near)
+
+
+def _may_hop(spec: JobSpec) -> frozenset[str] | None:
+    """Return the sites that another site's job may go on to: its origin takes their results."""
+    return spec.given.errand.sites if spec.given is not None else frozenset()

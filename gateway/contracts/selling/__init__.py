@@ -1,0 +1,1 @@
+"""Contracts that this site sells: adverts, quotes, renewals, endings."""

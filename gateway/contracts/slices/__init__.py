@@ -1,0 +1,1 @@
+"""Slices of budgets that several sites spend from: lent and held."""

@@ -1,0 +1,304 @@
+"""Slices of other sites' budgets: the amounts that this site was given, and asks for. Pure.
+
+Each such budget has one account, which is on this site's disk before anything is asked: all that is
+spent here from then on counts, by the books. So after a restart the spending is known, and the
+owner reports the amounts that it has given. An account whose budget is gone from the configuration,
+or has changed there, is reported once more, and given back.
+
+This site asks when work is queued, and ahead of that while it spends; it gives back idle amounts. A
+slice lasts for a while from the time of the request: a site that can't reach the owner stops
+starting new work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from federation.errors import ProtocolError
+from federation.messages.slices import AskSlice, Slice, amount
+from federation.reasons import Reason
+from gateway.config.budgets import EVER
+from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.purchase import shown
+from gateway.contracts.slices.lending import PASSING, Wants, calendar, start_ms
+from gateway.ledger.db.records import SliceHeld
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.purses import Purses, Spent
+from policies.calendar.periods import Span, read_zone
+from policies.costs.budgets import Budget, Purse
+from policies.parties import read_party
+
+AGAIN_S: Final = 0.25  # between two requests, while the owner gives enough
+ANSWER_S: Final = 2.0  # time-out of a request; and the pause after a refusal
+REFUSED_S: Final = 30.0  # the same when the owner rejects the request itself
+PROBE_S: Final = 10.0  # between requests to an exhausted budget, when no work is queued
+REST_S: Final = 600.0  # between requests when nothing is held: the owner may believe otherwise
+WANTED_S: Final = 2.0  # queued work is noted anew within less
+IDLE_S: Final = 10.0  # amounts that were not used for so long are given back
+SLICE_MAX_S: Final = 86_400.0
+TEXT_CHARS_MAX: Final = 300
+RENEWALS: Final = 3  # requests in the time for which a slice lasts
+
+
+@dataclass(slots=True)
+class Account:
+    """This site's account of another's budget. A former one has no purse, only its spending.
+
+    `until_s` and `asked_s` are monotonic.
+    """
+
+    kept: SliceHeld
+    purse: Purse | None
+    spent: Spent | None = None  # of a former one
+    since_ms: int = 0  # likewise
+    granted: int = 0
+    returned: int = 0
+    early: int = 0  # of the given amount: for a period that has not begun by this site's clock
+    early_ms: int = 0  # when that period begins
+    number: int = 0  # of the last request
+    answered: int = 0  # the last that was answered
+    asked_s: float = -inf
+    until_s: float = -inf
+    lasts_s: float = 0.0
+    busy_s: float = -inf  # when it was last used, or wanted
+    # The needs without room, as last noted: the least, and the most, of a task.
+    wanted: int = 0
+    wanted_most: int = 0
+    wanted_s: float = -inf
+    told: int = 0  # the spending that was last reported
+    seen: tuple[int, int] = (0, 0)  # spent and held, at the last look
+    period_ms: int = 0  # the period then
+    code: str = ""  # why it is less than wanted
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is awaited."""
+        return self.answered < self.number
+
+    def pause_s(self, *, is_wanting: bool) -> float:
+        """Return the pause after the last request."""
+        if not self.number:
+            return 0.0
+        if self.is_waiting:
+            return ANSWER_S
+        if self.code not in PASSING:
+            return REFUSED_S
+        if is_wanting:
+            return ANSWER_S if self.code else AGAIN_S
+        if self.is_given_back:
+            return PROBE_S if self.code else REST_S
+        return max(self.lasts_s / RENEWALS, AGAIN_S)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether the owner knows that nothing of it will be spent any more."""
+        is_known = 0 < self.answered == self.number
+        return is_known and self.granted <= self.returned + self.told
+
+
+class Borrowing:
+    """This site's slices of other sites' budgets.
+
+    Args:
+        purses: of this site.
+        boot: counts the starts of this site.
+        outcome: takes requests, and the records to store before them.
+    """
+
+    def __init__(self, purses: Purses, boot: int, outcome: Outcome) -> None:
+        self._purses = purses
+        self._boot = boot
+        self._outcome = outcome
+        self._accounts: list[Account] = []
+
+    @property
+    def owners(self) -> set[str]:
+        """The sites whose budgets this site spends from."""
+        return {each.kept.owner for each in self._accounts}
+
+    def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: float) -> None:
+        """Take up accounts that are not closed, and open new ones.
+
+        `spent` is the spending under each, by the books.
+        """
+        found = {(each.owner, each.budget): each for each in spent if self._is_ours(each)}
+        for row in spent:
+            if found.get((row.owner, row.budget)) != row:
+                period = Purse(former_budget(row), utc_s)
+                self._accounts.append(Account(row, None, spent[row], start_ms(period)))
+        for purse in self._purses.own.values():
+            if purse.budget.owner:
+                kept = found.get((purse.budget.owner, purse.budget.name))
+                self._accounts.append(Account(kept or self._open(purse, utc_s), purse))
+
+    def _is_ours(self, row: SliceHeld) -> bool:
+        purse = self._purses.own.get(row.budget)
+        return purse is not None and row == held_of(purse, row.account)
+
+    def _open(self, purse: Purse, utc_s: float) -> SliceHeld:
+        kept = held_of(purse, round(utc_s * 1000))
+        self._outcome.write(kept, durable=True)
+        return kept
+
+    # --- as time passes ------------------------------------------------------------------------
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Ask for needed amounts, give back unneeded ones, and stop where a slice has lapsed."""
+        for account in list(self._accounts):
+            if account.purse is None:
+                self._tell_former(account, now_s)
+            else:
+                self._tick(account, account.purse, now_s, utc_s)
+
+    def _tick(self, account: Account, purse: Purse, now_s: float, utc_s: float) -> None:
+        purse.turn(utc_s)
+        purse.is_open = now_s < account.until_s
+        if account.early and start_ms(purse) >= account.early_ms:
+            purse.allotted_nanos += account.early
+            account.early = 0
+        if start_ms(purse) != account.period_ms:
+            account.period_ms = start_ms(purse)
+            purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
+        free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
+        usable = free if purse.is_open else 0
+        needed = purse.least_short_nanos or purse.short_nanos
+        if needed > usable:
+            account.wanted, account.wanted_most = needed, purse.short_nanos
+            account.wanted_s = now_s
+        is_short = account.wanted > usable and now_s - account.wanted_s < WANTED_S
+        used = purse.total_nanos, purse.held_nanos
+        if is_short or used != account.seen:
+            account.busy_s = now_s
+        account.seen = used
+        is_refused = account.code not in PASSING
+        is_busy = now_s - account.busy_s < IDLE_S and not is_refused
+        is_low = is_busy and 2 * free < purse.budget.amount_nanos
+        # Less than a task may use up is of no use here: other sites may have the rest that it
+        # needs.
+        is_useless = is_short and free < account.wanted and not purse.held_nanos
+        is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
+        if now_s - account.asked_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
+            return
+        if is_idle:
+            account.returned += free
+            purse.allotted_nanos -= free
+        most = max(purse.budget.amount_nanos, account.wanted_most)
+        wants = Wants(
+            purse.held_nanos,
+            most if is_busy and (is_short or account.granted) else 0,
+            account.wanted if is_short else 1,
+        )
+        spent = Spent(purse.total_nanos, purse.spent_nanos)
+        self._say(account, calendar(purse), spent, start_ms(purse), wants, now_s)
+
+    def _tell_former(self, account: Account, now_s: float) -> None:
+        """Report the spending of an account whose budget this site no longer spends from."""
+        # Work that has run on since then is held in the new purse: until that has room, this one
+        # pays.
+        heir = self._purses.own.get(account.kept.budget)
+        if heir is not None and heir.budget.owner == account.kept.owner and heir.room_nanos < 0:
+            return
+        pause_s = ANSWER_S if account.is_waiting else AGAIN_S
+        if now_s - account.asked_s < pause_s:
+            return
+        assert account.spent is not None
+        if account.is_given_back:
+            self._outcome.write(replace(account.kept, is_closed=True))
+            self._accounts.remove(account)
+            return
+        account.returned = max(account.returned, account.granted - account.spent.total_nanos)
+        kept = account.kept
+        where = (kept.span, kept.zone)
+        self._say(account, where, account.spent, account.since_ms, Wants(0, 0, 1), now_s)
+
+    def _say(
+        self,
+        account: Account,
+        where: tuple[str, str],
+        spent: Spent,
+        since_ms: int,
+        wants: Wants,
+        now_s: float,
+    ) -> None:
+        account.number += 1
+        account.asked_s = now_s
+        account.told = spent.total_nanos
+        kept = account.kept
+        # A reported spending must survive a power cut, too.
+        self._outcome.harden()
+        self._outcome.say(
+            kept.owner,
+            Side.SELLER,
+            AskSlice(
+                *(kept.budget, kept.account, self._boot, account.number, kept.unit, *where),
+                returned=str(account.returned),
+                spent=str(spent.total_nanos),
+                before=str(spent.total_nanos - spent.period_nanos),
+                since_ms=since_ms,
+                held=str(wants.held),
+                want=str(wants.most),
+                least=str(wants.least),
+            ),
+        )
+
+    # --- answers of owners ---------------------------------------------------------------------
+
+    def hear(self, owner: str, message: Slice) -> None:
+        """Take the answer of an owner; ProtocolError."""
+        granted, returned = amount(message.granted), amount(message.returned)
+        left = amount(message.left)
+        if not 0 <= message.lasts_s <= SLICE_MAX_S:
+            raise ProtocolError("a slice that lasts for no time, or for ever")
+        for account in self._accounts:
+            kept = account.kept
+            asked = (owner, message.budget, message.account)
+            if asked != (kept.owner, kept.budget, kept.account) or message.life != self._boot:
+                continue
+            if message.number <= account.number:
+                self._heard(account, message, granted, returned, left)
+
+    def _heard(
+        self, account: Account, message: Slice, granted: int, returned: int, left: int
+    ) -> None:
+        if account.purse is not None and message.since_ms > start_ms(account.purse):
+            account.early += max(0, granted - account.granted)
+            account.early_ms = message.since_ms
+        account.granted = max(account.granted, granted)
+        account.returned = max(account.returned, returned)
+        purse = account.purse
+        if purse is not None:
+            purse.allotted_nanos = account.granted - account.returned - account.early
+        if message.number <= account.answered:
+            return  # overtaken: only the given amount of it counts
+        account.answered = message.number
+        account.code, account.lasts_s = shown(message.code, TEXT_CHARS_MAX), message.lasts_s
+        is_newest = message.number == account.number
+        if is_newest:  # the request times of older answers are forgotten
+            account.until_s = account.asked_s + message.lasts_s
+        if purse is not None:
+            is_refused = message.code not in ("", Reason.BUSY)
+            purse.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
+            purse.refused_nanos = left + 1  # smaller needs may still have room
+            purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
+
+    def lasts_s(self, purse: Purse, now_s: float) -> float | None:
+        """Return how long a budget's slice may be used; None: the budget is this site's own."""
+        for account in self._accounts:
+            if account.purse is purse:
+                return max(0.0, account.until_s - now_s)
+        return None
+
+
+def held_of(purse: Purse, account: int) -> SliceHeld:
+    """Return an account of another site's budget, as it is stored."""
+    budget = purse.budget
+    where = (budget.owner, budget.name, account, budget.unit, str(budget.party))
+    return SliceHeld(*where, *calendar(purse))
+
+
+def former_budget(row: SliceHeld) -> Budget:
+    """Return the budget of a stored account, as it was configured when that was opened."""
+    span = None if row.span == EVER else Span(row.span)
+    zone = read_zone(row.zone)
+    return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)

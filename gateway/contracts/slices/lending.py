@@ -1,0 +1,300 @@
+"""Slices of this site's budgets that other sites hold: given and spent amounts. Pure.
+
+Only the owner of a budget knows the rest of it. An amount given to a holder stays the holder's
+until it says otherwise, however long that takes: it may have spent it. A holder reports its total
+spending, and how much of that was before its period began; the rest of a slice that outlives a
+period may be spent in the next, and counts there.
+
+A holder that asks when everything is held is told to ask again. Meanwhile an amount is kept free
+for it: else the owner's own work would take every amount that comes back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from federation.errors import GridError
+from federation.messages.slices import AskSlice, Slice, amount
+from federation.reasons import Reason
+from gateway.config.budgets import EVER
+from gateway.contracts.model.dealing import Outcome
+from gateway.ledger.db.records import SliceLent
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.purses import Purses
+from policies.costs.budgets import Purse
+
+ACCOUNTS_MAX: Final = 20  # of one site and budget: one that was written off and opened anew is two
+# A slice may be written off when its holder was silent for so many times the slice's duration.
+SILENT_FACTOR: Final = 2.0
+RESERVED_S: Final = 5.0  # how long an amount is kept free for a holder that could not be given it
+PASSING: Final = ("", Reason.BUDGET_EXHAUSTED, Reason.BUSY)  # codes with which a slice lasts
+AMOUNTS: Final = ("granted", "returned", "spent", "before", "base")  # stored as texts
+
+
+class NotLent(GridError):
+    """There is no such slice, or it can't be written off; the text says why."""
+
+
+class Wants(NamedTuple):
+    """The amounts that a holder asks for, at most and at least, besides what it holds."""
+
+    held: int
+    most: int
+    least: int
+
+
+@dataclass(slots=True)
+class Share:
+    """One holder's share of a budget of this site, since it opened its account; see SliceLent."""
+
+    budget: str
+    unit: str
+    site: str
+    account: int
+    granted: int = 0
+    returned: int = 0
+    spent: int = 0
+    before: int = 0  # of that, before its period at `since_ms`
+    since_ms: int = 0
+    base: int = 0  # of that, before the owner's period at `period_ms`
+    period_ms: int = 0
+    life: int = 0
+    number: int = 0
+    heard_at_s: float = 0.0
+    missing: int = 0  # of what it wanted when it was last heard; not stored
+
+    @property
+    def unspent(self) -> int:
+        """The amount that it may still spend."""
+        return max(0, self.granted - self.returned - self.spent)
+
+    @property
+    def spent_now(self) -> int:
+        """The amount that it has spent of the owner's present period."""
+        return max(0, self.spent - self.base)
+
+    def turn(self, period_ms: int) -> None:
+        """Begin a new period of the owner: the spending reported up to now was before it.
+
+        Unless the holder's clock was ahead, and it has reported the new period already.
+        """
+        if period_ms > self.period_ms:
+            self.period_ms = period_ms
+            self.base = self.before if self.since_ms == period_ms else self.spent
+
+    def merge(self, message: AskSlice, *, is_same_calendar: bool) -> None:
+        """Take a holder's report; all its amounts only grow."""
+        self.life, self.number = message.life, message.number
+        self.returned = max(self.returned, min(amount(message.returned), self.granted))
+        self.spent = max(self.spent, amount(message.spent))
+        if not is_same_calendar:
+            return  # all its spending counts
+        self.since_ms, self.before = message.since_ms, amount(message.before)
+        if self.since_ms == self.period_ms:
+            self.base = min(self.before, self.spent)
+        elif self.since_ms < self.period_ms:
+            self.base = self.spent
+
+    def record(self) -> SliceLent:
+        """Return it as it is stored."""
+        plain: dict[str, Any] = asdict(self)
+        del plain["missing"]
+        return SliceLent(**(plain | {key: str(plain[key]) for key in AMOUNTS}))
+
+
+def share_of(row: SliceLent) -> Share:
+    """Return a share from its stored row."""
+    plain: dict[str, Any] = asdict(row)
+    return Share(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
+
+
+class Lending:
+    """The slices of this site's budgets that other sites hold.
+
+    Args:
+        purses: of this site.
+        outcome: takes answers, and the records to store before them.
+    """
+
+    def __init__(self, purses: Purses, outcome: Outcome) -> None:
+        self._purses = purses
+        self._outcome = outcome
+        self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by budget, site and account
+
+    def recover(self, rows: Iterable[SliceLent], utc_s: float) -> None:
+        """Take up the slices that were given out before a restart."""
+        for row in rows:
+            purse = self._owned(row.budget)
+            if purse is not None and purse.budget.unit == row.unit:
+                found = self._shares.setdefault(row.budget, {})
+                found[row.site, row.account] = share_of(row)
+        self.tick(utc_s)
+
+    def of(self, budget: str) -> list[Share]:
+        """Return the shares of a budget, by site."""
+        found = self._shares.get(budget, {})
+        return [found[key] for key in sorted(found)]
+
+    def tick(self, utc_s: float) -> None:
+        """Handle the passing of time: a period may have ended."""
+        for name in self._shares:
+            self._count(self._purses.own[name], utc_s)
+
+    def hear(self, site: str, message: AskSlice, utc_s: float) -> None:
+        """Take a holder's report and request, and give it an amount; ProtocolError."""
+        wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
+        for text in (message.returned, message.spent, message.before):
+            amount(text)
+        purse = self._owned(message.budget)
+        share = self._share(site, message, purse)
+        if share is not None and (message.life, message.number) <= (share.life, share.number):
+            return  # overtaken: a later message has repeated its content
+        code, reason = self._objection(site, message, purse)
+        if purse is None or (share is None and code):
+            self._answer(site, message, None, purse, code, reason)
+            return
+        if share is None:
+            share = Share(message.budget, message.unit, site, message.account)
+            share.period_ms = start_ms(purse)
+        before = share.granted, share.returned, share.spent
+        share.merge(message, is_same_calendar=calendar(purse) == (message.span, message.zone))
+        share.heard_at_s = utc_s
+        self._shares.setdefault(message.budget, {})[site, message.account] = share
+        self._count(purse, utc_s)
+        if not code:
+            code, reason = self._give(purse, share, wants)
+            self._count(purse, utc_s)
+        if (share.granted, share.returned, share.spent) != before:
+            # Stored before the answer: a power cut must not repeat a grant, or lose a report.
+            self._outcome.write(share.record(), durable=True)
+        self._answer(site, message, share, purse, code, reason)
+
+    def _give(self, purse: Purse, share: Share, wants: Wants) -> tuple[str, str]:
+        """Give a holder the wanted amount, or a part; else return why not: code and sentence.
+
+        It gets half of the free amount, or the amount kept free for it, so that the first to ask
+        does not get all the rest of a budget. A holder that can already begin a task gets nothing
+        that is kept for others.
+        """
+        reserved, share.missing = share.missing, 0
+        missing = max(0, wants.held + wants.most - share.unspent) if wants.most else 0
+        needed = max(1, wants.held + wants.least - share.unspent)
+        can_begin = share.unspent >= wants.held + wants.least
+        kept = max(0, purse.reserved_nanos - reserved) if can_begin else 0
+        free = max(0, purse.free_nanos - kept)
+        if missing:
+            most = max(-(-free // 2), min(reserved, purse.reserved_nanos), needed)
+            given = min(missing, most, free)
+            if given >= min(needed, missing):
+                share.granted += given
+                return "", ""
+            share.missing = 0 if can_begin else missing
+        elif free >= needed:
+            return "", ""
+        # Held or lent amounts may come back, here and elsewhere; this holder's amounts are its own.
+        is_out = purse.is_exhausted(wants.least)
+        return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
+
+    def write_off(self, budget: str, site: str, utc_s: float) -> int:
+        """Count only the spending that a site has reported: it will never spend the rest.
+
+        Return the freed amount, in nano-units. Raises NotLent.
+        """
+        purse = self._owned(budget)
+        found = [each for each in self.of(budget) if each.site == site and each.unspent]
+        if purse is None or not found:
+            raise NotLent(f"{site!r:.60} holds nothing of a budget {budget!r:.60} of ours")
+        silent_s = SILENT_FACTOR * purse.budget.slice_s
+        for share in found:
+            ago_s = utc_s - share.heard_at_s
+            if ago_s < silent_s:
+                raise NotLent(
+                    f"{site} was heard {ago_s:.0f} s ago: what it holds may be written off when it "
+                    f"was silent for {silent_s:.0f} s, and will not be heard again"
+                )
+        freed = sum(share.unspent for share in found)
+        for share in found:
+            share.returned = max(share.returned, share.granted - share.spent)
+            self._outcome.write(share.record(), durable=True)
+        self._count(purse, utc_s)
+        return freed
+
+    # --- internals -----------------------------------------------------------------------------
+
+    def _owned(self, budget: str) -> Purse | None:
+        """Return a budget of this site that may be given out."""
+        purse = self._purses.own.get(budget)
+        is_ours = purse is not None and not purse.budget.owner and purse.budget.is_hard
+        return purse if is_ours else None
+
+    def _share(self, site: str, message: AskSlice, purse: Purse | None) -> Share | None:
+        if purse is None or purse.budget.unit != message.unit:
+            return None
+        return self._shares.get(message.budget, {}).get((site, message.account))
+
+    def _objection(self, site: str, message: AskSlice, purse: Purse | None) -> tuple[str, str]:
+        """Return why a holder gets nothing, as code and sentence; empty: it may."""
+        if purse is None or site not in purse.budget.sites:
+            # A site without a right to a budget is not told whether it exists.
+            name = message.budget[:60]
+            return Reason.NOT_ENTITLED, f"no budget {name!r} here is shared with {site}"
+        budget, asked = purse.budget, (message.unit, message.span, message.zone)
+        if asked != (budget.unit, *calendar(purse)):
+            ours = ", ".join((budget.unit, *calendar(purse)))
+            theirs = ", ".join(asked)[:100]
+            return Reason.BAD_REQUEST, f"it is in {ours} here, and in {theirs} there"
+        accounts = [each for each in self.of(message.budget) if each.site == site]
+        is_known = any(each.account == message.account for each in accounts)
+        if not is_known and len(accounts) >= ACCOUNTS_MAX:
+            return Reason.BAD_REQUEST, f"{site} has opened {len(accounts)} accounts of it already"
+        return "", ""
+
+    def _count(self, purse: Purse, utc_s: float) -> None:
+        """Recount the amounts of other sites in a budget's period."""
+        purse.turn(utc_s)
+        shares = self._shares.get(purse.budget.name, {}).values()
+        silent_s = utc_s - SILENT_FACTOR * purse.budget.slice_s
+        lent = lost = wanted = 0
+        for share in shares:
+            share.turn(start_ms(purse))
+            if share.heard_at_s >= silent_s:
+                lent += share.unspent
+            else:  # it may never come back
+                lost += share.unspent
+            if share.heard_at_s >= utc_s - RESERVED_S:
+                wanted += share.missing
+        purse.lent_nanos = lent
+        purse.elsewhere_nanos = sum(share.spent_now for share in shares) + lost
+        purse.reserved_nanos = min(wanted, max(0, purse.left_nanos) // 2)
+
+    def _answer(
+        self,
+        site: str,
+        message: AskSlice,
+        share: Share | None,
+        purse: Purse | None,
+        code: str,
+        reason: str,
+    ) -> None:
+        lasts = purse is not None and code in PASSING
+        answer = Slice(
+            *(message.budget, message.account, message.life, message.number),
+            str(share.granted if share is not None else 0),
+            str(share.returned if share is not None else 0),
+            purse.budget.slice_s if purse is not None and lasts else 0.0,
+            start_ms(purse) if purse is not None and lasts else 0,
+            str(max(0, purse.left_nanos) if purse is not None and lasts else 0),
+            *(code, reason[:300]),
+        )
+        self._outcome.say(site, Side.BUYER, answer)
+
+
+def start_ms(purse: Purse) -> int:
+    """Return when a purse's period began, in milliseconds since 1970; 0: it has none."""
+    return 0 if purse.period is None else round(purse.period.start_s * 1000)
+
+
+def calendar(purse: Purse) -> tuple[str, str]:
+    """Return the period and the zone of a budget, as they travel."""
+    budget = purse.budget
+    return (EVER if budget.span is None else budget.span.value), budget.zone.key

@@ -1,0 +1,1 @@
+"""Engines with workers of their own: the process that feeds one."""

@@ -1,0 +1,1 @@
+"""Pools that grow and shrink: demand, orders to the grid, pilots."""

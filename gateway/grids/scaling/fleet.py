@@ -1,0 +1,375 @@
+"""The pilots of one pool: merges the grid's list with the reports of workers. Pure.
+
+The grid's list says which pilots exist; a worker that has come proves that its pilot is ready, and
+reports its work. Between an order and its first sighting a pilot counts as coming, for a limited
+time; then an order without any sighting is made again, by the same name. The missing pilots of a
+partly shown order, or of one that was made again in vain, are given up; if they are shown later,
+they are adopted like those of a former run.
+
+A pilot that ends, or is given up, before its worker came is a failed start, unless we stopped it.
+All failures of one order count as one: they have one cause, and each doubles the back-off. A pilot
+whose worker came, and that ended by itself within PROOF_S without finishing a task, is a failure
+too: otherwise a host on which workers die at once would be paid for again and again. After such a
+failure the arrival of the next worker proves nothing; finishing a task does, or staying.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
+from policies.placement.butler import MINUTE_S, Past, Pilot, Stage
+
+UNSEEN_S: Final = 60.0  # an order that the grid does not show after this time is made again, …
+TRIES_MAX: Final = 3  # … up to this many times in all
+DIAL_S: Final = 120.0  # the time for a worker to dial once its pilot runs, …
+DIAL_STARTS: Final = 3.0  # … or this multiple of the start time
+PROOF_S: Final = 60.0  # a worker that has stayed for this time has not failed to start
+START_WEIGHT: Final = 0.2  # of the newest start in the mean start time
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """The broker's knowledge of a pilot's worker.
+
+    Attributes:
+        busy: of its slots.
+        idle_s: since when it has nothing to do; UTC.
+        lost_s: how long its tasks have run, in all.
+        tasks_done: so far.
+    """
+
+    slots: int
+    busy: int
+    idle_s: float
+    lost_s: float = 0.0
+    tasks_done: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """A pilot that was ordered or found.
+
+    Attributes:
+        asked_s: when it was ordered, in this run of the site; None: it was found.
+        begun_s: the observed beginning of its start: it was ordered or queued until then.
+        since_s: it has been in its stage.
+        alone_s: since when it runs without a worker of its name; None: it does not.
+        came_s: when its worker came first; None: it has not.
+        is_proven: it has finished a task, or stayed for long, or was found.
+        is_let_go: we drained or stopped it.
+    """
+
+    slots: int
+    asked_s: float | None
+    begun_s: float
+    since_s: float
+    stage: Stage = Stage.QUEUED
+    sighting: Sighting | None = None
+    alone_s: float | None = None
+    came_s: float | None = None
+    is_proven: bool = False
+    is_let_go: bool = False
+
+
+@dataclass(slots=True)
+class Made:
+    """An order of this run that is not fully shown yet. `missing`: pilots not shown so far."""
+
+    order: Order
+    at_s: float
+    missing: set[str]
+    tries: int = 1
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The pilots of one pool.
+
+    Attributes:
+        start_s: the duration of a start: the owner's estimate, then as measured.
+        pilots: by name, those that have not ended.
+        orders: those that the grid has not fully shown yet, by name.
+        failures: failed starts since the last success; `failed_s`: when the last of them failed.
+        why: the grid's reason for the last failure.
+        barred: the grid's reason for a failure that is not worth a retry until something is
+            changed; empty: none.
+    """
+
+    start_s: float
+    pilots: dict[str, Known] = field(default_factory=dict)
+    orders: dict[str, Made] = field(default_factory=dict)
+    starts: list[float] = field(default_factory=list)
+    stops: list[float] = field(default_factory=list)
+    failures: int = 0
+    failed_s: float = 0.0
+    why: str = ""
+    barred: str = ""
+    # orders with a counted failure, since the last success
+    _failed: set[str] = field(default_factory=set)
+    _is_fleeting: bool = False  # the last failure was of a pilot whose worker had come
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def ordered(self, order: Order, now_s: float) -> None:
+        """Note an order that is about to be made."""
+        names = order.names()
+        self.orders[order.name] = Made(order, now_s, set(names))
+        for name in names:
+            self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
+        self.starts += [now_s] * len(names)
+
+    def refused(self, order: Order, fault: GridFault, now_s: float) -> None:
+        """Note that the grid refused an order. Pilots of it that were shown exist nevertheless.
+
+        A permanent refusal bars further orders until `forgive`. A full grid has as many pilots as
+        it takes, which is no failure.
+        """
+        made, text = self.orders.pop(order.name, None), str(fault)
+        if fault.blame is Blame.NEVER and not fault.is_full:
+            self.barred = text
+        if made is not None and fault.is_full:
+            self.why = text
+            for name in made.missing:
+                self.pilots.pop(name, None)
+        elif made is not None:
+            self._give_up(made, text, now_s)
+
+    def forgive(self) -> None:
+        """Retry failed starts at once: the operator may have fixed their cause."""
+        self.barred = ""
+        self._works()
+
+    def stopped(self, names: Iterable[str], now_s: float) -> None:
+        """Note that pilots are drained or stopped; those that have ended meanwhile do not count."""
+        for name in names:
+            known = self.pilots.get(name)
+            if known is not None and not known.is_let_go:
+                known.is_let_go = True
+                self.stops.append(now_s)
+                _enter(known, Stage.DRAINING, now_s)
+
+    def taken_back(self, names: Iterable[str], now_s: float) -> None:
+        """Note that drained pilots get work again."""
+        for name in names:
+            known = self.pilots[name]
+            known.is_let_go = False
+            _enter(known, Stage.READY, now_s)
+
+    # --- sightings -----------------------------------------------------------------------------
+
+    def see(
+        self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], now_s: float
+    ) -> None:
+        """Take in the grid's list, and the present workers."""
+        ended = {each.name: each for each in sightings if each.stand is Stand.ENDED}
+        shown = {each.name: each for each in sightings if each.stand is not Stand.ENDED}
+        for name, sighting in shown.items():
+            known = self.pilots.get(name)
+            if known is None:  # of a former run, or given up too soon
+                known = Known(sighting.slots, None, now_s, now_s, is_proven=True)
+                self.pilots[name] = known
+            known.sighting = sighting
+        self._strike_off(shown.keys() | ended.keys() | workers.keys(), now_s)
+        for name, known in list(self.pilots.items()):
+            worker = workers.get(name)
+            if name in shown or (worker is not None and name not in ended):
+                self._advance(known, worker, now_s)
+            elif name in ended:
+                self._ended(name, ended[name].fault or "it ended before its worker came", now_s)
+            elif not self._is_awaited(name):
+                self._ended(name, "the grid knows nothing of it", now_s)
+
+    def _strike_off(self, found: set[str], now_s: float) -> None:
+        """Remove fully shown orders; give up the long-missing pilots of partly shown ones."""
+        for name in found if self.orders else ():
+            expected = self.orders.get(order_of(name))
+            if expected is not None:
+                expected.missing.discard(name)
+        for name, made in list(self.orders.items()):
+            is_part = len(made.missing) < made.order.pilots
+            if not made.missing:
+                del self.orders[name]
+            elif is_part and now_s - made.at_s >= UNSEEN_S:
+                del self.orders[name]
+                there = made.order.pilots - len(made.missing)
+                text = f"the grid shows {there} of {made.order.pilots} pilots that it took"
+                self._give_up(made, text, now_s)
+
+    def _advance(self, known: Known, worker: AtWork | None, now_s: float) -> None:
+        """Update a pilot that exists, by its sighting if there is any, or its worker."""
+        stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
+        is_alone = stand is Stand.RUNNING and worker is None
+        if not is_alone:
+            known.alone_s = None
+        elif known.alone_s is None:
+            known.alone_s = now_s
+        if worker is not None and known.came_s is None:
+            self._came(known, now_s)
+        if worker is not None and not known.is_proven and known.came_s is not None:
+            known.is_proven = worker.tasks_done > 0 or now_s - known.came_s >= PROOF_S
+            if known.is_proven:
+                self._works()
+        if stand is Stand.ENDING or known.is_let_go:
+            _enter(known, Stage.DRAINING, now_s)
+        elif worker is not None:
+            _enter(known, Stage.READY, now_s)
+        elif stand is Stand.QUEUED:
+            known.begun_s = now_s
+            _enter(known, Stage.QUEUED, now_s)
+        else:
+            _enter(known, Stage.STARTING, now_s)
+
+    def _came(self, known: Known, now_s: float) -> None:
+        """Note that a pilot's worker has come, and learn the start time, less the grid's queue."""
+        known.came_s = now_s
+        if not self._is_fleeting:
+            self._works()
+        if known.asked_s is None:
+            return  # its beginning is unknown
+        begun_s = known.begun_s
+        paid_s = known.sighting.paid_s if known.sighting is not None else None
+        if paid_s is not None and known.asked_s <= paid_s <= now_s:
+            begun_s = paid_s
+        self.start_s += START_WEIGHT * (max(0.0, now_s - begun_s) - self.start_s)
+
+    def _works(self) -> None:
+        """Reset the failures: starts work."""
+        self.failures, self._is_fleeting = 0, False
+        self._failed.clear()
+
+    def _is_awaited(self, name: str) -> bool:
+        made = self.orders.get(order_of(name))
+        return made is not None and name in made.missing
+
+    def _give_up(self, made: Made, text: str, now_s: float) -> None:
+        """Give up the missing pilots of an order."""
+        lost = [self.pilots.pop(name) for name in made.missing if name in self.pilots]
+        if not all(each.is_let_go for each in lost):
+            self._note_failure(made.order.name, text, now_s)
+
+    def _ended(self, name: str, text: str, now_s: float) -> None:
+        known = self.pilots.pop(name)
+        if known.is_let_go:
+            return
+        if known.came_s is not None and not known.is_proven:
+            text = f"its worker came and did nothing, and then: {text}"
+            self._is_fleeting = True
+            self._note_failure(order_of(name), text, now_s)
+        elif known.came_s is None:
+            if self._is_silent(known, now_s):
+                text = "its worker did not come: can it reach this gateway's address?"
+            self._note_failure(order_of(name), text, now_s)
+
+    def _note_failure(self, order: str, text: str, now_s: float) -> None:
+        self.failures += order not in self._failed
+        self._failed.add(order)
+        self.failed_s = now_s
+        self.why = text
+
+    # --- conclusions ---------------------------------------------------------------------------
+
+    def unseen(self, now_s: float) -> list[Order]:
+        """Return orders to be made again: it is unknown whether they arrived."""
+        found = []
+        for name, made in list(self.orders.items()):
+            if now_s - made.at_s < UNSEEN_S or len(made.missing) < made.order.pilots:
+                continue
+            if all(self.pilots[each].is_let_go for each in made.missing):
+                del self.orders[name]  # it is not needed any more
+                self._give_up(made, "", now_s)
+            elif made.tries >= TRIES_MAX:
+                del self.orders[name]
+                text = f"the grid took an order {made.tries} times, and does not show it"
+                self._give_up(made, text, now_s)
+            else:
+                made.at_s = now_s
+                made.tries += 1
+                found.append(made.order)
+        return found
+
+    def silent(self, now_s: float) -> list[str]:
+        """Return running pilots whose worker has not come in time: to be stopped."""
+        return [name for name, each in self.pilots.items() if self._is_silent(each, now_s)]
+
+    def _is_silent(self, known: Known, now_s: float) -> bool:
+        patience_s = max(DIAL_S, DIAL_STARTS * self.start_s)
+        return known.alone_s is not None and now_s - known.alone_s >= patience_s
+
+    def done(self, workers: Mapping[str, AtWork]) -> list[str]:
+        """Return drained pilots without remaining tasks: to be stopped."""
+        return [
+            name
+            for name, each in self.pilots.items()
+            if each.stage is Stage.DRAINING and (name not in workers or not workers[name].busy)
+        ]
+
+    def view(self, workers: Mapping[str, AtWork]) -> list[Pilot]:
+        """Return the pilots for the butler. One whose worker is absent does not count as idle."""
+        found = []
+        for name, each in self.pilots.items():
+            since_s, busy, lost_s = each.since_s, 0, 0.0
+            if each.stage is Stage.READY:
+                worker = workers.get(name)
+                if worker is None:
+                    busy = each.slots
+                else:
+                    since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
+            paid_s = each.sighting.paid_s if each.sighting is not None else None
+            ends_s = each.sighting.ends_s if each.sighting is not None else None
+            found.append(
+                Pilot(*(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_s=ends_s)
+            )
+        return found
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether any pilot is starting or ending."""
+        return bool(self.orders) or any(
+            each.stage is not Stage.READY for each in self.pilots.values()
+        )
+
+    def clock_set(self, by_s: float) -> None:
+        """Shift all noted times, as the time of day was set."""
+        for known in self.pilots.values():
+            known.begun_s += by_s
+            known.since_s += by_s
+            known.asked_s = None if known.asked_s is None else known.asked_s + by_s
+            known.alone_s = None if known.alone_s is None else known.alone_s + by_s
+            known.came_s = None if known.came_s is None else known.came_s + by_s
+        for made in self.orders.values():
+            made.at_s += by_s
+        self.starts = [each + by_s for each in self.starts]
+        self.stops = [each + by_s for each in self.stops]
+        self.failed_s += by_s
+
+    def slots(self, *, is_shown: bool = False) -> int:
+        """Return the slots of all pilots that have not ended, or of those the grid shows."""
+        return sum(
+            each.slots for each in self.pilots.values() if not is_shown or each.sighting is not None
+        )
+
+    @property
+    def slots_coming(self) -> int:
+        """The slots of pilots that are queued or starting."""
+        on_the_way = Stage.QUEUED, Stage.STARTING
+        return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
+
+    def past(self, now_s: float) -> Past:
+        """Return recent starts, stops and failures."""
+        self.starts = [each for each in self.starts if each > now_s - MINUTE_S]
+        self.stops = [each for each in self.stops if each > now_s - MINUTE_S]
+        return Past(
+            *(self.start_s, self.starts, self.stops, self.failures, self.failed_s),
+            barred=self.barred,
+        )
+
+
+def _enter(known: Known, stage: Stage, now_s: float) -> None:
+    if known.stage is not stage:
+        known.stage, known.since_s = stage, now_s
+
+
+def order_of(name: str) -> str:
+    """Return the order of a pilot of this name."""
+    return name.rpartition(PILOT_MARK)[0]

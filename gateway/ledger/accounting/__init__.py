@@ -1,0 +1,1 @@
+"""What records come to: double entry, the journal, settlement, roll-up."""

@@ -1,0 +1,1 @@
+"""Proofs that the books are right: `gridfed audit`."""

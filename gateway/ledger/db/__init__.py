@@ -1,0 +1,1 @@
+"""The database: records, tables, the SQL between them, and migrations."""

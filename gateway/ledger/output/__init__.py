@@ -1,0 +1,1 @@
+"""Files that reports, pages and exports are written to."""

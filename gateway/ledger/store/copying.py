@@ -1,0 +1,133 @@
+"""Copying the books: for backups, for restoring one, and from SQLite to PostgreSQL or back.
+
+All three copy row by row through the tables of `tables.py`, so that a backup is an SQLite file
+whatever the database is. A copy is verified: the target is read back, and each of its tables must
+equal the source's, row by row.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+from sqlalchemy import Connection, Row, Table, insert, select
+
+from gateway.ledger.db.database import PAGE_ROWS, opened, snapshot, streamed, transaction
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.tables import hardenings, metadata
+
+# The schema creates its only row, which counts commits of that database alone.
+_LEFT: Final = {hardenings}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a table: the number of rows, and a digest of them in key order."""
+
+    rows: int
+    digest: str
+
+
+def backup(url: str, path: Path) -> dict[str, Contents]:
+    """Write the contents of a database at this moment to a new SQLite file; its users may go on.
+
+    Raises StoreError: the file exists, the database can't be read or has another schema.
+    """
+    with snapshot(url) as source:
+        return _copy_to_file(source, path)
+
+
+def restore(path: Path, url: str) -> dict[str, Contents]:
+    """Fill an empty database from a backup, which may have an older schema.
+
+    Raises StoreError: there is no such file, the database holds rows, or is in use.
+    """
+    if not path.is_file():
+        raise StoreError(f"there is no file {path}")
+    with _copied_aside(path) as aside:
+        return move(f"sqlite:///{aside}", url)
+
+
+def move(url: str, target_url: str) -> dict[str, Contents]:
+    """Fill an empty database from another one, which stays as it is.
+
+    Raises StoreError: either is in use or can't be reached, or the target holds rows.
+    """
+    with opened(url), snapshot(url) as source, opened(target_url) as target:
+        return _copy(source, target.writing)
+
+
+def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
+    if path.exists():
+        raise StoreError(f"{path} exists: name a file that does not")
+    # A partial backup must not be taken for a whole one: it is renamed when it is complete.
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    try:
+        with opened(f"sqlite:///{unfinished.absolute()}") as target:
+            copied = _copy(source, target.writing)
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+        unfinished.with_name(f"{unfinished.name}.lock").unlink(missing_ok=True)
+    return copied
+
+
+@contextmanager
+def _copied_aside(path: Path) -> Iterator[Path]:
+    """Provide a copy of a backup that may be upgraded: the backup itself stays unchanged."""
+    aside = path.with_name(f"{path.name}.restoring")
+    try:
+        aside.write_bytes(path.read_bytes())
+        aside.chmod(0o600)
+        yield aside.absolute()
+    finally:
+        for name in (aside.name, f"{aside.name}.lock", f"{aside.name}-wal", f"{aside.name}-shm"):
+            aside.with_name(name).unlink(missing_ok=True)
+
+
+def _copy(source: Connection, target: Connection) -> dict[str, Contents]:
+    tables = [table for table in metadata.sorted_tables if table not in _LEFT]
+    for table in tables:
+        if target.execute(select(table).limit(1)).first() is not None:
+            raise StoreError(
+                f"{target.engine.url!r} is not empty, it has rows in {table.name!r}: name a new one"
+            )
+    with transaction(target):
+        copied = {table.name: _copy_table(source, target, table) for table in tables}
+        for table in tables:
+            if _contents(_rows(target, table)) != copied[table.name]:
+                raise StoreError(f"{table.name!r} came out otherwise than it is: nothing was kept")
+    return copied
+
+
+def _copy_table(source: Connection, target: Connection, table: Table) -> Contents:
+    def passing() -> Iterator[Row[Any]]:
+        page: list[dict[str, Any]] = []
+        for row in _rows(source, table):
+            page.append(dict(row._mapping))
+            if len(page) == PAGE_ROWS:
+                target.execute(insert(table), page)
+                page.clear()
+            yield row
+        if page:
+            target.execute(insert(table), page)
+
+    return _contents(passing())
+
+
+def _rows(connection: Connection, table: Table) -> Iterable[Row[Any]]:
+    """Return a table's rows by their keys, which both databases order alike."""
+    return streamed(connection, select(table).order_by(*table.primary_key.columns))
+
+
+def _contents(rows: Iterable[Row[Any]]) -> Contents:
+    digest = hashlib.sha256()
+    count = 0
+    for row in rows:
+        digest.update(msgpack.packb(tuple(row)))
+        count += 1
+    return Contents(count, digest.hexdigest())

@@ -1,0 +1,75 @@
+"""Reads the debts between sites from a store; `settlement` computes the balances."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from federation.messages.payments import Match
+from gateway.ledger.accounting.settlement import (
+    Statement,
+    Turnover,
+    agreed_until,
+    matches,
+    moved,
+    statements_of,
+    turnovers,
+)
+from gateway.ledger.db.records import PaymentsTold, StatementKept
+from gateway.ledger.db.rows import PaymentRow
+from gateway.ledger.store.store import Store
+
+
+def partners(store: Store) -> list[str]:
+    """Return the names of all sites that we ever traded with or paid, sorted."""
+    return sorted({*store.partners(), *(each.site for each in store.payments())})
+
+
+def statements(store: Store, site: str, start_s: float, end_s: float) -> list[Statement]:
+    """Return trade and payments with a site in [start_s, end_s), UTC epoch seconds, by currency."""
+    payments = store.payments(site)
+    before = _turnovers(store, payments, site, 0.0, start_s)
+    within = _turnovers(store, payments, site, start_s, end_s)
+    return statements_of(site, before, within, paid_with(store, site, payments))
+
+
+def paid_with(store: Store, site: str, payments: Iterable[PaymentRow]) -> list[Match]:
+    """Match a site's bookings of payments with ours; `payments` is all of ours."""
+    return matches(payments, told_by(store, site))
+
+
+def told_by(store: Store, site: str) -> PaymentsTold | None:
+    """Return the last report of a site on its bookings of payments."""
+    return next(iter(store.payments_told(site)), None)
+
+
+def _turnovers(
+    store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
+) -> dict[str, Turnover]:
+    first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
+    sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
+    bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
+    paid = moved(payments, start_s, end_s)
+    return turnovers(sold, bought, paid, void_sold, void_bought)
+
+
+def agreed_until_ms(
+    store: Store, kept: Iterable[StatementKept], side: str, site: str, *, is_final: bool = False
+) -> int:
+    """Return the time up to which all is agreed, or closed. `kept` is from `store.statements`."""
+    return agreed_until(kept, partial(store.next_delivery_ms, side, site), is_final=is_final)
+
+
+def agreed_both_ms(store: Store, site: str) -> Iterator[int]:
+    """Yield the time up to which both sides' deliveries are agreed, and then that of closed ones.
+
+    Zero: nothing is agreed; a side that delivered nothing does not count.
+    """
+    sides = [
+        (side, store.statements(side, site))
+        for side in ("buy", "sell")
+        if store.next_delivery_ms(side, site, 0) is not None
+    ]
+    for is_final in (False, True):
+        times_ms = (
+            agreed_until_ms(store, kept, side, site, is_final=is_final) for side, kept in sides
+        )
+        yield min(times_ms, default=0)

@@ -1,0 +1,27 @@
+"""The slots that pools offered, by pool and hour: those in the books and those still unwritten."""
+
+from collections.abc import Iterable
+
+from gateway.ledger.accounting.capacity import uncounted
+from gateway.ledger.db.queries import hours_between
+from gateway.ledger.db.records import Capacity
+from gateway.ledger.db.rows import CapacityTotal
+from gateway.ledger.store.store import Store
+
+
+def slots_of(
+    store: Store, start_s: float, end_s: float, unwritten: Iterable[Capacity]
+) -> list[CapacityTotal]:
+    """Return `Store.capacity_totals` with capacity that may not be written yet.
+
+    A gateway writes the capacity that it sees each quarter of an hour: without the unwritten part,
+    a pool that has just started would have no slots.
+    """
+    found = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(start_s, end_s)}
+    first, stop = hours_between(start_s, end_s)
+    for record in unwritten:
+        if first <= record.hour < stop:
+            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+            at = (record.pool, record.hour)
+            found[at] = found.get(at, 0) + sum(each.slot_ns for each in fresh)
+    return [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(found.items())]

@@ -1,0 +1,1 @@
+"""This site among others: gossip, routing of messages, joining, trust orders."""

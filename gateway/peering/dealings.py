@@ -1,0 +1,261 @@
+"""Carries messages of the exchange and the circle to other gateways, and their messages back.
+
+The buyer dials: messages to our sellers use our links, messages to our buyers the sessions that
+they dialled, and gossip uses either. Messages about money are sealed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from federation.errors import ProtocolError
+from federation.messages import deals, payments, reconciliation, reserving, slices
+from federation.messages.messages import (
+    MESSAGES,
+    Advert,
+    GossipMessage,
+    NeedFunction,
+    PutFunction,
+    Unknown,
+)
+from gateway.base.faults import describe_fault
+from gateway.config.federation import FederationConfig
+from gateway.peering.circle import Circle
+from gateway.peering.neighbours import Neighbours
+from gateway.runtime.reception import Reception
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.events import Event
+from gateway.sessions.links import LinkDown, LinkNews, LinkSaid, LinkUp
+from gateway.sessions.lobby import CameIn, Guest, Left, News, Said
+
+SEALED: Final = (
+    *(*deals.SEALED, *reconciliation.SEALED, *reserving.SEALED),
+    *(payments.Payments, *slices.SEALED),
+)
+# The messages about the books that a site may send, by its side of the contract.
+ABOUT_BOOKS: Final = {
+    Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
+    Side.SELLER: (*reconciliation.FROM_SELLER, payments.Payments),
+}
+FOR_EXCHANGE: Final = (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction, *slices.SEALED)
+# These overtake queued messages: a lease renewed too late costs all tasks that run under it.
+URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
+KIND: Final = "deal"
+SEALED_BYTES_MAX: Final = 1 << 20
+
+
+class Books(Protocol):
+    """The comparison of our books with other sites'."""
+
+    def hear(self, site: str, message: Any, envelope: bytes) -> None:
+        """Handle a site's message about the books; ProtocolError when it breaks the rules."""
+
+    def met(self, site: str) -> None:
+        """Note that a new session with a site is open."""
+
+
+class Dealings:
+    """A site's conversations with other sites about contracts.
+
+    Args:
+        peers: the network side; open by now.
+        reception: decides on messages, and carries out effects.
+        say: logs a line for people.
+    """
+
+    def __init__(
+        self,
+        peers: Neighbours,
+        reception: Reception,
+        surroundings: Surroundings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._peers = peers
+        self._say = say
+        self._reception = reception
+        self._clock = surroundings
+        self._guests: dict[str, Guest] = {}  # our buyers, by site
+        self.books: Books | None = None
+        self._kept: tuple[str, ...] = ()
+        self._arrived: list[Event] = []  # functions, since the last call of `act`
+        reception.outbox.carrier = self
+        federation = reception.config.federation or FederationConfig()
+        self._queue_bytes = federation.queue_bytes
+        self.circle = Circle(
+            peers,
+            reception.exchange,
+            surroundings,
+            carry=self.reach,
+            say=say,
+            shows=reception.config.shows,
+            doors=federation.doors,
+        )
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """See gateway.runtime.outbox.Carrier."""
+        is_urgent = isinstance(message, URGENT)
+        if isinstance(message, slices.SEALED):  # over whichever session exists
+            self.reach(site, self.seal(site, message))
+            return
+        if isinstance(message, (*deals.SEALED, *reserving.SEALED)):
+            message = self.seal(site, message)
+        if side is Side.SELLER:
+            self._peers.links.post(site, message, urgent=is_urgent)
+            return
+        guest = self._guests.get(site)
+        if guest is not None:  # otherwise important messages are repeated when the buyer is back
+            self._peers.answer(guest, message, urgent=is_urgent)
+
+    def reach(self, site: str, message: Any) -> None:
+        """Queue a message on any session with a site; on a new one only if there is none."""
+        guest = self._guests.get(site)
+        if site not in self._peers.links.up and guest is not None:
+            self._peers.answer(guest, message)
+        elif self._peers.directory.may_dial(site):
+            self._peers.links.post(site, message)
+
+    def tick(self) -> None:
+        """Act on the passing of time."""
+        self._watch_readers()
+        self.circle.tick()
+        self._keep()
+        self.flush()
+
+    def _watch_readers(self) -> None:
+        """End the sessions of buyers that leave too many messages of ours unread.
+
+        Results have a limit of their own (gateway.contracts.selling.unsettled): a new session gets
+        them all again.
+        """
+        for guest in list(self._guests.values()):
+            unread = guest.session.backlog_bytes
+            results = self._reception.exchange.sales.unsettled_bytes(guest.name)
+            if unread > self._queue_bytes + results:
+                limit = f"{self._queue_bytes:,}" + (f" and {results:,} of results" * bool(results))
+                self._peers.expel(guest, f"{unread:,} bytes wait for it, over {limit}")
+
+    def _keep(self) -> None:
+        """Stay connected to gossip neighbours, sellers and the owners of budgets that we use.
+
+        Sellers send their results over our links.
+        """
+        exchange = self._reception.exchange
+        partners = {*exchange.purchases.sellers, *exchange.borrowing.owners}
+        wanted = tuple(sorted({*self.circle.neighbours, *partners}))
+        if wanted != self._kept:
+            self._kept = wanted
+            self._peers.keep(wanted)
+
+    def seal(self, site: str, message: Any) -> deals.Sealed:
+        """Sign a message for a site."""
+        body = MESSAGES.encode(message)
+        sealer = self._peers.registry.sealer
+        return deals.Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
+
+    def flush(self) -> None:
+        """Send the queued messages."""
+        self._peers.flush(self._clock.now_s())
+
+    # --- receiving -----------------------------------------------------------------------------
+
+    def hear_peers(self, news: list[News]) -> None:
+        """Handle news of the sessions that other sites dialled."""
+        for item in news:
+            match item:
+                case CameIn(guest):
+                    self._guests[guest.name] = guest
+                    self._reception.exchange.buyer_came(guest.name)
+                    self._met(guest.name)
+                    self.circle.met(guest.name)
+                case Said(guest, message) if guest.name in self._guests:
+                    self._hear_guest(guest, message)
+                case Left(guest, _) if self._guests.get(guest.name) is guest:
+                    del self._guests[guest.name]
+                    if guest.name not in self._peers.links.up:
+                        self.circle.unreachable(guest.name)
+        arrived, self._arrived = self._arrived, []
+        self._reception.act(arrived)  # once for all of them, as acting means planning
+
+    def _hear_guest(self, guest: Guest, message: Any) -> None:
+        try:
+            self._hear(guest.name, Side.BUYER, message, guest.handle)
+        except ProtocolError as error:
+            self._peers.expel(guest, f"protocol error: {error}")
+        except Exception as error:  # noqa: BLE001 - no other site may end ours
+            self._peers.expel(guest, self._fault(message, error))
+
+    def hear_link(self, news: LinkNews) -> None:
+        """Handle news of the sessions that we dialled."""
+        match news:
+            case LinkUp(site, resumed):
+                if not resumed:
+                    self._reception.outbox.forget_site(site)
+                    self._reception.exchange.reached(site)
+                    self._met(site)
+                    self.circle.met(site)
+            case LinkSaid(site, message):
+                try:
+                    self._hear(site, Side.SELLER, message, 0)
+                except ProtocolError as error:
+                    self._peers.links.punish(site, f"protocol error: {error}")
+                except Exception as error:  # noqa: BLE001 - no other site may end ours
+                    self._peers.links.punish(site, self._fault(message, error))
+            case LinkDown(site, is_idle=True):
+                if site not in self._guests:
+                    self.circle.parted(site)
+            case LinkDown(site, reason):
+                self._reception.exchange.unreachable(site, self._clock.utc_s(), reason)
+                if site not in self._guests:
+                    self.circle.unreachable(site)
+
+    def _met(self, site: str) -> None:
+        if self.books is not None:
+            self.books.met(site)
+
+    def _fault(self, message: Any, error: Exception) -> str:
+        """Report a fault of ours over a message; the caller ends the session of its sender."""
+        self._say(describe_fault(f"{message.kind!r} of another site", error))
+        return f"protocol error: {message.kind!r} that we can't take: {type(error).__name__}"
+
+    def heard_all(self) -> None:
+        """Act, after all news that arrived together on our links has been handled."""
+        self._reception.act([])
+
+    def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
+        """Handle a message of a site, which is our buyer or our seller on this session."""
+        envelope = b""
+        if isinstance(message, deals.Sealed):
+            envelope, message = message.envelope, self._open(site, message)
+        elif isinstance(message, SEALED):
+            raise ProtocolError(f"{message.kind!r} that nobody signed")
+        match message:
+            case Unknown():
+                return
+            case GossipMessage():
+                self.circle.hear(site, message.body)
+            case Advert():
+                self.circle.hear_advert(site, message.envelope)
+            case PutFunction() if side is Side.BUYER:
+                self._arrived.append(self._reception.put_function(message, sender))
+            case _ if isinstance(message, FOR_EXCHANGE):
+                now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
+                self._reception.exchange.hear(site, side, message, now_s, utc_s)
+            case reserving.Reserve() if side is Side.BUYER:
+                self._reception.hear_reserve(site, message)
+            case reserving.Reserved() if side is Side.SELLER:
+                self._reception.hear_reserved(site, message)
+            case _ if self.books is not None and isinstance(message, ABOUT_BOOKS[side]):
+                self.books.hear(site, message, envelope)
+            case _:
+                raise ProtocolError(f"a gateway may not say {message.kind!r}")
+
+    def _open(self, site: str, sealed: deals.Sealed) -> Any:
+        opened = self._peers.registry.verifier.open(sealed.envelope, self._clock.utc_s())
+        if opened.header.source != site or opened.header.kind != KIND:
+            raise ProtocolError("sealed by another site, or as something else")
+        message = MESSAGES.decode(opened.body, SEALED_BYTES_MAX)
+        if not isinstance(message, SEALED):
+            raise ProtocolError(f"{message.kind!r} does not travel sealed")
+        return message

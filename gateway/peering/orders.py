@@ -1,0 +1,385 @@
+"""An operator's orders about keys and trust: each verb of `gridfed` that changes the trust book.
+
+The same code serves a command while no gateway runs and the gateway while it does: the process that
+holds the folder (gateway.trust.registry). Details are plain data, checked here; an answer is plain
+data.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from federation.errors import GridError
+from federation.signed import strict
+from federation.signed.identity import site_id
+from federation.signed.statements import REASON_CHARS_MAX, TOKEN_PATTERN
+from federation.signed.tokens import Scope, UserToken, check_token, write_token
+from federation.users import check_user
+from gateway.peering.entrance import join
+from gateway.trust import permissions
+from gateway.trust.book import BookError
+from gateway.trust.invitations import SECRET_BYTES, VALID_S, write_invitation
+from gateway.trust.permissions import ANY, Rule, Verb
+from gateway.trust.registry import Registry
+from gateway.trust.standing import Level, Member
+
+TOKEN_VALID_S: Final = 12 * 3600.0
+VALID_MAX_S: Final = 366 * 86400.0
+RULES_MAX: Final = 256
+
+SECRETS: Final = frozenset({"invitation", "token"})  # grant access
+SHOWN_CHARS_MAX: Final = 500
+
+Details = Mapping[str, Any]
+
+
+class BadOrder(GridError):
+    """An order that can't be carried out as given."""
+
+
+async def perform(registry: Registry, verb: str, details: Details) -> Any:
+    """Carry out an order; its results are on disk when this returns.
+
+    Raises:
+        GridError: it can't be done; the text says why. Nothing has changed then.
+    """
+    return await VERBS[verb](registry, details)
+
+
+def shown(verb: str, details: Details) -> str:
+    """Format an order for the log, without secrets; empty when it changes nothing."""
+    if verb == "known" and not details.get("forget"):
+        return ""
+    told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
+    text = json.dumps(told, sort_keys=True, default=str)
+    return f"an operator orders {verb} {text[:SHOWN_CHARS_MAX]}"
+
+
+async def _invite(registry: Registry, details: Details) -> Any:
+    """Make an invitation: {expires_s, approve} → {text, …}."""
+    if not registry.join_address:
+        raise BadOrder(
+            "this site does not know where who is invited should come in: set [federation] "
+            "join_listen, and join_advertise where that is every interface or port 0"
+        )
+    if registry.has_left:
+        raise BadOrder("this site has left its federation")
+    made = registry.invitations.make(
+        registry.book.own.card.content,
+        registry.active.leaf.certificate,
+        registry.join_address,
+        secrets.token_bytes(SECRET_BYTES),
+        registry.clock(),
+        valid_s=_span(details, "expires_s", VALID_S),
+        approve=_flag(details, "approve") or False,
+    )
+    registry.save()
+    return {
+        "invitation": write_invitation(made),
+        "id": made.id,
+        "federation": made.federation,
+        "site": made.site,
+        "address": made.address,
+        "expires_s": made.expires_s,
+        "fingerprint": registry.book.own.fingerprint,
+    }
+
+
+async def _join(registry: Registry, details: Details) -> Any:
+    """Join with an invitation: {invitation, approve} → the inviter, and our level there."""
+    joined = await join(
+        registry, _text(details, "invitation"), approve=_flag(details, "approve") or False
+    )
+    site = joined.card.content.site
+    return {
+        **_view(registry, site, registry.book.members[site]),
+        "federation": registry.federation,
+        "there": joined.level.value,
+        "own_fingerprint": registry.book.own.fingerprint,
+    }
+
+
+async def _approve(registry: Registry, details: Details) -> Any:
+    """Approve a site whose fingerprint was compared: {site, fingerprint} → the site.
+
+    Without a fingerprint nothing changes; the answer has the one to compare.
+    """
+    site, shown = _site(details), details.get("fingerprint", "")
+    if shown:
+        registry.book.approve(site, _text(details, "fingerprint"))
+        registry.save()
+    return _view(registry, site, _member(registry, site))
+
+
+async def _leave(registry: Registry, _details: Details) -> Any:
+    """Leave the federation: {} → the sites that are told."""
+    if registry.has_left:
+        raise BadOrder("this site has left already")
+    told = registry.approved
+    said = registry.book.leave(registry.signing_key, registry.clock())
+    registry.save(("farewell", said.raw))
+    return {"site": registry.site, "federation": registry.federation, "told": told}
+
+
+async def _expel(registry: Registry, details: Details) -> Any:
+    """Expel a site, or revoke that: {site, reason, keep} → the site."""
+    site = _site(details)
+    reason = str(_line(details.get("reason", "")))
+    book = registry.book
+    if book.find(site) is None and not book.expulsions.is_expelled(site):
+        raise BadOrder(f"no site {site!r} is known here")
+    say = book.keep if _flag(details, "keep") else book.expel
+    word = say(site, reason, registry.signing_key, registry.clock())
+    registry.save(("expulsion", word.raw))
+    level = registry.level(site)
+    return {"site": site, "level": level.value if level else "unknown", "reason": reason}
+
+
+async def _trust(registry: Registry, details: Details) -> Any:
+    """Set the permissions of a site: {site, may_send, never_run, …, pickles, users} → the site.
+
+    `may_send`, `may_run`, `never_send` and `never_run` are lists of rules in the trust file's
+    format. Each replaces the rules of its kind; omitted kinds are unchanged.
+    """
+    site = ANY if details.get("site") == ANY else _site(details)
+    book = registry.book
+    rules = book.rules if site == ANY else _member(registry, site).rules
+    for verb in Verb:
+        for permits in (True, False):
+            key = f"{'may' if permits else 'never'}_{verb.value}"
+            given = details.get(key)
+            if given is None:
+                continue
+            kept = {rule for rule in rules if (rule.verb, rule.permits) != (verb, permits)}
+            new = set(_kept_rules(given, verb))
+            if any(rule.permits is not permits for rule in new):
+                raise BadOrder(f"{key} has a rule that {'forbids' if permits else 'permits'}")
+            rules = frozenset(kept | new)
+    book.trust(site, rules)
+    pickles, users = _flag(details, "pickles"), _flag(details, "users")
+    if site == ANY:
+        if pickles is not None or users is not None:
+            raise BadOrder("pickles and users are for one site at a time")
+        registry.save()
+        return {"site": ANY, "rules": [permissions.to_plain(rule) for rule in rules]}
+    if pickles is not None:
+        book.trust_results(site, pickles=pickles)
+    if users is not None:
+        book.welcome(site, users=users)
+    registry.save()
+    return _view(registry, site, _member(registry, site))
+
+
+def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
+    """Yield rules that are fully enforced here; BadOrder names a part that would be ignored."""
+    for rule in _rules(rules, verb):
+        if ANY not in rule.classes:
+            raise BadOrder("classes= means nothing yet: jobs don't say how secret their data is")
+        if verb is Verb.RUN and (rule.slots_max is not None or rule.budget_nanos is not None):
+            raise BadOrder(
+                "slots= and budget= are for --may-send; what our work may cost elsewhere is for "
+                "its users to say (max_cost)"
+            )
+        yield rule
+
+
+async def _token(registry: Registry, details: Details) -> Any:
+    """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
+    now_s = registry.clock()
+    projects = details.get("projects")
+    scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
+    unknown = set(scopes) - set(Scope)
+    if unknown:
+        raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")
+    try:
+        user = check_user(_text(details, "user"))
+    except ValueError as error:
+        raise BadOrder(str(error)) from None
+    token = UserToken(
+        federation=registry.federation,
+        issuer=registry.site,
+        id=secrets.token_hex(8),
+        user=user,
+        projects=None if projects is None else frozenset(_names(details, "projects")),
+        scopes=frozenset(map(str, scopes)),
+        sites=frozenset(_names(details, "sites") or [registry.site]),
+        issued_s=now_s,
+        expires_s=now_s + _span(details, "expires_s", TOKEN_VALID_S),
+    )
+    try:
+        text = write_token(token, registry.signing_key)
+    except ValueError as error:
+        raise BadOrder(str(error)) from None
+    return {
+        "token": text,
+        "id": token.id,
+        "user": token.user,
+        "scopes": sorted(token.scopes),
+        "sites": sorted(token.sites),
+        "projects": None if token.projects is None else sorted(token.projects),
+        "expires_s": token.expires_s,
+    }
+
+
+async def _revoke(registry: Registry, details: Details) -> Any:
+    """Revoke a token of ours: {token} → {id, user}; by its id alone, {id, user: ""}."""
+    now_s = registry.clock()
+    if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
+        until_s = now_s + VALID_MAX_S  # the token's own end is unknown
+        said = registry.book.revoke(text, until_s, registry.signing_key, now_s)
+        registry.save(("revocations", said.raw))
+        return {"id": text, "user": ""}
+    token = check_token(text, registry.book, now_s)
+    if token.issuer != registry.site:
+        raise BadOrder(f"site {token.issuer!r} has issued it: only there it can be revoked")
+    said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, now_s)
+    registry.save(("revocations", said.raw))
+    return {"id": token.id, "user": token.user}
+
+
+async def _rotate(registry: Registry, details: Details) -> Any:
+    """Start a key rotation: {compromised, force} → its stage, and members that lack the keys."""
+    compromised = _flag(details, "compromised") or False
+    force = _flag(details, "force") or False
+    hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
+    names = sorted(host.strip("[]") for host in hosts)
+    awaited = registry.rotate(names, compromised=compromised, force=force)
+    return {
+        "site": registry.site,
+        "stage": registry.rotation.value,
+        "fingerprint": registry.book.own.fingerprint,
+        "awaited": awaited,
+    }
+
+
+async def _known(registry: Registry, details: Details) -> Any:
+    """List the trust book: {from, forget} → ourselves and every site that we know.
+
+    With `from`, only the sites known from that member alone, without a decision here. With
+    `forget`, these are forgotten, and not accepted from that member again.
+    """
+    book = registry.book
+    source, forget = details.get("from"), _flag(details, "forget") or False
+    if source is None and forget:
+        raise BadOrder("forget needs `from`: whose word is to be forgotten")
+    if source is not None and (type(source) is not str or source not in book.hearsay.sources):
+        said = ", ".join(each or '""' for each in book.hearsay.sources) or "nobody"
+        raise BadOrder(f"{source!r} has told of no site that is not known otherwise; {said} has")
+    own = _view(registry, registry.site, book.own)
+    own["level"] = Level.LEFT.value if registry.has_left else "self"
+    if source is None:
+        sites = sorted({*book.members, *book.hearsay.sites})
+        views = [own, *(_view(registry, site, _member(registry, site)) for site in sites)]
+    else:
+        told = book.hearsay.told_by(source)
+        views = [_view(registry, site, _member(registry, site)) for site in told]
+        if forget:
+            book.hearsay.forget(source)
+            registry.save()
+    return {
+        "federation": registry.federation,
+        "rotation": registry.rotation.value,
+        "awaited": registry.awaited,
+        "sites": views,
+    }
+
+
+VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
+    "invite": _invite,
+    "join": _join,
+    "approve": _approve,
+    "leave": _leave,
+    "expel": _expel,
+    "trust": _trust,
+    "token": _token,
+    "revoke": _revoke,
+    "rotate": _rotate,
+    "known": _known,
+}
+
+
+def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
+    """Return a site in the form shown to people."""
+    level, card = registry.level(site), member.card.content
+    shared = registry.book.rules
+    return {
+        "site": site,
+        "level": level.value if level else "unknown",
+        "fingerprint": member.fingerprint,
+        "addresses": list(card.addresses),
+        "contact": card.contact,
+        "serial": card.serial,
+        "rules": [permissions.to_plain(rule) for rule in sorted(member.rules, key=repr)],
+        "rules_of_all": [permissions.to_plain(each) for each in sorted(shared, key=repr)],
+        "pickles": member.pickles,
+        "users": member.users,
+        "evidence": len(member.evidence),
+        "from": registry.book.hearsay.sources_of(site),
+    }
+
+
+# --- details -------------------------------------------------------------------------------------
+
+
+def _line(value: object) -> object:
+    """Return a line that may be shown to people; BadOrder."""
+    try:
+        return strict.line(REASON_CHARS_MAX)(value)
+    except ValueError as error:
+        raise BadOrder(f"the reason {error}") from None
+
+
+def _member(registry: Registry, site: str) -> Member:
+    member = registry.book.find(site)
+    if member is None:
+        raise BookError(f"no site {site!r} is known here")
+    return member
+
+
+def _site(details: Details) -> str:
+    try:
+        return str(site_id(details.get("site")))
+    except ValueError as error:
+        raise BadOrder(f"a site's name {error}") from None
+
+
+def _rules(plain: object, verb: Verb) -> list[permissions.Rule]:
+    if not isinstance(plain, list) or len(plain) > RULES_MAX:
+        raise BadOrder(f"rules are a list of at most {RULES_MAX}")
+    try:
+        rules = [permissions.from_plain(each) for each in plain]
+    except ValueError as error:
+        raise BadOrder(f"a rule can't be read: {error}") from None
+    if any(rule.verb is not verb for rule in rules):
+        raise BadOrder(f"a rule under {verb} is about the other direction")
+    return rules
+
+
+def _text(details: Details, key: str) -> str:
+    value = details.get(key)
+    if type(value) is not str or not value:
+        raise BadOrder(f"{key} is missing")
+    return value
+
+
+def _names(details: Details, key: str) -> list[str]:
+    value = details.get(key) or []
+    if not isinstance(value, list) or not all(type(each) is str for each in value):
+        raise BadOrder(f"{key} must be a list of names")
+    return value
+
+
+def _flag(details: Details, key: str) -> bool | None:
+    value = details.get(key)
+    if value is not None and type(value) is not bool:
+        raise BadOrder(f"{key} must be true or false")
+    return value
+
+
+def _span(details: Details, key: str, default_s: float) -> float:
+    value = details.get(key, default_s)
+    if type(value) not in (int, float) or not 0 < value <= VALID_MAX_S:
+        raise BadOrder(f"{key} must be a time of at most {VALID_MAX_S / 86400:g} days")
+    return float(value)

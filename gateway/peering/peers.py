@@ -1,0 +1,473 @@
+"""The site as a member of its federation: keys and trust, gateway ports, and sessions.
+
+    Peers.run
+    ├── Sessions.run     sessions dialled by others and by us       (gateway.sessions.peer_sessions)
+    ├── Entrance.run     invited sites                                 (gateway.peering.entrance)
+    ├── _read, _write    statements that others pass on: read in slices, written in batches
+    └── _tick            key rotation, reopening of ports
+
+Lasting signed statements of sites (cards, expulsions, farewells, revocations) are exchanged when a
+session opens, and passed on when they are news. All other messages are for the site: `heard` for
+those that arrive at our port, `link_news` for those on our links.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from federation.errors import GridError, ProtocolError
+from federation.messages.messages import Statements
+from federation.sessions.nng import NngPort
+from federation.signed.statements import Expulsion, parse
+from federation.transport import TlsSettings
+from gateway.config.federation import FederationConfig, shown
+from gateway.config.site import SiteConfig
+from gateway.ledger.accounting.older_books import OlderBooks
+from gateway.peering import orders
+from gateway.peering.directory import SiteDirectory
+from gateway.peering.entrance import Entrance
+from gateway.runtime.reception import Seat
+from gateway.sessions.doorkeeper import Doorkeeper, keep_door
+from gateway.sessions.links import (
+    LinkDown,
+    LinkLimits,
+    LinkNews,
+    Links,
+    LinkSaid,
+    LinkSilent,
+    LinkUp,
+)
+from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.pace import Pace
+from gateway.sessions.peer_sessions import TICK_S, PipeWatch, Sessions
+from gateway.trust.card_rates import Reopening
+from gateway.trust.introduction import SiteCredentials
+from gateway.trust.keys import hold
+from gateway.trust.notary import SigningNotary
+from gateway.trust.passes import Passes
+from gateway.trust.permits import BookPermits
+from gateway.trust.registry import WORDS_MAX, Registry, Word, pack_words, unpack_words
+
+SLOW_TICKS: Final = 20
+FAREWELL_S: Final = 2.0  # how long sessions stay open after our farewell, for delivery
+UNREAD_MAX: Final = 2 * WORDS_MAX  # statements of one site that wait to be read
+SLICE_S: Final = 0.005  # how long statements are read without a pause,
+SLICE_EVERY_S: Final = 0.02  # and how long the pause is
+WRITE_EVERY_S: Final = 1.0  # how often statements signed by others are written to disk
+LINES_PER_S: Final = 10.0  # for log lines that strangers can cause
+
+
+class Peers:
+    """A site as a member of a federation.
+
+    Args:
+        config: the site's configuration; it has a [federation].
+        handles: the source of guest numbers, shared with the clients' lobby.
+        heard: receives news of sessions that others dialled, guests of role "gateway".
+        link_news: receives news of our links.
+        heard_all: called after all news that arrived together on our sessions.
+        say: tells people.
+    """
+
+    def __init__(
+        self,
+        config: SiteConfig,
+        handles: Iterator[int],
+        heard: Callable[[list[News]], None],
+        link_news: Callable[[LinkNews], None],
+        heard_all: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        assert config.federation is not None
+        self._config = config
+        self._knobs: FederationConfig = config.federation
+        self._handles = handles
+        self._heard = heard
+        self._link_news = link_news
+        self._heard_all = heard_all
+        self._say = say
+        self.older_books = OlderBooks()
+        self._reopening = Reopening()
+        self._said_farewell_s = -math.inf
+        self._wanted: tuple[str, ...] = ()
+        self._ordering = trio.Lock()
+        self._looked_at: set[str] = set()  # sites being probed
+        self._judged: dict[str, str] = {}  # the last line about each probed site
+        self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by sender
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Lock the folder of keys, open the ports, and talk to others until cancelled.
+
+        Raises:
+            GridError: folder, keys or trust book can't be used, or an address.
+        """
+        knobs = self._knobs
+        self._lines = Pace(LINES_PER_S, trio.current_time())
+        with hold(self._config.trust_path):
+            self.registry = Registry(
+                self._config.trust_path,
+                follow=knobs.follow,
+                spread_s=knobs.rotation_spread_s,
+                overlap_s=knobs.rotation_overlap_s,
+                await_s=knobs.rotation_await_s,
+            )
+            if self.registry.site != self._config.name:
+                raise GridError(
+                    f"the configuration says site {self._config.name!r}, and its keys are those "
+                    f"of {self.registry.site!r}"
+                )
+            self.registry.write_tls()
+            self._watch = PipeWatch()
+            port = self._port = NngPort(self._listen, self._watch.note, self._tls)
+            entrance: Entrance | None = None
+            try:
+                entrance = self._open_entrance() if knobs.join_listen else None
+                self._entrance = entrance
+                self._doorkeeper = self._make_doorkeeper()
+                self._begin_life()
+                await self._serve(task_status)
+            finally:
+                port.close()
+                write = self.registry.take_noted()
+                if write is not None:
+                    write()
+                if entrance is not None:
+                    entrance.port.close()
+
+    @property
+    def _listen(self) -> list[str]:
+        return [self._knobs.listen] if self._knobs.listen else []
+
+    @property
+    def _tls(self) -> TlsSettings:
+        folder = self.registry.folder
+        return TlsSettings(str(folder / "leaf.pem"), str(folder / "pins.pem"))
+
+    def _open_entrance(self) -> Entrance:
+        entrance = Entrance(
+            self._knobs.join_listen,
+            self.registry,
+            strangers_max=self._knobs.strangers,
+            host_strangers_max=self._knobs.host_strangers,
+            handshakes_per_s=self._knobs.handshakes_per_s,
+            # A site can come again with its invitation, and a new card.
+            changed=partial(self.trust_changed, by_others=True),
+            say=self._say_often,
+        )
+        named = (self._knobs.join_advertise,) if self._knobs.join_advertise else ()
+        (self.registry.join_address,) = shown(named, entrance.port.addresses)
+        return entrance
+
+    def _begin_life(self) -> None:
+        registry, knobs = self.registry, self._knobs
+        registry.addresses = shown(knobs.advertise, self._port.addresses)
+        registry.contact = knobs.contact
+        registry.begin_life()
+        rules = replace(
+            self._config.rules,
+            site=registry.site,
+            boot=registry.boot,
+            secret="",
+            guests_max=knobs.connections,
+            strangers_max=knobs.strangers,
+            host_strangers_max=knobs.host_strangers,
+            handshakes_per_s=knobs.handshakes_per_s,
+            frames_per_s=knobs.frames_per_s,
+        )
+        lobby = Lobby(
+            self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
+        )
+        self.directory = SiteDirectory(registry)
+        limits = LinkLimits(
+            knobs.queue_bytes, knobs.give_up_s, knobs.idle_s, rules.message_bytes_max
+        )
+        links = Links(self.directory, limits, self._take_link, self._heard_all)
+        self._sessions = Sessions(
+            self._port,
+            self._watch,
+            lobby,
+            links,
+            heard=self._heard,
+            came_in=self._meet,
+            stated=self._learn,
+            say=self._say_often,
+        )
+
+    def _make_doorkeeper(self) -> Doorkeeper | None:
+        ports = [self._port, *([self._entrance.port] if self._entrance else [])]
+        knobs = self._knobs
+        return keep_door(ports, most=knobs.strangers, most_of_host=knobs.host_strangers)
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self._sessions.run)
+            nursery.start_soon(self._tick)
+            nursery.start_soon(self._read)
+            nursery.start_soon(self._write)
+            if self._entrance is not None:
+                nursery.start_soon(self._entrance.run)
+            self.trust_changed()
+            task_status.started()
+
+    # --- requests of the site ------------------------------------------------------------------
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses at which other gateways connect."""
+        return self._port.addresses
+
+    async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
+        """Carry out an operator's order, one at a time; GridError when it can't be done."""
+        async with self._ordering:
+            found = await orders.perform(self.registry, verb, details)
+        line = orders.shown(verb, details)
+        if line:
+            self._say(line)
+        self.trust_changed()
+        return found
+
+    @property
+    def lobby(self) -> Lobby:
+        """The sites that have dialled us."""
+        return self._sessions.lobby
+
+    @property
+    def links(self) -> Links:
+        """The sessions that we dial."""
+        return self._sessions.links
+
+    @property
+    def seat(self) -> Seat:
+        """The site's seat in the federation."""
+        registry = self.registry
+        return Seat(
+            registry.boot,
+            BookPermits(registry, trio.current_time, self.older_books),
+            self._handles,
+            Passes(lambda: registry.book, time.time),
+            SigningNotary(registry),
+        )
+
+    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message on the session by which a site has dialled us."""
+        self._sessions.answer(guest, message, urgent=urgent)
+
+    def expel(self, guest: Guest, reason: str) -> None:
+        """End a session that another site dialled, and tell people the reason."""
+        self._say_often(f"{guest.name}: {reason}")
+        self._sessions.expel(guest, reason)
+
+    def flush(self, now_s: float) -> None:
+        """Send as much as possible, in both directions."""
+        self._sessions.flush(now_s)
+
+    def trust_changed(self, *, by_others: bool = False) -> None:
+        """Act on changes of the trust book, and pass on the public ones to other sites.
+
+        Call it after every change to the registry. For changes that other sites cause at will
+        (`by_others`) the ports are opened anew at a limited rate.
+        """
+        news = self.registry.take_news()
+        if news:
+            self.tell_all(news)
+        if self.registry.write_tls():
+            self._reopening.want(urgent=not by_others)
+        now_s = trio.current_time()
+        self.flush(now_s)
+        if self.registry.has_left and news:
+            self._said_farewell_s = now_s
+        if now_s - self._said_farewell_s > FAREWELL_S:
+            self._part()
+            self.links.keep(self._neighbours())
+        self.flush(now_s)
+
+    def _part(self) -> None:
+        """End the sessions with sites that are no longer approved."""
+        registry = self.registry
+        approved = set(registry.approved)
+        for guest in list(self.lobby.guests.values()):
+            if guest.name not in approved:
+                reason = f"site {guest.name!r} is {registry.level(guest.name)} here"
+                if registry.has_left:
+                    reason = f"site {registry.site!r} has left"
+                self._sessions.expel(guest, reason)
+        for site in self.links.sites:
+            if site not in approved:
+                self.links.drop(site, f"the site is {registry.level(site)} here")
+            elif self.directory.has_moved(site):
+                self.links.hurry(site)
+
+    def tell_all(self, words: Iterable[Word]) -> None:
+        """Pass statements on to every site with a session."""
+        message = pack_words(words)
+        for guest in self.lobby.guests.values():
+            self.lobby.post(guest, message)
+        for site in self.links.up:
+            self.links.post(site, message)
+
+    def keep(self, sites: Iterable[str]) -> None:
+        """Stay connected to these sites while they may be dialled."""
+        self._wanted = tuple(sites)
+        self.links.keep(self._neighbours())
+
+    def _neighbours(self) -> list[str]:
+        return [site for site in self._wanted if self.directory.may_dial(site)]
+
+    # --- news ----------------------------------------------------------------------------------
+
+    def _take_link(self, news: LinkNews) -> None:
+        match news:
+            case LinkSaid(site, Statements() as said):
+                self._learn(site, said)
+                return
+            case LinkUp(site, resumed):
+                if not resumed:
+                    self.links.post(site, pack_words(self.registry.words()))
+                    self._say_often(f"link to {site} is up")
+            case LinkDown(site, reason):
+                self._say_often(f"link to {site} is down: {reason}")
+            case LinkSilent(site):
+                self._look_at(site)
+                return
+        self._link_news(news)
+
+    def _look_at(self, site: str) -> None:
+        """Find out which keys a site's addresses show, with one probe of each site at a time."""
+        if site not in self._looked_at and self.directory.may_dial(site):
+            self._looked_at.add(site)
+            self._nursery.start_soon(self._look, site)
+
+    async def _look(self, site: str) -> None:
+        leaf: bytes | None = None
+        for look in self.directory.looks(site):
+            leaf = await trio.to_thread.run_sync(look)
+            if leaf is not None:
+                break
+        self._looked_at.discard(site)
+        line = self.directory.judge(site, leaf)
+        if line and line != self._judged.get(site):
+            self._say_often(line)
+        self._judged[site] = line
+        if line:
+            self.links.hurry(site)
+
+    def _meet(self, guest: Guest) -> None:
+        self.lobby.post(guest, pack_words(self.registry.words()))
+        self._say_often(f"{guest.name} has come in")
+
+    def _learn(self, source: str, said: Statements) -> None:
+        """Take the statements that a site passes on: some at once, others later (`_read`)."""
+        words = unpack_words(said)
+        waiting = self._unread.setdefault(source, deque())
+        if len(waiting) + len(words) > UNREAD_MAX:
+            self._say_often(f"{source} passes on more than is read: {len(words):,} are left out")
+            return
+        waiting += words
+        if len(waiting) == len(words):  # keeps the order: a card precedes statements signed with it
+            self._read_slice(source)
+
+    def _read_slice(self, source: str) -> None:
+        """Read some of a site's statements, for SLICE_S or to the end."""
+        waiting = self._unread[source]
+        until_s = time.monotonic() + SLICE_S
+        refused: list[ProtocolError] = []
+        while waiting:
+            refused += self.registry.note([waiting.popleft()], source)
+            if time.monotonic() >= until_s:
+                break
+        if not waiting:
+            del self._unread[source]
+        if refused:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            self._say_often(f"{source} passed on what is not believed: {refused[0]}{more}")
+        for kind, raw in self.registry.news:
+            if kind == "expulsion":
+                self._tell_expulsion(raw)
+        if self.registry.news:
+            self.trust_changed(by_others=True)
+
+    async def _read(self) -> None:
+        """Read on, one site after another, and leave time for other work."""
+        while True:
+            await trio.sleep(SLICE_EVERY_S if self._unread else TICK_S)
+            for source in list(self._unread):
+                self._read_slice(source)
+                await trio.sleep(SLICE_EVERY_S)
+
+    async def _write(self) -> None:
+        """Write statements signed by others to disk, in batches and outside the loop."""
+        while True:
+            await trio.sleep(WRITE_EVERY_S)
+            write = self.registry.take_noted()
+            if write is not None:
+                await trio.to_thread.run_sync(write)
+
+    def _tell_expulsion(self, raw: bytes) -> None:
+        """Report other sites' expulsions to our operator, who must judge them."""
+        word = parse(Expulsion, raw).content
+        site = "us" if word.site == self.registry.site else word.site
+        verb = "expels" if word.stands else "takes back that it has expelled"
+        self._say_often(f"{word.by} {verb} {site}: {word.reason or 'it gives no reason'}")
+
+    def _say_often(self, line: str) -> None:
+        """Tell people of events that others can cause at will, within a rate limit."""
+        now_s = trio.current_time()
+        if self._lines.allows(now_s):
+            self._lines.note(now_s)
+            self._say(line)
+
+    # --- periodic work -------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await trio.sleep(TICK_S)
+            ticks += 1
+            if ticks % SLOW_TICKS == 0:
+                turned = self.registry.turn()
+                if turned:
+                    self._say(turned)
+                    self.trust_changed()
+                self.registry.take_due()
+                self.trust_changed(by_others=True)
+                shut = await self._doorkeeper.look() if self._doorkeeper else 0
+                if shut:
+                    self._say_often(f"{shut} connections that did not prove who they are were shut")
+            if self._reopening.is_due(trio.current_time()):
+                self._reopen()
+
+    def _reopen(self) -> None:
+        """Listen anew, for new pins or a new leaf; sessions continue over new pipes."""
+        try:
+            if self._listen:
+                self._port.reopen(self._tls)
+            if self._entrance is not None:
+                self._entrance.renew()
+        except GridError as error:
+            self._say_often(f"the port could not be opened anew, and is tried again: {error}")
+            return
+        self._reopening.opened(trio.current_time())
+
+
+def open_society(
+    config: SiteConfig,
+    handles: Iterator[int],
+    heard: Callable[[list[News]], None],
+    link_news: Callable[[LinkNews], None],
+    heard_all: Callable[[], None],
+    say: Callable[[str], None],
+) -> Peers | None:
+    """Return the federation side of a site that has keys; None for a single site. See Peers."""
+    if config.federation is None:
+        return None
+    if not (config.trust_path / "current.pem").exists():
+        say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
+        return None
+    return Peers(config, handles, heard, link_news, heard_all, say)

@@ -1,0 +1,1 @@
+"""Frames become events, effects become I/O, and a restart is recovered from."""

@@ -1,0 +1,114 @@
+"""Spending of budgets, and debts of sites, from the books: read when a gateway starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.alerts.books import spans
+from gateway.contracts.slices.borrowing import former_budget
+from gateway.ledger.db.records import HOUR_S, SliceHeld, is_for_its_user
+from gateway.ledger.db.rows import Dimension
+from gateway.ledger.store.store import Store
+from gateway.scheduler.model.credits import free_times
+from gateway.scheduler.model.purses import Debtor, Purses, Spent, owed_by
+from policies.costs.budgets import Budget
+from policies.parties import Kind, Party
+
+Chosen = Mapping[Dimension, str | int]
+_OURS: Final[Chosen] = {Dimension.ORIGIN: ""}
+LOOK_BACK_S: Final = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Spending by budget, and by this site's accounts of others' budgets; debts of other sites."""
+
+    spent: Mapping[str, Spent]
+    accounts: Mapping[SliceHeld, Spent]
+    owed: Mapping[Debtor, int]
+
+
+def read_known(store: Store, purses: Purses, now_s: float) -> Known:
+    """Return everything that purses begin with."""
+    held = {
+        each: _spent_of(store, former_budget(each), each, now_s) for each in store.slices_held()
+    }
+    ours = {(each.owner, each.budget): spent for each, spent in held.items()}
+    spent = {}
+    for name, purse in purses.own.items():
+        owner = purse.budget.owner
+        if owner:
+            spent[name] = ours.get((owner, name), Spent(0, 0))
+        else:
+            spent[name] = _spent_of(store, purse.budget, None, now_s)
+    return Known(spent, held, owed_by(store.balances()) if purses.has_credit else {})
+
+
+def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
+    """Return the spending of a budget, in all and in its period; since an account was opened."""
+    opened_s = account.account / 1000 if account is not None else 0.0
+    period = budget.period_at(now_s)
+    start_s = max(opened_s, period.start_s if period is not None else 0.0)
+    now = spent_between(store, budget, start_s, now_s)
+    before = spent_between(store, budget, opened_s, start_s) if account is not None else 0
+    return Spent(before + now, now)
+
+
+def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+    """Return the spending of a budget in [start_s, end_s) by the books, in nano-units."""
+    by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
+    found = 0
+    for span in spans(start_s, end_s) if start_s < end_s else ():
+        for total in store.usage_totals(by, *span, _chosen(budget.party)):
+            state, price_class, origin = map(str, total.key)
+            if budget.party.kind is Kind.OTHERS and not origin:
+                continue
+            if not is_for_its_user(state, price_class):
+                continue  # the site's own overhead is in no budget
+            if not budget.is_money:
+                found += total.wall_ns
+            elif total.currency == budget.unit:
+                found += total.cost_nanos
+    return found if budget.is_money else found - _free_between(store, budget, start_s, end_s)
+
+
+def _free_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+    """Slot time of [start_s, end_s) that tasks had paid for before, with runs that were lost.
+
+    A loss longer before than LOOK_BACK_S is not looked for.
+    """
+    if budget.party.kind in (Kind.SITE, Kind.OTHERS):
+        return 0  # of their work nothing is wasted: it is delivered with the next run
+    only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
+    since_s = max(0.0, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S
+    # By the hour first, which is quick: by job every record of a time is read.
+    lost = store.usage_totals((Dimension.HOUR,), since_s, None, only)
+    starts_s = {float(each.key[0]) * HOUR_S for each in lost}
+    jobs = {
+        str(each.key[0])
+        for hour_s in starts_s
+        for each in store.usage_totals((Dimension.JOB,), hour_s, hour_s + HOUR_S, only)
+    }
+    return sum(
+        free_ns
+        for job in jobs
+        for run, free_ns in free_times(store.runs_since_wasted(job))
+        if start_s <= run.ended_at_s < end_s
+    )
+
+
+def _chosen(party: Party) -> Chosen:
+    """Return the filter of the books for the work of a party; as Budget.covers."""
+    match party.kind:
+        case Kind.USER:
+            return {Dimension.USER: party.name}
+        case Kind.GROUP:
+            return {Dimension.GROUP: party.name, **_OURS}
+        case Kind.PROJECT:
+            return {Dimension.PROJECT: party.name, **_OURS}
+        case Kind.SITE:
+            return {Dimension.ORIGIN: party.name}
+        case Kind.OURS:
+            return _OURS
+        case Kind.OTHERS | Kind.ALL:
+            return {}

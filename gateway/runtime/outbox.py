@@ -1,0 +1,233 @@
+"""Carries out the broker's effects in the promised order.
+
+Messages to clients wait, in order, until the records written before them are stored. Orders to
+workers do not wait. Stores commit in groups: while one commit runs, the next group gathers by
+itself.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, assert_never
+
+from federation.messages.messages import Assign, NeedFunction, PutFunction, RejectJob
+from gateway.base.recalling import Recall, recall_now
+from gateway.ledger.db.records import (
+    FunctionKept,
+    JobEnded,
+    JobOpened,
+    OutcomeKept,
+    Record,
+)
+from gateway.ledger.store.store import Store
+from gateway.runtime.functions import Functions
+from gateway.runtime.late_bills import LateBills
+from gateway.scheduler.model.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Harden,
+    Order,
+    Remark,
+    Say,
+    SendFunction,
+    Side,
+    Tell,
+    Write,
+)
+from gateway.sessions.lobby import Guest, Lobby
+
+_Waiting = Tell | Say | AnswerBill
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records that are being stored, and the messages that wait for them."""
+
+    tells: list[_Waiting] = field(default_factory=list)
+    jobs: set[str] = field(default_factory=set)  # jobs with more results, or with their end
+    stored: bool = False
+
+
+class Carrier(Protocol):
+    """Sends messages to other sites."""
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """Queue a message for a site that is our buyer or seller in this matter."""
+
+    def flush(self) -> None:
+        """Send the queued messages."""
+
+
+class Outbox:
+    """Performs effects.
+
+    Args:
+        on_stored: `on_stored(f)` must arrange for f() to be called soon in the site's own thread;
+            it
+            is called from the store's writer thread.
+        on_results: called in the site's own thread with the jobs of which more results, or the end,
+            can now be read.
+        recall: runs slow queries of the store.
+        remark: receives lines for the operator.
+    """
+
+    def __init__(
+        self,
+        lobby: Lobby,
+        store: Store,
+        functions: Functions,
+        on_stored: Callable[[Callable[[], None]], None],
+        on_results: Callable[[Iterable[str]], None],
+        recall: Recall = recall_now,
+        remark: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._lobby = lobby
+        self._store = store
+        self._functions = functions
+        self._on_stored = on_stored
+        self._on_results = on_results
+        self._remark = remark
+        self._thread = threading.get_ident()
+        self._batches: deque[_Batch] = deque()
+        self.carrier: Carrier | None = None  # None for a single site
+        self.on_write: Callable[[Record], None] | None = None  # called with each written record
+        # (description of a worker, job) → the sealed pass by which the job's tasks may connect.
+        self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
+        self._sites: dict[str, int] = {}
+        self._late_bills = LateBills(store, recall, self._perform_and_flush)
+
+    def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
+        """Carry out effects; return the guests that the site must expel."""
+        records: list[Record] = []
+        tells: list[_Waiting] = []
+        expels: list[Expel] = []
+        durable = False
+        for effect in effects:
+            match effect:
+                case Write():
+                    records += self._with_function(effect.record)
+                    durable = durable or effect.durable
+                case Harden():
+                    durable = True
+                case Say(urgent=True):
+                    self._say(effect)
+                case Tell(message=RejectJob()):
+                    self._tell([effect])  # nothing was booked for it, and the store may be full
+                case Tell() | Say() | AnswerBill():
+                    tells.append(effect)
+                case Order():
+                    self._order(effect)
+                case Expel():
+                    expels.append(effect)
+                case SendFunction():
+                    self._send_function(effect)
+                case Remark():
+                    self._remark(effect.text)
+                case _:
+                    assert_never(effect)
+        if records or durable:
+            ready = {each.job for each in records if isinstance(each, OutcomeKept | JobEnded)}
+            batch = _Batch(tells, ready)
+            self._batches.append(batch)
+            self._store.write(records, durable, lambda: self._committed(batch))
+        elif self._batches:
+            self._batches[-1].tells.extend(tells)
+        else:
+            self._tell(tells)
+        return expels
+
+    def _with_function(self, record: Record) -> list[Record]:
+        """Return the records to store: a detached job together with the function that it runs."""
+        if self.on_write is not None:
+            self.on_write(record)
+        if isinstance(record, JobOpened) and record.function is not None:
+            body = self._functions.body(record.function)
+            if body is not None:
+                return [FunctionKept(record.function, body), record]
+        return [record]
+
+    def _committed(self, batch: _Batch) -> None:
+        """Note that a batch is stored; called from the store's thread, or from ours if quick."""
+        if threading.get_ident() == self._thread:
+            self._stored(batch)
+        else:
+            self._on_stored(lambda: self._stored(batch))
+
+    def _stored(self, batch: _Batch) -> None:
+        batch.stored = True
+        self._on_results(batch.jobs)
+        while self._batches and self._batches[0].stored:
+            self._tell(self._batches.popleft().tells)
+
+    def _tell(self, tells: Iterable[_Waiting]) -> None:
+        for tell in tells:
+            if isinstance(tell, Say):
+                self._say(tell)
+                continue
+            if isinstance(tell, AnswerBill):
+                self._answer_bill(tell)
+                continue
+            guest = self._lobby.guests.get(tell.client)
+            if guest is not None:
+                self._lobby.post(guest, tell.message)
+
+    def _say(self, say: Say) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(say.site, say.side, say.message)
+
+    def _answer_bill(self, answer: AnswerBill) -> None:
+        self._late_bills.take(answer)
+
+    def _perform_and_flush(self, effects: Iterable[Effect]) -> None:
+        self.perform(effects)
+        if self.carrier is not None:
+            self.carrier.flush()
+
+    def _send_function(self, send: SendFunction) -> None:
+        """Send a seller a function that a contract needs."""
+        handle = self._handle_of(send.site)
+        get = self._functions.want if send.again else self._functions.to_send
+        body = get(handle, send.digest)
+        if body is not None and self.carrier is not None:
+            self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
+
+    def _handle_of(self, site: str) -> int:
+        """Return the number that stands for a site among the recipients of functions."""
+        if site not in self._sites:
+            self._sites[site] = -1 - len(self._sites)
+        return self._sites[site]
+
+    def forget_site(self, site: str) -> None:
+        """Note that a site's session is new: it may have none of the functions sent before."""
+        self._functions.forget_worker(self._handle_of(site))
+
+    def _order(self, order: Order) -> None:
+        guest = self._lobby.guests.get(order.worker)
+        if guest is None:
+            return
+        message = order.message
+        if isinstance(message, Assign):
+            body = self._functions.to_send(order.worker, message.function)
+            if body is not None:
+                self._lobby.post(guest, PutFunction(message.function, body))
+            key = self.pass_key(guest.about, message.job)
+            message = replace(message, pass_key=key) if key else message
+        self._lobby.post(guest, message)
+
+    def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
+        """Give a function that has just arrived to the workers that waited for it."""
+        sites = {handle: site for site, handle in self._sites.items()}
+        for worker in workers:
+            if worker in sites:
+                self._send_function(SendFunction(sites[worker], digest, again=True))
+                continue
+            guest = self._lobby.guests.get(worker)
+            body = self._functions.want(worker, digest)
+            if guest is not None and body is not None:
+                self._lobby.post(guest, PutFunction(digest, body))
+
+    def need_function(self, guest: Guest, digest: bytes) -> None:
+        """Ask a client for a function that one of its jobs names."""
+        self._lobby.post(guest, NeedFunction(digest))

@@ -1,0 +1,125 @@
+"""Follows the price lists of our pools over time and utilisation. Pure.
+
+`renew` checks the clock and the utilisation, and reports price changes for the broker. It is called
+at every tick and rarely reports any: for a list without bands and without a spot price never.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from gateway.config.site import PoolConfig
+from gateway.ledger.db.records import earns_volume
+from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.events import PricesChanged
+from policies.costs.pricelist import PriceList, PriceNow
+from policies.costs.spot import SpotState, follow
+from policies.costs.volumes import Buyer, month_start_s
+
+LOOK_S: Final = 1.0  # how often utilisation is checked
+AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
+
+
+class Books(Protocol):
+    """What is asked of the books, which a Store answers."""
+
+    def usage_totals(self, by: Sequence[Dimension], start_s: float, /) -> list[UsageTotal]:
+        """The usage that ended from then on, summed up by dimensions."""
+
+
+class Prices:
+    """The price lists of our pools.
+
+    Args:
+        pools: the pools with their configured prices.
+        utc_s: now.
+    """
+
+    def __init__(self, pools: Iterable[PoolConfig], utc_s: float) -> None:
+        self._lists: dict[str, PriceList] = {pool.name: pool.prices for pool in pools}
+        self._spots: dict[str, SpotState] = {}
+        self._looked_s: float | None = None
+        self.now: dict[str, PriceNow] = {
+            name: prices.at(utc_s) for name, prices in self._lists.items()
+        }
+        self._asked_s = utc_s
+        self._due_s = self._next_s(utc_s)
+
+    def renew(self, broker: Broker, utc_s: float) -> PricesChanged | None:
+        """Return the price changes that the broker must know, if any."""
+        levels = self._levels(broker, utc_s)
+        # A clock that was set back is before the last change, or before several.
+        is_due = utc_s >= self._due_s or utc_s < self._asked_s
+        if not levels and not is_due:
+            return None
+        changed = {
+            name: prices.at(utc_s, self._level(name))
+            for name, prices in self._lists.items()
+            if is_due or name in levels
+        }
+        self._asked_s, self._due_s = utc_s, self._next_s(utc_s)
+        changed = {name: each for name, each in changed.items() if each != self.now[name]}
+        self.now |= changed
+        return PricesChanged(changed) if changed else None
+
+    def replace(self, pools: Iterable[PoolConfig]) -> None:
+        """Use new price lists for the same pools; the next `renew` reports them."""
+        self._lists = {pool.name: pool.prices for pool in pools}
+        self._due_s = 0.0
+
+    def reprice(self, pool: PoolConfig) -> None:
+        """Use a new price list for one pool; the next `renew` reports it."""
+        self._lists[pool.name] = pool.prices
+        self._due_s = 0.0
+
+    def had_ns(self, books: Books, utc_s: float) -> Mapping[Buyer, int]:
+        """Return this month's paid slot time by buyer, for pools with volume prices."""
+        pools = {name for name, prices in self._lists.items() if prices.volume}
+        if not pools:
+            return {}
+        by = (
+            *(Dimension.POOL, Dimension.ORIGIN, Dimension.USER),
+            *(Dimension.STATE, Dimension.PRICE_CLASS),
+        )
+        found: dict[Buyer, int] = {}
+        for total in books.usage_totals(by, month_start_s(utc_s)):
+            pool, origin, user, *how = map(str, total.key)
+            if pool in pools and earns_volume(*how):
+                buyer = Buyer(pool, origin, "" if origin else user)
+                found[buyer] = found.get(buyer, 0) + total.wall_ns
+        return found
+
+    def _levels(self, broker: Broker, utc_s: float) -> set[str]:
+        """Follow utilisation; return the pools whose spot price has changed its level."""
+        since_s = None if self._looked_s is None else utc_s - self._looked_s
+        if since_s is not None and 0 <= since_s < LOOK_S:
+            return set()
+        self._looked_s = utc_s
+        moved = set()
+        for name, prices in self._lists.items():
+            busy, slots = _load(broker, name) if prices.spot is not None else (0, 0)
+            if prices.spot is None or not slots:
+                continue  # no workers: keep the level
+            before = self._level(name)
+            state = self._spots.get(name, SpotState())
+            self._spots[name] = follow(prices.spot, state, busy / slots, utc_s)
+            if self._level(name) != before:
+                moved.add(name)
+        return moved
+
+    def _level(self, name: str) -> int:
+        return self._spots.get(name, SpotState()).level
+
+    def _next_s(self, utc_s: float) -> float:
+        """Return when to check the calendar again."""
+        found = [prices.next_change_s(utc_s) for prices in self._lists.values()]
+        return min((at_s for at_s in found if at_s is not None), default=utc_s + AHEAD_S)
+
+
+def _load(broker: Broker, pool: str) -> tuple[int, int]:
+    """Return the busy slots of a pool, and all of them."""
+    workers = [each for each in broker.workers.values() if each.offer.pool == pool]
+    return (
+        sum(min(each.slots, each.in_flight) for each in workers),
+        sum(each.slots for each in workers),
+    )

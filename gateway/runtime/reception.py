@@ -1,0 +1,816 @@
+"""A gateway without its loops: frames become news, events, decisions and effects.
+
+The owner of the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`.
+Nothing here blocks; the clock and randomness come from outside.
+
+A call does a bounded part of the pending work, so that no flood from one guest delays heartbeats,
+acknowledgements or other guests. If work remains, `on_unfinished` is called: the owner must call
+`go_on` soon, after everything else that is runnable.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.ids import id_time_ms
+from federation.messages.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    CloseJob,
+    NeedFunction,
+    OpenJob,
+    Pulse,
+    PutFunction,
+    RejectJob,
+    Tasks,
+)
+from federation.messages.reserving import Reserve, Reserved
+from federation.messages.wire import Maps
+from federation.reasons import Reason
+from federation.sessions.handshake import Credentials, SharedSecret
+from federation.sessions.task_passes import ABOUT, WORKER
+from federation.signed.tokens import UserToken
+from federation.transport import Origin, Port
+from federation.words import count
+from gateway.base.recalling import Recall, recall_now
+from gateway.config.entitlements import window_names
+from gateway.config.site import PoolConfig, SiteConfig, python_minor
+from gateway.contracts.exchange import Exchange
+from gateway.contracts.model.dealing import Permits
+from gateway.ledger.db.rows import JobRow
+from gateway.ledger.store.store import Store
+from gateway.reservations.bookings import OVER_MAX, Bookings
+from gateway.reservations.reserving import Buying, Selling
+from gateway.runtime.budget_books import read_known
+from gateway.runtime.functions import Functions
+from gateway.runtime.outbox import Outbox
+from gateway.runtime.prices import Prices
+from gateway.runtime.recovery import history_of, recovered, used_before
+from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.timetable import Timetable
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Effect
+from gateway.scheduler.model.errands import Notary
+from gateway.scheduler.model.events import Event
+from gateway.scheduler.model.intake import (
+    BadJob,
+    BadWorker,
+    check_worker_name,
+    client_event,
+    job_event,
+    worker_event,
+    worker_joined,
+)
+from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.model.terms import answer_ended
+from gateway.scheduler.quotas.accounts import Limits
+from gateway.sessions.inbox import Inbox, weight_of
+from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.sessions.pace import PacedLines
+from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
+from gateway.trust.permits import Nobody
+from gateway.trust.rights import Denied, is_operator
+from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
+from policies.parties import Whose
+from policies.placement.placement import Offer
+from policies.reservations.reservations import OPEN
+
+EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
+LINES_PER_S: Final = 5.0  # about workers that join and leave
+SLOW_TICKS: Final = 20  # some checks run once in so many ticks
+# Records queued for the store, and their bytes, beyond which guests are held until it catches up.
+BACKLOG_MAX: Final = 50_000
+BACKLOG_BYTES_MAX: Final = 256 << 20
+BUNDLES_COUNTED: Final = 4  # bundles in flight that add one to the weight of a worker that leaves
+OFFERS_COUNTED: Final = 128  # offers to compare that add one to the weight of a new job
+HELD_TURN_MAX: Final = 32  # held guests released per turn
+
+# The stored row of a job that was here before, and its charges.
+Recalled = tuple[JobRow, Event] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A site's place in its federation.
+
+    `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
+    deals with. `handles` yields guest numbers, and is shared by all lobbies of a site. `passes`
+    reads the tokens of clients and workers, and is None in no federation. `notary` issues and reads
+    grants.
+    """
+
+    boot: int = 0
+    permits: Permits = field(default_factory=Nobody)
+    handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    passes: Passes | None = None
+    notary: Notary = field(default_factory=Nobody)
+
+
+class Reception:
+    """Joins lobby, broker, outbox and functions behind one port.
+
+    Args:
+        surroundings: the clock and randomness.
+        seat: the site's place in its federation.
+        on_stored: see Outbox.
+        ask: takes a guest's question; the answer is posted when it is ready.
+        say: takes lines for the operator.
+        recall: looks things up in the store without blocking.
+        on_results: see Outbox.
+        on_unfinished: called when `go_on` must be called soon.
+    """
+
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
+        self,
+        config: SiteConfig,
+        port: Port,
+        store: Store,
+        *,
+        surroundings: Surroundings,
+        seat: Seat,
+        on_stored: Callable[[Callable[[], None]], None],
+        ask: Callable[[Guest, Ask], None],
+        say: Callable[[str], None],
+        recall: Recall = recall_now,
+        on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
+        on_unfinished: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.store = store
+        self._clock = surroundings
+        self._ask = ask
+        self._say = say
+        self._on_unfinished = on_unfinished
+        now_s = surroundings.now_s()
+        self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, now_s)
+        self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
+        self._prices = Prices(config.pools, surroundings.utc_s())
+        self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
+        purses = Purses(config.budgets, config.credit, surroundings.utc_s())
+        self.broker = _broker(config, seat.boot, self._prices, purses)
+        self.exchange = _exchange(config, seat, self.broker)
+        self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
+        self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
+        self._passes = seat.passes
+        self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
+        self._tokens: dict[int, Pass] = {}  # by guest, of those that came with a token
+        self.task_passes = TaskPasses(
+            config.name,
+            config.rules.secret,
+            surroundings.random_bytes,
+            self.broker.jobs,
+            seat.passes.welcomes if seat.passes is not None else lambda _site: False,
+            seat.passes.is_revoked if seat.passes is not None else lambda *_: False,
+            surroundings.utc_s,
+            {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
+        )
+        self.lobby = Lobby(
+            port,
+            config.rules,
+            surroundings.random_bytes,
+            credentials=self._credentials(self._known(required=config.token_required)),
+            handles=seat.handles,
+            at_home=self._credentials(self._known(required=False)),
+            nearby=self._credentials(self._nearby),
+            in_the_clear=self._in_the_clear if seat.passes is not None else None,
+        )
+        self._inbox = Inbox(self.lobby, self._weight)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
+        self.outbox.pass_key = self.task_passes.sealed_for
+        if self.broker.purses.has_credit:
+            self.outbox.on_write = self.broker.purses.note
+        self._recall = recall
+        self.bookings = Bookings(
+            config,
+            self.broker,
+            store,
+            random_bytes=surroundings.random_bytes,
+            recall=recall,
+            perform=self.perform,
+        )
+        self.selling = Selling(
+            config.name,
+            self.bookings,
+            seat.permits,
+            self.exchange.sales.names,
+            surroundings.utc_s,
+        )
+        new_name = self.exchange.purchases.enquiries.new_name
+        self.buying = Buying(config.name, self.bookings, self.selling, new_name)
+        self.pulses: dict[int, Maps] = {}
+        self._own_names = frozenset(pool.name for pool in config.pools if pool.kind == "local")
+        # Workers of pools that grids scale: handle by pool and name, and the reverse.
+        self._grown = {pool.name for pool in config.pools if pool.is_grown}
+        self._pilots: dict[tuple[str, str], int] = {}
+        self._pilot_of: dict[int, tuple[str, str]] = {}
+        self._unread: set[int] = set()
+        # Messages that wait for the store, by guest.
+        self._held: dict[int, deque[Any]] = {}
+        self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._looks = 0  # offers to compare for the job opened last
+        self._is_behind = False  # whether the store is behind, so that every guest waits
+        self._started_s = surroundings.utc_s()
+        self._ticks = 0
+
+    def _in_the_clear(self, origin: Origin) -> Credentials:
+        assert self._passes is not None
+        known = self._credentials(self._known(required=self.config.token_required))
+        return InTheClear(known, self._passes, self._note_exposed, origin)
+
+    def _note_exposed(self, token: UserToken, host: str) -> None:
+        """Log, once, a token that others may have read, so that it can be revoked."""
+        if token.id in self._exposed or len(self._exposed) >= EXPOSED_MAX:
+            return
+        self._exposed.add(token.id)
+        self._say(
+            f"token {token.id} of {token.user} came over plain tcp:// from {host} and was refused, "
+            f"but others may have read it: gridfed token --revoke {token.id}"
+        )
+
+    def _credentials(self, others: Credentials | None) -> Credentials:
+        return PassCredentials(self.task_passes, others)
+
+    @property
+    def _nearby(self) -> Credentials | None:
+        """The credentials for tasks and other users that dial a socket of this host.
+
+        An empty secret would admit every process that reaches the socket, which is meant for the
+        gateway's own user. A token is required then.
+        """
+        has_secret, has_keys = bool(self.config.rules.secret), self._passes is not None
+        if not has_secret and not has_keys:
+            return None
+        return self._known(required=self.config.token_required or not has_secret)
+
+    def _known(self, *, required: bool) -> Credentials:
+        secret = self.config.rules.secret
+        if self._passes is None:
+            return SharedSecret(secret)
+        return TokenCredentials(self._passes, secret, required=required)
+
+    def pass_of(self, guest: Guest) -> Pass | None:
+        """Return the pass of a client; None for the operator and for holders of the secret."""
+        return self._tokens.get(guest.handle)
+
+    def recover(self) -> None:
+        """Restore the state that the last run of the gateway left in the store."""
+        now_s = self._clock.utc_s()
+        self.store.mark_lost(now_s)
+        effects: list[Effect] = self.broker.handle(
+            events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
+        )
+        spending = read_known(self.store, self.broker.purses, now_s)
+        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
+        self.exchange.lending.recover(self.store.slices_lent(), now_s)
+        self.exchange.borrowing.recover(spending.accounts, now_s)
+        if self.config.fair_share is not None:
+            used_ns = used_before(self.store, self.config.fair_share, now_s)
+            known = events.SharesKnown(self.config.fair_share, used_ns)
+            effects += self.broker.handle(known, now_s)
+        effects += self.broker.handle(self._entitlements, now_s)
+        for event in recovered(self.store):
+            effects += self.broker.handle(event, now_s)
+            if isinstance(event, events.JobRecovered) and event.spec is not None:
+                body = self.store.function(event.spec.function)
+                if body is not None:
+                    self.functions.put(event.spec.function, body, 0)
+        self.outbox.perform(effects)
+        # Reservations come before contracts: for a contract in reserved slots nothing is held.
+        kept = self.store.reservations(OVER_MAX)[::-1]
+        self.bookings.recover(each for each in kept if each.state not in OPEN)
+        kept = self.store.reservations(0, is_open=True)
+        self.bookings.recover(kept)
+        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
+        contracts = [
+            (row, self.store.postings(row.side, row.contract))
+            for row in self.store.open_contracts()
+        ]
+        self.exchange.recover(
+            contracts,
+            self.store.last_contracts("sell"),
+            self._clock.now_s(),
+            self.store.reservation_names("sell"),
+        )
+        self.act(self._news_of_the_calendar())  # before any task is dispatched
+
+    def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Take the frames that have arrived at the port."""
+        self._inbox.add_frames(frames, self._clock.now_s())
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do the next part of the pending work."""
+        happened: list[Event] = []
+        self._look_behind()
+        self._take_turn(happened)
+        self.act(happened)
+
+    def _take_turn(self, happened: list[Event]) -> None:
+        for news in self._inbox.take():
+            self._take((news,), happened)
+
+    def _weight(self, news: News) -> int:
+        """Return the weight of a piece of news in a turn."""
+        looks, self._looks = self._looks, 0
+        match news:
+            case Said(_, OpenJob()):
+                return 1 + looks // OFFERS_COUNTED
+            case Said(_, message):
+                return weight_of(message)
+            case Left(guest) if guest.handle in self.broker.workers:
+                bundles = len(self.broker.workers[guest.handle].assignments)
+                return 1 + bundles // BUNDLES_COUNTED
+            case _:
+                return 1
+
+    def pipes_came(self, pipes: list[int]) -> None:
+        """Take newly connected pipes."""
+        happened: list[Event] = []
+        self._take(self.lobby.pipes_came(pipes, self._clock.now_s()), happened)
+        self.act(happened)
+
+    def pipes_gone(self, pipes: list[int]) -> None:
+        """Take closed pipes; frames that came by them earlier are processed first."""
+        self._inbox.pipes_gone(pipes, self._clock.now_s())
+
+    def tick(self) -> bool:
+        """Handle the passing of time: heartbeats, expired sessions, jobs without an owner.
+
+        Return whether there was anything to do.
+        """
+        self._ticks += 1
+        self.catch_up()
+        happened: list[Event] = []
+        ended = list(self.lobby.tick(self._clock.now_s()))
+        if ended:
+            self._inbox.add_news(ended)
+        self._take_turn(happened)
+        self._watch_readers(happened)
+        if self._ticks % SLOW_TICKS == 0:
+            is_behind = any(each in self.broker.workers for each in self._held)
+            happened.append(events.Ticked(is_behind))
+            self._comings.tick(self._clock.now_s())
+            self._watch_tokens(happened)
+            self.functions.sweep(set(self.lobby.guests))
+            for line in self.broker.spending.news():
+                self._say(f"budget: {line}")
+        utc_s = self._clock.utc_s()
+        self.outbox.perform(self.bookings.tick(utc_s))
+        self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
+        happened += self._news_of_the_calendar()
+        is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
+        if not happened and not is_due and not self.broker.is_uneven:
+            return False
+        self.act(happened)
+        return True
+
+    @property
+    def _entitlements(self) -> events.EntitlementsKnown:
+        plans = {pool.name: pool.plan for pool in self.config.pools}
+        return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
+
+    def reprice(self, pool: PoolConfig) -> None:
+        """Charge for a pool by this price list from now on."""
+        self._prices.reprice(pool)
+
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+        """Adopt a configuration of the same pools, as `gateway.api.reload` takes it in.
+
+        `used_ns` is the usage of all parties by the books, for changed shares.
+        """
+        if config.fair_share != self.config.fair_share:
+            self.expect(events.SharesKnown(config.fair_share, used_ns))
+        self.config = config
+        self.timetable.replace({pool.name: pool.plan for pool in config.pools})
+        self._prices.replace(config.pools)
+        self.bookings.take_in(config)
+        self.broker.purses.take_in(config.budgets, config.credit)
+        self.act([self._entitlements, *self._news_of_the_calendar()])
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out decisions about reservations, and act on their consequences."""
+        self.outbox.perform(effects)
+        self.act(self._news_of_the_calendar())
+
+    def hear_reserve(self, buyer: str, message: Reserve) -> None:
+        """Handle a buyer's message about a reservation in this site's pools."""
+        self.perform(self.selling.hear(buyer, message, self._clock.utc_s()))
+
+    def hear_reserved(self, seller: str, message: Reserved) -> None:
+        """Handle a seller's message about the state of a reservation of this site."""
+        now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
+        self.perform(self.buying.hear(seller, message, now_s, utc_s))
+
+    def _news_of_the_calendar(self) -> list[Event]:
+        utc_s = self._clock.utc_s()
+        if self.bookings.has_changed:
+            self.bookings.has_changed = False
+            self.timetable.reserve(self.bookings.open.values(), self.bookings.rules)
+        found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
+        return [each for each in found if each is not None]
+
+    def _look_behind(self) -> None:
+        store = self.store
+        self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
+
+    def catch_up(self) -> None:
+        """Process the messages of guests held while the store was behind, until it is behind again.
+
+        Frames are read all the while, so heartbeats go on in both directions. The messages of a
+        guest whose session has ended are processed when it ends (see `_part`).
+        """
+        here = self.lobby.guests
+        held = (each for each in self._held if each not in self._looked_up and each in here)
+        for handle in [*islice(held, HELD_TURN_MAX)]:
+            self._look_behind()
+            if self._is_behind:
+                return
+            if handle in self._held and handle in here:
+                happened: list[Event] = []
+                self._take_up(here[handle], happened)
+                self.act(happened)
+
+    def expect(self, event: Event) -> None:
+        """Take an event that did not come in by the port (an operator's order)."""
+        self.act([event])
+
+    def flush(self) -> None:
+        """Send all posted messages."""
+        self.lobby.flush(self._clock.now_s())
+        if self.outbox.carrier is not None:
+            self.outbox.carrier.flush()
+
+    def goodbye(self, reason: str) -> None:
+        """Tell all guests that the gateway stops."""
+        self.lobby.goodbye(reason, self._clock.now_s())
+
+    def _watch_readers(self, happened: list[Event]) -> None:
+        """Hold back the work of clients that leave their results unread."""
+        for handle in self.broker.clients:
+            guest = self.lobby.guests.get(handle)
+            if guest is None:
+                continue  # this client is another site
+            unread = guest.session.backlog_bytes > self.config.unread_bytes
+            if unread != (guest.handle in self._unread):
+                (self._unread.add if unread else self._unread.discard)(guest.handle)
+                happened.append(events.ClientReading(guest.handle, not unread))
+
+    def _watch_tokens(self, happened: list[Event]) -> None:
+        """End the sessions of guests whose token has expired or was revoked."""
+        for handle, held in list(self._tokens.items()):
+            guest = self.lobby.guests.get(handle)
+            if guest is None:
+                continue  # the news that its session is over is still queued
+            if isinstance(held, JobPass):
+                end = self.task_passes.find_end(guest.about[ABOUT])
+            else:
+                end = self._passes.find_end(held) if self._passes else None
+            if end is not None:
+                self._turn_out(guest, end, happened)
+
+    def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
+        self._take(self.lobby.expel(guest, str(end), self._clock.now_s(), end.code), happened)
+
+    def _expel(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+        self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
+
+    def act(self, happened: Iterable[Event]) -> None:
+        """Let broker and exchange decide about events, and carry out their effects."""
+        effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
+        expels = self.outbox.perform(effects)
+        if expels:
+            gone: list[Event] = []
+            for expel in expels:
+                guest = self.lobby.guests.get(expel.guest)
+                if guest is not None:
+                    self._expel(guest, expel.reason, gone)
+            self.act(gone)
+        self.flush()
+        if self._inbox or not self.broker.is_settled:
+            self._on_unfinished()
+
+    # --- from news to events -------------------------------------------------------------------
+
+    def _take(self, news: Iterable[News], happened: list[Event]) -> None:
+        for item in news:
+            match item:
+                case Said(guest, message):
+                    self._hear(guest, message, happened)
+                case CameIn(guest):
+                    self._meet(guest, happened)
+                case Left():
+                    self._part(item, happened)
+                case TurnedAway():
+                    continue  # it was told why; a log line for each would let anyone flood the log
+
+    def _meet(self, guest: Guest, happened: list[Event]) -> None:
+        try:
+            if guest.role == "client" and ABOUT in guest.about:
+                self._tokens[guest.handle] = self.task_passes.read(guest.about[ABOUT])
+            elif self._passes is not None and "token" in guest.about:
+                self._tokens[guest.handle] = self._passes.read(guest.about["token"])
+        except SessionRefused as end:  # it has expired since the hello
+            self._turn_out(guest, end, happened)
+            return
+        if guest.role == "client":
+            held = self._tokens.get(guest.handle)
+            may_all = is_operator(guest, held.token if held is not None else None)
+            happened.append(events.ClientJoined(guest.handle, guest.user, is_operator=may_all))
+            return
+        try:
+            is_own = guest.about.get(ABOUT) == WORKER
+            check_worker_name(guest.name, self._own_names, is_own=is_own)
+            joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
+            held = self._tokens.get(guest.handle)
+            if held is not None:
+                joined = replace(joined, token=held.token.id)
+            self._note_pilot(guest, joined.pool, happened)
+        except BadWorker as error:
+            self._expel(guest, str(error), happened)
+            return
+        happened.append(joined)
+        slots = count(guest.about["slots"], "slot")
+        self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.now_s())
+
+    def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
+        """Record the worker of a pilot; refuse a second one of that name in the pool.
+
+        A second worker of one name would hide the first from the pool's keeper. A connected worker
+        stays, and the new one is told so (BadWorker). A worker whose pipe is lost gives way: it has
+        most likely restarted.
+        """
+        if pool not in self._grown:
+            return
+        key = pool, guest.name
+        known = self.lobby.guests.get(self._pilots[key]) if key in self._pilots else None
+        if known is not None and known.pipe is not None:
+            raise BadWorker(
+                f"a worker {guest.name} is in pool {pool} already: there each has a name of its own"
+            )
+        if known is not None:
+            self._expel(known, "it has begun a new session", happened)
+        self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
+
+    def _part(self, left: Left, happened: list[Event]) -> None:
+        guest, reason = left.guest, left.reason
+        self._unread.discard(guest.handle)
+        self._tokens.pop(guest.handle, None)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.role == "worker":  # work done before it left is not repeated
+                self._heed(guest, message, happened)
+        if guest.role == "client":
+            happened.append(events.ClientGone(guest.handle))
+        else:
+            silent_s = self._clock.now_s() - guest.hearing.word_s
+            happened.append(
+                events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
+            )
+            self.functions.forget_worker(guest.handle)
+            self.pulses.pop(guest.handle, None)
+            pilot = self._pilot_of.pop(guest.handle, None)
+            if pilot is not None:
+                self._pilots.pop(pilot)
+            self._comings.say(f"worker {guest.name} left: {reason}", self._clock.now_s())
+
+    def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        if self._is_behind and guest.handle not in self._held:
+            self._hold(guest)
+        is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
+        if guest.handle in self._held and not is_question:
+            self._held[guest.handle].append(message)
+        else:
+            self._heed(guest, message, happened)
+
+    def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        try:
+            held = self._tokens.get(guest.handle) if guest.role == "client" else None
+            if held is not None:
+                message = held.complete(message)
+                held.check(message)
+                self._check_project(held, message)
+            event = self._event(guest, message, happened)
+        except Denied as denial:
+            self._deny(guest, message, denial)
+            return
+        except ProtocolError as error:
+            self._expel(guest, f"protocol error: {error}", happened)
+            return
+        if event is not None:
+            happened.append(event)
+
+    def _check_project(self, held: Pass, message: Any) -> None:
+        """Raise Denied when a message is about a job of a project that the token does not name."""
+        if isinstance(message, (Cancel, Tasks, CloseJob)):
+            job = self.broker.jobs.get(message.job)
+            if job is not None:
+                held.check_project(job.spec.project)
+
+    def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
+        """Tell a client what its token does not permit; drop a message that needs no answer."""
+        match message:
+            case OpenJob():
+                self.lobby.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
+            case Ask() | Cancel() if message.request:
+                self.lobby.post(guest, Answer(message.request, denial.code, str(denial), None))
+
+    def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
+        match guest.role, message:
+            case "worker", NeedFunction():
+                self._fetch_function(guest, message.digest)
+                return None
+            case "worker", Pulse():
+                self.pulses[guest.handle] = message.slots
+                return None
+            case "worker", _:
+                return worker_event(message, guest.handle)
+            case _, PutFunction():
+                return self.put_function(message, guest.handle)
+            case _, OpenJob():
+                return self._open(guest, message, happened)
+            case _, Ask():
+                self._ask(guest, message)
+                return None
+            case _:
+                return client_event(message, guest.handle)
+
+    def put_function(self, message: PutFunction, sender: int) -> Event:
+        """Store a received function, and send it to the workers that wait for it."""
+        waiting = self.functions.put(message.digest, message.body, sender)
+        self.outbox.hand_function(message.digest, waiting)
+        return events.FunctionArrived(message.digest)
+
+    def _functions_used(self) -> set[bytes]:
+        return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions
+
+    def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
+        try:
+            event = job_event(message, guest.handle, guest.user, self.config.groups)
+            held = self._tokens.get(guest.handle)
+            if held is not None:
+                event = replace(event, spec=replace(event.spec, warrant=held.warrant))
+        except BadJob as error:
+            reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
+            self.lobby.post(guest, reject)
+            return None
+        self._looks = self.broker.looks(event.spec)
+        if self.functions.body(message.function) is None:
+            if message.detached:
+                reason = "the function of a detached job must be sent before the job"
+                self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+                return None
+            self.outbox.need_function(guest, message.function)
+            event = replace(event, has_function=False)
+        if self.broker.remembers(message.job) or self._is_fresh(message):
+            return event
+        self._hold(guest)
+        self._looked_up.add(guest.handle)
+        waiting: list[Event] | None = happened  # None once `_open` has returned
+
+        def find() -> Recalled:
+            row = self.store.job(message.job)
+            return None if row is None else (row, history_of(self.store, row))
+
+        def then(found: Recalled | str) -> None:
+            opened = [] if waiting is None else waiting
+            self._found(guest, message, event, found, opened)
+            if waiting is None:
+                self.act(opened)
+
+        self._recall(find, then)
+        waiting = None
+        return None
+
+    def _found(
+        self,
+        guest: Guest,
+        message: OpenJob,
+        event: events.JobOpened,
+        found: Recalled | str,
+        happened: list[Event],
+    ) -> None:
+        """Open a job as the store remembers it, and process its client's messages since."""
+        self._looked_up.discard(guest.handle)
+        if guest.handle not in self.lobby.guests:
+            return
+        if isinstance(found, str):
+            self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+        elif self._may_open(guest, message, found):
+            if found is not None and not self.broker.remembers(message.job):
+                # The client sends again the tasks that it misses; none of them is charged twice.
+                happened.append(found[1])
+            has_function = self.functions.body(message.function) is not None
+            happened.append(replace(event, has_function=has_function))
+        self._take_up(guest, happened)
+
+    def _may_open(self, guest: Guest, message: OpenJob, found: Recalled) -> bool:
+        """Whether a job that may have been here before may be opened; tell its client if not."""
+        if found is None:
+            return True
+        row, _ = found
+        if (row.user, row.project) != (guest.user, message.project):
+            reason = f"job {message.job} is somebody else's"
+        elif row.detached and row.state != "open":
+            self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
+            return False
+        elif row.state in ("done", "cancelled") and not message.again:
+            reason = f"there was a job {message.job} before: each needs an id of its own"
+        else:
+            return True
+        self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+        return False
+
+    def _hold(self, guest: Guest) -> None:
+        """Queue a guest's messages from now on, and limit it to its send window."""
+        self._held.setdefault(guest.handle, deque())
+        self.lobby.hold(guest)
+
+    def _take_up(self, guest: Guest, happened: list[Event]) -> None:
+        """Process the messages of a held guest: a worker's at once, a client's in its turn."""
+        self.lobby.release(guest)
+        messages = self._held.pop(guest.handle, deque())
+        if guest.role == "client" and messages and guest.pipe is not None:
+            self._inbox.add_said(guest, messages)
+            return
+        for message in messages:
+            if guest.handle in self.lobby.guests:
+                self._hear(guest, message, happened)
+
+    def _is_fresh(self, message: OpenJob) -> bool:
+        """Whether the store can't know a job of this id, so that it need not be asked.
+
+        Ids begin with their time. An id that was made since the gateway started, and that its
+        client has not opened before, could only be of a job that ended in this very run.
+        """
+        made_ms = id_time_ms(message.job)
+        is_new = made_ms is not None and made_ms / 1000 > self._started_s
+        return is_new and not message.again and not self.broker.has_ended(message.job)
+
+    def _fetch_function(self, worker: Guest, digest: bytes) -> None:
+        """Send a function to a worker that lacks it, or request it from the job's client."""
+        body = self.functions.want(worker.handle, digest)
+        if body is not None:
+            self.lobby.post(worker, PutFunction(digest, body))
+            return
+        for job in self.broker.jobs.values():
+            client = self.lobby.guests.get(job.client)
+            if job.spec.function != digest:
+                continue
+            if client is not None:
+                self.outbox.need_function(client, digest)
+            elif job.client < 0:
+                self.exchange.need_function(job.client, digest)
+
+
+def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:
+    rules = config.rules
+    tariffs = {name: each.tariff for name, each in prices.now.items()}
+    broker = Broker(
+        tariffs,
+        {
+            f"pool {pool.name}": Offer(
+                f"pool {pool.name}",
+                pool.name,
+                pool.promised,
+                (pool.scale and pool.scale.python) or python_minor(),
+                tariffs[pool.name].currency,
+                pool.takes_others,
+            )
+            for pool in config.pools
+            if pool.kind != "remote"  # a remote pool's workers bring all that it has
+        },
+        # Slack for work in flight while a client counts its results.
+        Limits(
+            rules.tasks_max * 2,
+            rules.bytes_max * 2,
+            rules.function_wait_s,
+            rules.jobs_max,
+            rules.kept_bytes_max,
+            rules.losses_max,
+            rules.store_wait_s,
+            rules.grace_s,
+        ),
+        boot,
+        purses,
+    )
+    broker.prices.update(prices.now)
+    broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
+    return broker
+
+
+def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
+    return Exchange(
+        config.name,
+        seat.boot,
+        broker,
+        config.deals,
+        config.house,
+        seat.permits,
+        {pool.name: pool.facts for pool in config.pools},
+        seat.notary,
+    )

@@ -1,0 +1,123 @@
+"""Rebuild a gateway's state after a restart: the broker's events from the store."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from federation.messages.wire import unpack
+from federation.ranges import Range, RangeSet
+from gateway.ledger.db.records import HOUR_S, STORED_BYTES_MAX
+from gateway.ledger.db.rows import Dimension, JobRow
+from gateway.ledger.store.store import Store
+from gateway.scheduler.model.credits import Credits
+from gateway.scheduler.model.events import Event, JobRecovered, JobSpec, TasksArrived
+from gateway.scheduler.model.terms import stored_terms
+from gateway.scheduler.quotas.fair_shares import UNCOUNTED
+from policies.access.fairness import spread_ns
+from policies.access.shares import FairShare
+from policies.parties import Whose
+
+PAGE: Final = 64  # outcomes read at a time
+# Half-lives of usage that are read: older usage would count for a millionth.
+HALF_LIVES_READ: Final = 20
+_WHOSE: Final = (Dimension.USER, Dimension.GROUP, Dimension.PROJECT, Dimension.ORIGIN)
+
+
+def recovered(store: Store) -> Iterator[Event]:
+    """Yield the events that bring a fresh broker to the state of the last one.
+
+    Detached jobs come back whole, except the tasks that have ended.
+    """
+    for row in store.unfinished():
+        ended = RangeSet((first, first + count) for first, count in store.outcome_ranges(row.job))
+        yield _detached_history(store, row, tuple(ended))
+        for first, count, body in store.bundles(row.job):
+            arguments = unpack(body, STORED_BYTES_MAX)
+            for low, high in ended.missing(first, first + count):
+                yield TasksArrived(0, row.job, low, arguments[low - first : high - first])
+
+
+def spec_of(row: JobRow) -> JobSpec:
+    """Return a job's terms as they were stored."""
+    terms = stored_terms(row.spec)
+    return JobSpec(
+        name=row.name, user=row.user, project=row.project, detached=row.detached, **terms
+    )
+
+
+def history_of(store: Store, row: JobRow) -> JobRecovered:
+    """Return the charges of a job."""
+    charged = tuple((first, first + count) for first, count in store.charged_ranges(row.job))
+    return JobRecovered(
+        job=row.job,
+        spec=None,
+        total=row.total,
+        ended=(),
+        failed=0,
+        cancelled=0,
+        charged=tuple(RangeSet(charged)),
+        costs_nanos=row.costs_nanos,
+        wall_ns=row.wall_ns,
+        cpu_ns=row.cpu_ns,
+        prices_nanos=row.prices_nanos,
+        attempt_max=row.attempt_max,
+        repeat_ns=row.repeat_ns,
+        credits=_credits(store, row.job),
+        function=spec_of(row).function,
+        submitted_at_s=row.submitted_at_s,
+    )
+
+
+def _credits(store: Store, job: str) -> tuple[tuple[int, int], ...]:
+    """Return the credits for wasted runs that a job's tasks paid for and have not used since."""
+    credits = Credits()
+    for run in store.runs_since_wasted(job):
+        credits.book(run)
+    return credits.left()
+
+
+def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:
+    history = history_of(store, row)
+    charged = RangeSet(history.charged)
+    for first, stop in ended:
+        charged.remove(first, stop)
+    failed, cancelled = _count_failures(store, row.job)
+    return replace(
+        history,
+        spec=spec_of(row),
+        ended=ended,
+        failed=failed,
+        cancelled=cancelled,
+        charged=tuple(charged),
+    )
+
+
+def _count_failures(store: Store, job: str) -> tuple[int, int]:
+    """Return how many of a job's kept outcomes are failures, and how many are cancelled."""
+    failed = cancelled = at = 0
+    while page := store.outcomes(job, at, PAGE):
+        for first, count, body in page:
+            _, failures, *_ = unpack(body, STORED_BYTES_MAX)
+            gone = sum(failure[1] == "cancelled" for failure in failures)
+            cancelled += gone
+            failed += len(failures) - gone
+            at = first + count
+    return failed, cancelled
+
+
+def used_before(store: Store, rules: FairShare, now_s: float) -> dict[Whose, int]:
+    """Return the slot time that each party has used here, decayed to now, by the hourly books.
+
+    Usage is taken as spread evenly over its hour.
+    """
+    read_s = now_s - HALF_LIVES_READ * rules.half_life_s
+    by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)
+    found: dict[Whose, int] = {}
+    for total in store.usage_totals(by, read_s // HOUR_S * HOUR_S, None, {Dimension.SITE: ""}):
+        *names, state, hour = total.key
+        if state in UNCOUNTED:
+            continue
+        whose, start_s = Whose(*map(str, names)), int(hour) * HOUR_S
+        used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, now_s, rules.half_life_s)
+        found[whose] = found.get(whose, 0) + used_ns
+    return found

@@ -1,0 +1,45 @@
+"""A site's environment in one place, so that a simulation can replace it."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from federation.sessions.nng import NngPort
+from federation.transport import Port, TlsSettings
+from gateway.base.callers import Callers
+from gateway.config.site import SiteConfig, make_folder
+from gateway.ledger.store.store import SqlStore, Store
+
+
+def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
+    """Return the store that a configuration names, and make its folder; as SqlStore."""
+    make_folder(config.state_path)
+    return SqlStore(config.database_url, **callbacks)
+
+
+def open_nng_port(
+    addresses: Sequence[str], on_pipe_change: Callable[[], None], tls: TlsSettings | None = None
+) -> Port:
+    """Return a port of sockets that tells the gateway's own user from slots; as NngPort."""
+    return NngPort(addresses, on_pipe_change, tls, Callers().is_owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The clock, randomness, the network and the disk.
+
+    `now_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
+    `open_store(config, on_trouble=…, on_fatal=…)` are as NngPort and SqlStore. `read(query, *args)`
+    runs a query on the store that takes time.
+    """
+
+    now_s: Callable[[], float] = trio.current_time
+    utc_s: Callable[[], float] = time.time
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    open_port: Callable[..., Port] = open_nng_port
+    open_store: Callable[..., Store] = open_sql_store
+    read: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync

@@ -1,0 +1,892 @@
+"""The core of a site: `handle(event, now) → [effect, …]`. Pure: no I/O, no clock, no randomness.
+
+It opens and ends jobs, processes the reports of workers, and guarantees:
+
+- a task ends exactly once, and only its owner is told;
+- a task's result is sent after its usage record is stored, and it is charged once;
+- work that no known offer can ever run is refused at once; waiting work never blocks other work;
+- a worker's report counts only for tasks that the worker still holds.
+
+`settle` is called once after each batch of events and hands out work. `now_s` is UTC.
+
+Its parts: Handout (assigns tasks), Endings (ends tasks or queues them again), Roster (the workers
+and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the unfinished work of
+clients), Withdrawals (cancels that wait for workers), History (ended jobs). They know nothing of
+the broker; their effects join the broker's in order.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, assert_never
+
+from federation.messages.messages import Drain, Kept, RejectJob
+from federation.messages.wire import pack
+from federation.ranges import Range, RangeSet
+from federation.reasons import Reason
+from gateway.ledger.db import records
+from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model.effects import Charge, Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.elsewhere import Elsewhere
+from gateway.scheduler.model.events import Event, JobSpec
+from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
+from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.model.terms import opened_record
+from gateway.scheduler.quotas.accounts import Accounts, Limits
+from gateway.scheduler.quotas.admission import Admission
+from gateway.scheduler.quotas.fair_shares import Shares
+from gateway.scheduler.quotas.preemption import Preemption
+from gateway.scheduler.quotas.reserved import Reserved
+from gateway.scheduler.quotas.roster import Roster
+from gateway.scheduler.quotas.spending import Ending, Spending
+from gateway.scheduler.tasks.charging import Charging
+from gateway.scheduler.tasks.endings import Endings
+from gateway.scheduler.tasks.history import History
+from gateway.scheduler.tasks.losses import Losses
+from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, is_sound, within_bounds
+from gateway.scheduler.tasks.overdue import Fault, Overdue
+from gateway.scheduler.tasks.probation import Probation
+from gateway.scheduler.tasks.provisional import Provisional
+from gateway.scheduler.tasks.withdrawals import Withdrawals
+from policies.placement.offers import Unmet
+from policies.placement.placement import Offer, Refusal, counted
+from policies.tariffs import Tariff
+
+# How long a detached job may stay half submitted without its client.
+ORPHAN_S: Final = 60.0
+# Jobs that one call handles, of each kind: client left, deadline passed, function arrived.
+LEFT_TURN_MAX: Final = 200
+
+
+class Broker:
+    """One site's jobs, workers and clients.
+
+    Args:
+        tariffs: the current standard tariff of each pool by name; PricesChanged updates it.
+        offers: pools that are known before any of their workers joins.
+        limits: the limits on one client's unfinished work.
+        boot: the number of this run of the site; assignments of different runs never share a
+            number.
+        purses: the budgets that pay for work; without any there is no limit.
+    """
+
+    def __init__(
+        self,
+        tariffs: Mapping[str, Tariff],
+        offers: Mapping[str, Offer] | None = None,
+        limits: Limits | None = None,
+        boot: int = 0,
+        purses: Purses | None = None,
+    ) -> None:
+        self.charging = Charging(tariffs)
+        self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
+        self.emissions = self.charging.emissions
+        self._now_s = 0.0
+        self.limits = limits or Limits()
+        self.jobs: dict[str, Job] = {}
+        self.draining = False
+        self.elsewhere = Elsewhere()  # callbacks, set by the component that knows other sites
+        self.trouble = ""  # why the store accepts no writes; empty when it does
+        self._trouble_since_s = 0.0  # monotonic
+        self.monotonic_s = 0.0  # the time of this turn, by the monotonic clock
+        self._effects: list[Effect] = []  # never replaced: the parts append to the same list
+        self._accounts = Accounts()
+        self.clients = self._accounts.clients
+        self.shares: Shares | None = None  # the fair shares of slots, if configured
+        self.purses = purses or Purses()
+        self.reserved = Reserved(self.purses)
+        self._handout = Handout(
+            *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
+            self.reserved.purses_of,
+        )
+        self.workers = self._handout.workers
+        self.durations = self._handout.durations
+        self.occupancy = self._handout.occupancy
+        self.growth = self.occupancy.growth  # of our autoscaled pools
+        self.entitling = self._handout.entitling
+        self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
+        self.offers = self.roster.offers
+        self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
+        self._provisional = Provisional(self.admission.refusal, self.offers)
+        self._endings = Endings(
+            *(self._accounts, self._handout, self.roster, self.elsewhere, self._effects),
+            lambda job, ranges: self._losses.end_owing(job, ranges),
+        )
+        self._preemption = Preemption(
+            self.workers,
+            self._handout.waiting_groups,
+            self.occupancy,
+            self.entitling,
+            self._handout.may_want,
+            lambda each: self._handout.recall_all(each, kill=False),
+            self._effects,
+        )
+        self._withdrawals = Withdrawals(
+            *(self.clients, self._handout, self._tell, self._cancel),
+            lambda job, ranges: self._losses.end_owing(job, ranges),
+        )
+        self._probation = Probation(self.roster.is_awaited)
+        self._overdue = Overdue(self.workers, self.limits.lease_s)
+        self._losses = Losses(
+            *(self.charging, self._endings, self._withdrawals),
+            release=self._handout.release,
+            book=self._book,
+            fail=self._taken,
+            losses_max=self.limits.losses_max,
+        )
+        self._history = History()
+        self.spending = Spending(
+            *(self.purses, self.reserved, self.jobs),
+            self._own_tariffs,
+            self.durations.of,
+            lambda spec: self.elsewhere.tariffs(spec, self._now_s),
+        )
+        self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
+        self._arrived: dict[bytes, None] = {}  # those of these functions that have arrived
+        self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
+        self._orphans: set[str] = set()  # jobs that may be half submitted without their client
+        self._numbers = 0
+
+    # --- events --------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:  # noqa: C901 - one match
+        """Take an event; return the effects to carry out, in order."""
+        self._now_s = now_s
+        self._handout.changes += 1
+        match event:
+            case events.Reported():
+                self._reported(event, now_s)
+            case events.TasksArrived():
+                self._tasks_arrived(event)
+            case events.HandedBack():
+                self._handed_back(event, now_s)
+            case events.EnvironmentsPrepared():
+                if event.worker in self.workers:
+                    self.workers[event.worker].preparing = event.functions
+            case events.PlacesChosen():
+                if event.job in self.jobs:
+                    self.jobs[event.job].places = event.places
+                    self._endings.ask_again(self.jobs[event.job])
+                    self._handout.refile(self.jobs[event.job])
+            case events.PlacesLeft():
+                self._places_left(event, now_s)
+            case events.MoneySpent():
+                if event.job in self.jobs:
+                    self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
+                    self._finish(self.jobs[event.job], now_s)
+            case events.LimitsUnmet():
+                if event.job in self.jobs:
+                    self._limits_unmet(self.jobs[event.job], event, now_s)
+            case events.JobHeld():
+                self._handout.hold_back(event, self.jobs.get(event.job))
+            case events.Resumed():
+                self._resumed(event, now_s)
+            case events.JobOpened():
+                self._job_opened(event, now_s)
+            case events.FunctionArrived():
+                self._function_arrived(event.function)
+            case events.JobClosed():
+                self._job_closed(event, now_s)
+            case events.CancelAsked():
+                self._cancel_asked(event, now_s)
+            case events.ClientJoined():
+                self._accounts.join(event)
+            case events.ClientGone():
+                self._client_gone(event, now_s)
+            case events.ClientReading():
+                if event.client in self.clients:
+                    self.clients[event.client].ready = event.ready
+            case events.TasksBegun():
+                self._begun(event, now_s)
+            case events.WorkerJoined():
+                self.roster.joined(event)
+                if not event.job:
+                    self._probation.joined(self.workers[event.worker], now_s)
+                self._handout.crew.note(event.worker)
+                self.occupancy.resize()
+            case events.WorkerGone():
+                self._worker_gone(event, now_s)
+                self._handout.crew.note(event.worker)
+                self.occupancy.resize()
+            case events.JobRecovered():
+                self._job_recovered(event, now_s)
+            case events.DrainAsked():
+                self._drain_asked(event)
+                self.occupancy.resize()
+            case events.Ticked():
+                self._ticked(event, now_s)
+            case events.JobNoted():
+                if event.job in self.jobs:
+                    self.jobs[event.job].note(now_s, event.text)
+            case _:
+                self._learn(event, now_s)
+        accounts = self._accounts
+        if accounts.owing and accounts.kept.held_bytes <= self.limits.kept_bytes_max:
+            for job in list(accounts.owing.values()):
+                self._acknowledge(job, job.owed_tasks)
+        return self._take_effects()
+
+    def _learn(self, event: events.AboutSite, now_s: float) -> None:
+        """Apply an event about the state of our own site."""
+        match event:
+            case events.PoolGrows():
+                self.growth[event.pool] = event.growth
+                self.roster.grows(event)
+                self.occupancy.resize()
+            case events.PilotSeen():
+                self.roster.seen(event)
+            case events.PilotsAwaited():
+                self.roster.awaited(event)
+            case events.EmissionsKnown():
+                self.emissions[event.pool] = event.emissions
+            case events.PricesChanged():
+                self.charging.changed(event)
+            case events.RulesTurned():
+                self.occupancy.turn(event.rules)
+                self.entitling.turned()
+                self._preemption.turned(event.rules, now_s)
+            case events.VolumesKnown():
+                self.charging.volumes.take_up(event.had_ns, now_s)
+            case events.SpendingKnown():
+                self.purses.take_up(event.spent, event.owed, now_s)
+            case events.SharesKnown():
+                self._share_out(event, now_s)
+            case events.EntitlementsKnown():
+                self.entitling.take_in(event)
+            case _:
+                assert_never(event)
+
+    def settle(self, now_s: float) -> list[Effect]:
+        """Hand out waiting tasks to workers with room, and move work to workers that ran dry."""
+        self._now_s = now_s
+        self._end_left(now_s)
+        self._end_lacking()
+        self._keep_deadlines(now_s)
+        woken = self._probation.wake(now_s)
+        for handle in woken:
+            self._handout.crew.note(handle)
+        if woken:
+            self.occupancy.resize()
+        self._handout.settle(now_s)
+        self._preemption.settle(now_s)
+        return self._take_effects()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `settle` has done all it could; if not, it is to be called again soon."""
+        return self._handout.is_settled and not self._left and not self._arrived
+
+    @property
+    def changes(self) -> int:
+        """The number of events handled in this run of the site."""
+        return self._handout.changes
+
+    @property
+    def tasks_done(self) -> int:
+        """The number of tasks that ended with a result in this run of the site."""
+        return self._endings.done
+
+    @property
+    def waiting_jobs(self) -> list[Job]:
+        """The jobs with unassigned tasks."""
+        return list(self._handout.ready.values())
+
+    @property
+    def ready(self) -> Mapping[str, Job]:
+        """The jobs with unassigned tasks, by id: the live mapping."""
+        return self._handout.ready
+
+    def take_fresh(self) -> list[Job]:
+        """Return the jobs that got unassigned tasks since the last call."""
+        fresh = list(self._handout.fresh.values())
+        self._handout.fresh.clear()
+        return fresh
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether `settle` may have work although no event arrives: see Handout."""
+        return self._probation.is_waiting or self._handout.is_uneven
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether detached jobs hold over half of their byte limit."""
+        return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
+
+    def looks(self, spec: JobSpec) -> int:
+        """The number of offers to examine before a job is accepted or refused."""
+        return self.admission.looks(self.spending.denominated(spec))
+
+    def remembers(self, job: str) -> bool:
+        """Whether a job, or its charge, is known without asking the store."""
+        return job in self.jobs or self._history.knows(job)
+
+    def has_ended(self, job: str) -> bool:
+        """Whether a job of this id has ended lately."""
+        return self._history.has_ended(job)
+
+    def _take_effects(self) -> list[Effect]:
+        effects = self._effects.copy()
+        self._effects.clear()  # the parts of the broker keep using the same list
+        return effects
+
+    def _write(self, record: records.Record, *, durable: bool = False) -> None:
+        self._effects.append(Write(record, durable))
+
+    def _tell(self, client: int, message: Any) -> None:
+        if client in self.clients:
+            self._effects.append(Tell(client, message))
+
+    # --- charging and fair shares --------------------------------------------------------------
+
+    def tariff_at(self, job: Job, worker: Worker) -> Tariff:
+        """The tariff of a job for tasks handed out now to a worker."""
+        if job.spec.price is not None:
+            return job.spec.price  # as it was quoted
+        if worker.tariff is not None:
+            return worker.tariff  # as its seller quoted it
+        pool = worker.offer.pool
+        if pool in self.occupancy.pools:  # without rules there are no reservations
+            task_s = self.durations.of(job.spec.function)
+            seats = self.occupancy.seats(pool, job, task_s, self._now_s)
+            if seats is not None:
+                return self.charging.tariff_in(pool, seats, job.spec)
+        return self.charging.tariff_for(pool, job.spec, "", self._now_s)
+
+    def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
+        """The current tariffs of those of our own pools that may be able to run a job of our users.
+
+        All pools count as long as it is not known which of them can.
+        """
+        able = self.admission.pools(spec)
+        is_known = bool(able) and not self._provisional.is_early(self._now_s)
+        pools = [each for each in self.tariffs if not is_known or each in able]
+        return self.charging.own_tariffs(spec, pools, self._now_s)
+
+    def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
+        self.shares = None if event.rules is None else Shares(event.rules)
+        if self.shares is not None:
+            self.shares.take_up(event.used_ns, now_s)
+            for job in self.jobs.values():
+                self.shares.opened(job)
+        self._handout.share_out(self.shares)
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    def _job_opened(self, event: events.JobOpened, now_s: float) -> None:
+        spec = self.spending.denominated(event.spec)
+        known = self.jobs.get(event.job)
+        if known is not None:
+            self._job_taken_over(known, event, now_s)
+            return
+        objection = self._history.objection(event)
+        if objection is not None:
+            self._tell(event.client, objection)
+            return
+        is_early = self._is_early(event, spec, now_s)
+        refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec, is_early)
+        refusal = refusal or self.spending.refusal(spec)
+        before = self._history.charged(event.job)
+        if before is not None and before.function not in (b"", spec.function):
+            refusal = Reason.BAD_REQUEST, f"job {event.job} was one of another function"
+        if refusal is not None:
+            self._tell(event.client, RejectJob(event.job, *refusal))
+            return
+        # A reopened job is partly done, and it was judged when it was new.
+        unmet = (
+            None if event.again else self.elsewhere.unmet(event.job, spec, spec.tasks or 1, now_s)
+        )
+        if unmet is not None:
+            self._tell(event.client, _rejection(event.job, unmet))
+            return
+        job = self._new_job(event.job, spec, event.client, now_s)
+        self._history.take_up(job)
+        if self.admission.is_provisional(spec):
+            self._provisional.take(job, now_s)
+        if not event.has_function:
+            job.lacks_function_since_s = now_s
+            self._lacking.setdefault(spec.function, set()).add(job.id)
+        self._write(opened_record(job), durable=spec.detached)
+
+    def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
+        """Handle a client that reopens a known job in a new session."""
+        ours = (job.spec.user, job.spec.project, job.spec.function)
+        if ours != (event.spec.user, event.spec.project, event.spec.function):
+            reason = f"job {event.job} is somebody else's"
+            self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
+            return
+        if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
+            self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
+            return
+        job.spec = replace(job.spec, warrant=event.spec.warrant)  # possibly by a later token
+        job.may_repeat = not job.spec.detached and job.client != event.client
+        job.begin_attempt()
+        job.leaving = job.reason = ""
+        job.interrupted = 0
+        job.orphan_since_s = None
+        self._accounts.hand_over(job, event.client)
+        self._handout.refile(job)
+        if job.lacks_function_since_s is not None:
+            job.lacks_function_since_s = now_s  # its client has been asked again
+
+    def _places_left(self, event: events.PlacesLeft, now_s: float) -> None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return
+        for assignment in job.assignments.values():
+            if assignment.worker.offer.pool in event.pools and not assignment.recalled:
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
+        where = ", ".join(sorted(event.pools))
+        job.note(
+            now_s, f"took back what had not begun at {where}: by what tasks take, others cost less"
+        )
+
+    def _function_arrived(self, function: bytes) -> None:
+        if function in self._lacking:
+            self._arrived[function] = None
+            self._end_lacking()
+
+    def _end_lacking(self) -> None:
+        """Go on with some of the jobs whose function has arrived."""
+        left = LEFT_TURN_MAX
+        while self._arrived and left > 0:
+            function = next(iter(self._arrived))
+            names = self._lacking.get(function, set())
+            while names and left > 0:
+                left -= 1
+                job = self.jobs[names.pop()]
+                job.lacks_function_since_s = None
+                self._handout.mark_ready(job)
+            if not names:
+                self._lacking.pop(function, None)
+                del self._arrived[function]
+
+    def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
+        """End a job of which no task has run."""
+        self._tell(job.client, rejection)
+        for first, stop in job.withdraw():
+            self._accounts.credit(job, stop - first)
+        job.leaving, job.reason = "rejected", rejection.reason
+        self._finish(job, now_s)
+
+    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, now_s: float) -> None:
+        if job.given_up:
+            return  # the remaining tasks may all be done
+        job.unmet = event.text
+        job.note(now_s, event.text or "all of it can be done within its limits again")
+        if event.failure:
+            job.given_up = event.failure
+            self._handout.recall_unstarted(job)
+        self._endings.end_given_up(job)
+        self._finish(job, now_s)
+
+    def _is_early(self, event: events.JobOpened, spec: JobSpec, now_s: float) -> bool:
+        """Whether to accept a job before it is known which pool can run it, and judge it later.
+
+        This holds just after a start: for a reopened job, which was accepted before, and for a job
+        that a pool may run whose workers have not joined yet. Another site's job was judged at its
+        quote.
+        """
+        if spec.price is not None or not self._provisional.is_early(now_s):
+            return False
+        return event.again or self.admission.awaits_workers(spec)
+
+    def note_trouble(self, trouble: str, now_s: float) -> None:
+        """Note why the store accepts no writes; an empty `trouble` means that it works again.
+
+        `now_s` is monotonic here and in `is_stuck`, since the system clock may be set meanwhile.
+        """
+        if not self.trouble:
+            self._trouble_since_s = now_s
+        self.trouble = trouble
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Whether the store has accepted no writes for so long that jobs are refused."""
+        stuck_s = now_s - self._trouble_since_s
+        return bool(self.trouble) and stuck_s >= self.limits.store_wait_s
+
+    def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
+        """Why no work of this kind is accepted at all, as code and sentence."""
+        if self.is_stuck(self.monotonic_s):
+            return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
+        if self.draining:
+            return Reason.DRAINING, "the gateway is draining and takes no new jobs"
+        return self.admission.refusal(spec, is_early=is_early)
+
+    def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
+        """Why a worker can't take a task of a job now, apart from its room, or None."""
+        task_s = self.durations.of(job.spec.function)
+        return (
+            dispatch.refusal(job, worker)
+            or dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s)
+            or self.entitling.refusal(job, worker)
+            or self.occupancy.refusal(job, worker, task_s, utc_s)
+        )
+
+    def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
+        self._numbers += 1
+        purses = self.purses.of(spec.whose)
+        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags), purses)
+        self.jobs[name] = job
+        self._accounts.begin(job)
+        if self.shares is not None:
+            self.shares.opened(job)
+        return job
+
+    def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
+        if event.spec is None:
+            self._history.remember(event)
+            return
+        job = self._new_job(event.job, event.spec, 0, event.submitted_at_s or now_s)
+        job.take_up(event)
+        job.ended = RangeSet(event.ended)
+        job.known = RangeSet(event.ended)
+        job.failed = event.failed
+        job.cancelled = event.cancelled
+        job.done = len(job.ended) - event.failed - event.cancelled
+        job.total = event.total
+        if event.total is None:
+            job.orphan_since_s = now_s
+            self._orphans.add(job.id)
+        self._finish(job, now_s)
+
+    def _tasks_arrived(self, event: events.TasksArrived) -> None:
+        job = self.jobs.get(event.job)
+        if job is None or job.client != event.client or job.leaving:
+            # It ended, or another session cancelled it, while these tasks were in flight.
+            reason = (job.reason if job else "") or "the job has ended"
+            span = [event.first, event.first + len(event.arguments)]
+            rejection = RejectJob(event.job, Reason.JOB_NOT_FOUND, reason, {"tasks": span})
+            self._tell(event.client, rejection)
+            return
+        first, stop = event.first, event.first + len(event.arguments)
+        if job.may_repeat:
+            job.reopen(first, stop)
+        client = self.clients.get(event.client)
+        # Tasks recovered from the store were accepted before.
+        refused = self.entitling.over(job, first, stop) if event.client else []
+        for low, high in refused:
+            job.known.add(low, high)
+            self._accounts.count(job, high - low)
+        for low, high in job.known.missing(first, stop):
+            arguments = event.arguments[low - first : high - first]
+            run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
+            job.enqueue(run)
+            job.known.add(low, high)
+            self._accounts.count(job, high - low)
+            if job.spec.detached and client is not None:
+                body = pack(run.arguments)
+                self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
+        self._endings.queued(job)
+        self.entitling.note_queue(job)
+        if refused:
+            self._endings.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._finish(job, self._now_s)
+        if client is None:
+            return
+        if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
+            self._accounts.owe(job, client, stop, sum(map(len, event.arguments)))
+        elif job.spec.detached:
+            self._acknowledge(job, stop)
+        excess = self._accounts.excess(client, self.limits)
+        if excess:
+            self._effects.append(Expel(client.handle, excess))
+
+    def _acknowledge(self, job: Job, stop: int) -> None:
+        """Acknowledge a detached job's tasks, so that its client need not keep them."""
+        self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
+        self._accounts.forgive(job)
+
+    def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            # It was cancelled meanwhile, and its submitter waits for the acknowledgement.
+            self._tell(
+                event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
+            )
+            return
+        if job.client != event.client:
+            return
+        if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
+            unmet = (
+                self.elsewhere.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            )
+            if unmet is not None:
+                self._reject(job, _rejection(job.id, unmet), now_s)
+                return
+        job.total = event.total
+        for first, stop in event.elsewhere:
+            for low, high in job.known.missing(first, stop):
+                for tasks in (job.known, job.ended):
+                    tasks.add(low, high)
+        if job.spec.detached:
+            self._write(records.JobClosed(job.id, event.total), durable=True)
+            self._tell(event.client, Kept(job.id, event.total, True))
+            self._accounts.disown(job)
+            self._handout.refile(job)
+        self._finish(job, now_s)
+
+    def _finish(self, job: Job, now_s: float) -> None:
+        """End the job if no task of it is left."""
+        self.entitling.note_queue(job)
+        if not job.is_over or job.id not in self.jobs:
+            return
+        self._losses.settle(job, now_s)
+        del self.jobs[job.id]
+        self._handout.forget(job)
+        if self.shares is not None:
+            self.shares.ended(job)
+        if job.lacks_function_since_s is not None:
+            lacking = self._lacking[job.spec.function]
+            lacking.discard(job.id)
+            if not lacking:
+                del self._lacking[job.spec.function]
+        state = job.leaving or "done"
+        self._history.end(job, state)
+        job.hold_bytes(-job.held_bytes)
+        self._accounts.disown(job)
+        counts = (job.done, job.failed, job.cancelled + job.interrupted)
+        self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
+
+    def _cancel_asked(self, event: events.CancelAsked, now_s: float) -> None:
+        job = self._withdrawals.ask(event, self.jobs.get(event.job))
+        if job is not None:
+            self._finish(job, now_s)
+
+    def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
+        self._endings.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
+
+    # --- reports of workers --------------------------------------------------------------------
+
+    def _reported(self, event: events.Reported, now_s: float) -> None:
+        worker = self.workers.get(event.worker)
+        assignment = worker.assignments.get(event.assignment) if worker else None
+        if worker is None or assignment is None:
+            return  # a late report on a closed assignment: fenced
+        first, stop = event.first, event.first + len(event.values)
+        if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
+            self._effects.append(Expel(worker.handle, "it reported tasks that it does not have"))
+            return
+        self._handout.release(assignment, first, stop)
+        assignment.recalled = assignment.recalls > 0
+        if not assignment.left:
+            self._withdrawals.closed(assignment.id)
+        worker.tasks_done += stop - first
+        self._probation.finished(worker, stop - first)
+        self._taken(assignment, within_bounds(assignment, event, now_s))
+
+    def _taken(self, assignment: Assignment, event: events.Reported) -> None:
+        """Book a report on released tasks, and end those tasks or queue them again."""
+        job, worker, now_s = assignment.job, assignment.worker, self._now_s
+        tasks, wall_ns = len(event.values), event.wall_ns
+        if worker.job:  # reported by another site: limited to the time that has passed
+            passed_s = max(0.0, now_s - assignment.given_s)
+            wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
+        site = worker.offer.pool.partition("/")[0] if worker.job else ""
+        preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
+        if preempted:
+            text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
+            job.note(now_s, text)
+        if all(kind != "lost" for _, kind, *_ in event.failures):  # a loss is the worker's alone
+            failed = len(event.failures)
+            self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
+        event = self._losses.with_owed(assignment, event, now_s)
+        used = self.charging.used(assignment, event, now_s)
+        self._book(job, assignment, used)
+        cost_nanos = sum(record.charged_nanos for record in used)
+        charge = Charge(
+            event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
+        )
+        again = self._endings.deliver(assignment, event, charge)
+        for low, high in charged_for(used, [] if assignment.is_stopped else again):
+            job.charged.add(low, high)
+        self._endings.check_cost(job)
+        self._finish(job, now_s)
+
+    def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
+        """Write usage records, and charge them to fair shares and budgets."""
+        for record in used:
+            if self.shares is not None:
+                self.shares.charge(assignment, record, self._now_s)
+            self._write(record)
+        if job.purses or self.reserved:
+            self.spending.charge(job, used, self._now_s)
+
+    def _begun(self, event: events.TasksBegun, now_s: float) -> None:
+        worker = self.workers.get(event.worker)
+        for number, task, ran_s in event.tasks if worker else ():
+            assignment = worker.assignments.get(number) if worker else None
+            if assignment is not None and task in assignment.left:
+                begun_s = max(assignment.given_s, now_s - ran_s)
+                assignment.begun.setdefault(task, begun_s)
+
+    def _keep_deadlines(self, now_s: float) -> None:
+        """End queued tasks whose deadline has passed."""
+        for job in islice(self._handout.overdue(now_s), LEFT_TURN_MAX):
+            self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+            self._finish(job, now_s)
+
+    def _handed_back(self, event: events.HandedBack, now_s: float) -> None:
+        worker = self.workers.get(event.worker)
+        assignment = worker.assignments.get(event.assignment) if worker else None
+        if worker is None or assignment is None:
+            self._withdrawals.closed(event.assignment)
+            return
+        returned = []
+        for first, stop in event.ranges:
+            if assignment.left.within(first, stop) != [(first, stop)]:
+                self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
+                return
+            returned.append((first, stop))
+        if returned and worker.job and not assignment.recalls:
+            tasks = sum(stop - first for first, stop in returned)
+            assignment.job.note(now_s, f"{worker.offer.pool} gave back {tasks} of its tasks")
+        assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
+        # Nothing to take: do not ask again until it reports.
+        assignment.recalled = not returned or assignment.recalls > 0
+        job = assignment.job
+        for first, stop in returned:
+            self._handout.release(assignment, first, stop)
+        for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
+            self._endings.requeue(job, assignment.run.cut(first, stop))
+        self._finish(job, now_s)
+
+    def _resumed(self, event: events.Resumed, now_s: float) -> None:
+        worker = self.workers.get(event.worker)
+        job = self.jobs.get(worker.job) if worker else None
+        if worker is not None and job is not None:
+            self._handout.resume(event, worker, job, now_s)
+
+    # --- workers and clients that leave --------------------------------------------------------
+
+    def _worker_gone(
+        self,
+        event: events.WorkerGone,
+        now_s: float,
+        overdue: Iterable[tuple[Assignment, int]] = (),
+    ) -> None:
+        """Take back the tasks of a worker; those in `overdue` fail at their time limit."""
+        worker = self.roster.left(event.worker)
+        if worker is None:
+            return
+        held = {each.job.id: each.job for each in worker.assignments.values()}
+        has_begun = any(each.begun for each in worker.assignments.values())
+        is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
+        for handle in self._probation.left(worker, now_s, is_lost=is_lost):
+            self._handout.crew.note(handle)
+        for assignment, task in overdue:
+            self._losses.time_out(assignment, task, now_s)
+        self._losses.take_back(worker, event, now_s)
+        for job in held.values():
+            self._endings.check_cost(job)
+            self._finish(job, now_s)
+
+    def _turn_out(self, fault: Fault, now_s: float) -> None:
+        """End the session of a worker that does not end its tasks: it is lost from now on.
+
+        The site reports it gone once more when the session has ended; that changes nothing.
+        """
+        handle = fault.worker.handle
+        self._worker_gone(events.WorkerGone(handle, fault.reason), now_s, fault.tasks)
+        self._handout.crew.note(handle)
+        self.occupancy.resize()
+        self._effects.append(Expel(handle, fault.reason))
+
+    def _client_gone(self, event: events.ClientGone, now_s: float) -> None:
+        client = self._accounts.leave(event.client)
+        if client is None:
+            return
+        self._withdrawals.forget(event.client)
+        self._left.extend((event.client, name) for name in client.jobs)
+        self._end_left(now_s)
+
+    def _end_left(self, now_s: float) -> None:
+        """Go on with some of the jobs whose client has left, unless it is back meanwhile."""
+        for _ in range(min(LEFT_TURN_MAX, len(self._left))):
+            client, name = self._left.popleft()
+            job = self.jobs.get(name)
+            if job is None or job.client != client:
+                continue
+            if job.spec.detached:
+                self._accounts.forgive(job)
+                job.client = 0
+                job.orphan_since_s = now_s if job.total is None else None
+                self._orphans.add(job.id)
+                self._handout.refile(job)
+            else:
+                self._abandon(job, now_s)
+
+    def _abandon(self, job: Job, now_s: float, reason: str = "its client left") -> None:
+        """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
+        finished = job.total is not None and len(job.ended) >= job.total
+        waits = job.waiting or job.in_flight
+        if not job.leaving and waits and not finished:
+            job.leaving, job.reason = "abandoned", reason
+        job.leaving = job.leaving or "done"
+        for first, stop in job.withdraw():
+            job.known.remove(first, stop)
+        for assignment in list(job.assignments.values()):
+            assignment.is_stopped = True
+            self._handout.recall_all(assignment, kill=True)
+        self._handout.mark_ready(job)
+        self._finish(job, now_s)
+
+    def _drain_asked(self, event: events.DrainAsked) -> None:
+        if event.worker == 0:
+            self.draining = event.on
+            return
+        worker = self.workers.get(event.worker)
+        if worker is None:
+            return
+        (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
+        worker.draining = bool(worker.drained_by)
+        self._handout.crew.note(event.worker)
+        if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
+            return
+        self._effects.append(Order(worker.handle, Drain(event.on)))
+        for assignment in worker.assignments.values() if event.on else ():
+            self._handout.recall_all(assignment, kill=False)
+
+    def _end_for_money(self, ending: Ending, now_s: float) -> None:
+        """End the tasks that a budget no longer pays for."""
+        job = ending.job
+        for assignment in ending.assignments:
+            running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
+            if running:  # otherwise they are being stopped already
+                self._endings.drop(job, running, "budget", ending.reason)
+                self._handout.recall_all(assignment, kill=True)
+        if ending.is_waiting:
+            self._endings.drop_waiting(job, "budget", ending.reason)
+        self._finish(job, now_s)
+
+    def _ticked(self, event: events.Ticked, now_s: float) -> None:
+        is_behind = event.is_behind or bool(self.trouble)
+        for fault in self._overdue.look(now_s, is_behind=is_behind):
+            self._turn_out(fault, now_s)
+        for ending in self.spending.ticked(now_s):
+            self._end_for_money(ending, now_s)
+        if self.shares is not None:
+            self.shares.note_overdue(self.workers.values(), now_s)
+        for name in [name for names in self._lacking.values() for name in names]:
+            job, limit_s = self.jobs[name], self.limits.function_wait_s
+            if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
+                reason = f"its function did not arrive within {limit_s:g} s"
+                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
+        for job, (code, reason) in self._provisional.look(self.jobs, now_s):
+            self._reject(job, RejectJob(job.id, code, reason), now_s)
+        for name in list(self._orphans):
+            orphan = self.jobs.get(name)
+            since_s = orphan.orphan_since_s if orphan is not None else None
+            if orphan is None or since_s is None:
+                self._orphans.discard(name)
+            elif now_s - since_s > ORPHAN_S and not orphan.leaving:
+                orphan.orphan_since_s = None
+                self._abandon(orphan, now_s, "its client left before everything was submitted")
+
+
+def _rejection(job: str, unmet: Unmet) -> RejectJob:
+    """The rejection of a job whose limits can't be met."""
+    offers = [offer.to_plain() for offer in unmet.offers]
+    return RejectJob(job, Reason.LIMITS_UNMET, unmet.text, {"offers": offers})

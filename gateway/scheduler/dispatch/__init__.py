@@ -1,0 +1,1 @@
+"""Which waiting task goes to which worker."""

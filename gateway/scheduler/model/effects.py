@@ -1,0 +1,115 @@
+"""All effects that the broker can request. Closed: the performer matches on every one.
+
+The order is a contract: a `Tell` is sent only after every `Write` before it in the list has been
+stored, so no result is released before its usage record is safe. An `Order` to a worker waits for
+nothing, and neither does a refusal. Handles below zero belong to other sites: the exchange turns
+their effects into `Say`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from federation.messages.deals import Bill, Deal
+from federation.messages.messages import NeedFunction, ToClient, ToWorker
+from federation.messages.reserving import Reserve, Reserved
+from federation.messages.slices import SliceMessage
+from gateway.ledger.db.records import Record
+from policies.costs.carbon import NOTHING_KNOWN, Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Store a record; `durable` when another party is told that it survives a power cut."""
+
+    record: Record
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Harden:
+    """Make all earlier writes survive a power cut before any later message is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The charge of results: the slot time used, its cost to the job's owner, and its emissions."""
+
+    wall_ns: int
+    cpu_ns: int
+    peak_memory_bytes: int
+    cost_nanos: int
+    footprint: Footprint = NOTHING_KNOWN
+
+
+NO_CHARGE: Final = Charge(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a message to a client, once everything written before it is stored."""
+
+    client: int
+    message: ToClient
+    charge: Charge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Send a message to a worker, now."""
+
+    worker: int
+    message: ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Expel:
+    """End a session whose other side breaks the rules."""
+
+    guest: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Tell the operator of the site, in its log."""
+
+    text: str
+
+
+class Side(StrEnum):
+    """The other site's end of a contract."""
+
+    BUYER = "buyer"
+    SELLER = "seller"
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send a message to another site; unless `urgent`, after all earlier records are stored."""
+
+    site: str
+    side: Side
+    message: Deal | NeedFunction | SliceMessage | Reserve | Reserved
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendFunction:
+    """Send a seller a function, unless it was sent before; `again` when the seller asked for it."""
+
+    site: str
+    digest: bytes
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBill:
+    """Answer a bill for a contract that is long over, from the books."""
+
+    site: str
+    bill: Bill
+    utc_s: float
+
+
+Effect = Write | Harden | Tell | Order | Expel | Remark | Say | SendFunction | AnswerBill

@@ -1,0 +1,105 @@
+"""The rights that a site gives another for one of its users' jobs: grants, for the exchange. Pure.
+
+The chain of signatures (federation.signed.grants) is the notary's: gateway.trust.notary has the
+real one. This module has the contents of a grant, and checks whether a question exceeds it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from federation.messages.deals import AskQuote
+
+ERRAND_SITES_MAX: Final = 64  # the most sites that a grant can name
+WIDENED: Final = "widened"
+WRONG_PATH: Final = "wrong-path"
+WRONG_PURPOSE: Final = "wrong-purpose"
+
+
+class NotGranted(Exception):
+    """A grant that can't be given or is not valid; `code` is a Refusal."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """The purpose of a grant: one contract with one site.
+
+    Args:
+        target: the site.
+        contract: its name with us; a grant counts for no other.
+        job: the job that it is part of; only the origin sets that.
+        user, project, function: likewise.
+        max_cost_nanos, currency: the most that it may cost; None and "" for no limit.
+        expires_s: until when work may start, UTC epoch seconds.
+        hops_left: how often it may be forwarded from there.
+        regions: where the data may be; None for anywhere.
+        sites: that may run or relay it, the target among them; None for any.
+    """
+
+    target: str
+    contract: str
+    job: str
+    user: str
+    project: str
+    function: bytes
+    max_cost_nanos: int | None
+    currency: str
+    expires_s: float
+    hops_left: int
+    regions: frozenset[str] | None
+    sites: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A verified grant for us: its errand, and the path by which it came.
+
+    `path` is its origin and every site that forwarded it; `raw` the chain, to be forwarded.
+    """
+
+    errand: Errand
+    path: tuple[str, ...]
+    raw: bytes
+
+
+class Notary(Protocol):
+    """Gives grants in our site's name, and reads those of others."""
+
+    def issue(self, errand: Errand) -> bytes:
+        """Issue a grant for a job of our own users; raises NotGranted."""
+
+    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+        """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
+
+    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+        """Verify a buyer's grant: its chain, that it is for us, not expired, and not used before.
+
+        Raises NotGranted.
+        """
+
+
+def check_ask(ask: AskQuote, given: Allowance) -> None:
+    """Raise NotGranted if a question differs from its grant or exceeds it."""
+    errand = given.errand
+    if tuple(ask.path) != given.path:
+        came, told = " > ".join(given.path), " > ".join(ask.path)
+        raise NotGranted(WRONG_PATH, f"the grant came by {came}, the job by {told}")
+    # Each site that forwards a job appends the name of the site that it came from.
+    user = "@".join((errand.user, *given.path[:-1]))
+    asked = ask.contract, ask.user, ask.project, ask.function, ask.currency
+    granted = errand.contract, user, errand.project, errand.function, errand.currency
+    names = ("contract", "user", "project", "function", "currency")
+    for name, one, other in zip(names, asked, granted, strict=True):
+        if one != other:
+            raise NotGranted(WRONG_PURPOSE, f"the grant is for another {name}")
+    if ask.hops_left > errand.hops_left:
+        reason = f"{ask.hops_left} hops, where {errand.hops_left} are granted"
+        raise NotGranted(WIDENED, reason)
+    wanted = ask.wishes.get("jurisdictions")
+    if errand.regions is not None and not (
+        isinstance(wanted, list) and errand.regions.issuperset(wanted)
+    ):
+        raise NotGranted(WIDENED, "more jurisdictions than are granted")

@@ -1,0 +1,537 @@
+"""All events of a site's broker. Closed: the broker matches on every one.
+
+Events are about bundles, never single tasks: a million tasks are a thousand events. `client` and
+`worker` are session handles, numbers that are never reused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from federation.ranges import Range
+from federation.users import site_of
+from gateway.scheduler.model.errands import Allowance
+from gateway.scheduler.model.purses import Debtor, Spent
+from policies.access.entitlements import Entitlements, Work
+from policies.access.shares import FairShare
+from policies.access.windows import Rules
+from policies.costs.carbon import Emissions, Footprint
+from policies.costs.pricelist import PriceNow
+from policies.costs.volumes import Buyer
+from policies.parties import Whose
+from policies.placement.asks import Wishes
+from policies.placement.butler import Growth
+from policies.placement.environments import kind_of
+from policies.placement.placement import FrozenTags, Need, Tags
+from policies.tariffs import PriceClass, Tariff
+
+HOPS_MAX: Final = 3  # how often a job may be forwarded
+MEMORY_BYTES_MAX: Final = 1 << 46  # of one host
+
+
+@dataclass(frozen=True, slots=True)
+class Warrant:
+    """The token or task pass by which a job was opened; its tasks' passes depend on it.
+
+    `stays`: jobs that its tasks open may run at this site alone.
+    """
+
+    issuer: str = ""
+    token: str = ""  # its id; empty: no token
+    expires_s: float = inf  # UTC
+    stays: bool = False
+
+
+NO_WARRANT: Final = Warrant()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """The specification of a job: one function and its terms."""
+
+    name: str
+    function: bytes
+    detached: bool
+    user: str
+    project: str
+    priority: float
+    tags: Tags
+    timeout_s: float | None
+    retries: int
+    max_cost_nanos: int | None
+    currency: str | None
+    python: str
+    prints: bool
+    wishes: Wishes = field(default_factory=Wishes)
+    # Of a job that another site sent: its price, and the sites that it came through.
+    price: Tariff | None = None
+    path: tuple[str, ...] = ()
+    given: Allowance | None = None  # and the rights given by its user
+    hops_left: int = HOPS_MAX
+    pool: str = ""  # the only pool of ours that it may run in; empty: any
+    group: str = ""  # its user's, as configured here; empty: none
+    price_class: PriceClass = "guaranteed"
+    tasks: int | None = None  # their number, if announced by its client
+    task_s: float | None = None  # and their approximate duration
+    slots_sold: int = 0  # of a job that another site sent to one of our pools
+    warrant: Warrant = NO_WARRANT
+
+    @property
+    def need(self) -> Need:
+        """The requirements on a worker."""
+        kind = kind_of(self.wishes.environment)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
+
+    @property
+    def origin(self) -> str:
+        """The site whose code it is, as far as we deal with it; empty: ours.
+
+        Of a job that another site sent it is that neighbour. Of a guest, a user with the token of a
+        welcome site, and of jobs that a guest's tasks submit, it is that site.
+        """
+        return self.path[-1] if self.path else site_of(self.user)
+
+    @property
+    def whose(self) -> Whose:
+        """The principal for rules and books; for a job of another site, it includes the neighbour.
+
+        A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
+        """
+        return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
+
+    @property
+    def work(self) -> Work:
+        """The principal with priority and price class, for entitlements."""
+        return Work(self.whose, self.priority, self.price_class)
+
+    @property
+    def price_name(self) -> str:
+        """The name of the price of a job that another site sent; empty: it is ours."""
+        return "" if self.price is None else self.price.version
+
+
+@dataclass(frozen=True, slots=True)
+class ClientJoined:
+    """A client's session opened. The clients of one `account` share its limit on held bytes.
+
+    An operator may cancel the jobs of every user of this site.
+    """
+
+    client: int
+    user: str
+    account: str = ""
+    is_operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """A client said goodbye, or did not come back in time."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReading:
+    """A client's unread results pile up (`ready` false), or it has caught up again."""
+
+    client: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A worker's session opened, with its offer.
+
+    A contract with another site is a worker as well: for one job, with its own tariff and
+    round-trip time, as are the slots of a delegating grid. `is_funded`: its full possible cost is
+    held already.
+    """
+
+    worker: int
+    name: str
+    pool: str
+    slots: int
+    tags: Tags
+    python: str
+    job: str = ""
+    tariff: Tariff | None = None
+    round_trip_s: float = 0.0
+    is_funded: bool = False
+    memory_bytes: int = MEMORY_BYTES_MAX  # of its host, if stated
+    tells_begun: bool = False  # whether it reports which tasks have begun
+    takes_others: bool = True  # may have work of other sites: policies.placement.placement.Offer
+    token: str = ""  # the id of the token that it used, if any
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGone:
+    """A worker left (`is_orderly`: it said goodbye), or its lease ran out.
+
+    It was certainly there until `silent_s` seconds ago, when its last frame arrived.
+    """
+
+    worker: int
+    reason: str
+    is_orderly: bool = False
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TasksBegun:
+    """A worker reports tasks that have begun: (assignment, task, seconds of run time)."""
+
+    worker: int
+    tasks: tuple[tuple[int, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A client opened a job, or reopened it after a reconnection."""
+
+    client: int
+    job: str
+    spec: JobSpec
+    has_function: bool = True
+    again: bool = False  # its client has opened it before
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionArrived:
+    """A function arrived; jobs may have been opened without it."""
+
+    function: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecovered:
+    """A job from before a restart, restored from the gateway's store.
+
+    The tasks of a detached job follow as TasksArrived with client 0. Of an attached job only the
+    charges are known; it goes on when its client reopens it.
+    """
+
+    job: str
+    spec: JobSpec | None
+    total: int | None
+    ended: tuple[Range, ...]
+    failed: int
+    cancelled: int
+    charged: tuple[Range, ...]
+    costs_nanos: dict[str, int]  # by currency, and so are the prices per slot-hour
+    wall_ns: int
+    cpu_ns: int
+    prices_nanos: dict[str, int] = field(default_factory=dict)
+    attempt_max: int = 0  # of all its usage records
+    repeat_ns: int = 0  # the part of its wall time that was repeated for free
+    credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see model.credits
+    function: bytes = b""
+    submitted_at_s: float = 0.0  # UTC; 0: now
+
+
+@dataclass(frozen=True, slots=True)
+class TasksArrived:
+    """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store."""
+
+    client: int
+    job: str
+    first: int
+    arguments: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """No more tasks will come; the tasks in `elsewhere` have ended already, and never arrive."""
+
+    client: int
+    job: str
+    total: int
+    elsewhere: tuple[Range, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """A request to cancel these ranges (all when empty); with `kill`, running tasks as well."""
+
+    client: int
+    request: int
+    job: str
+    ranges: tuple[Range, ...]
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A worker's results of a contiguous part of an assignment."""
+
+    worker: int
+    assignment: int
+    first: int
+    values: list[bytes]
+    failures: list[list[object]] = field(default_factory=list)
+    prints: list[list[object]] = field(default_factory=list)
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    peak_memory_bytes: int = 0
+    cost_nanos: int | None = None  # the price of another site; None: by the pool's tariff
+    sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
+    footprint: Footprint | None = None  # as another site states; None: by the pool's emissions
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesChosen:
+    """The new places of a job's tasks: pools, with the number of tasks that each may take.
+
+    None: wherever they can run.
+    """
+
+    job: str
+    places: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesLeft:
+    """A job's tasks in these pools that have not begun are to be recalled: others are better."""
+
+    job: str
+    pools: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MoneySpent:
+    """The rest of a job's cost limit pays for no task anywhere: its queued tasks end."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsUnmet:
+    """A job can't be completed within its limits any more; or, without a text, it can again.
+
+    With a `failure`, the job is useful only as a whole: its tasks that have not begun end with it.
+    """
+
+    job: str
+    text: str
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    """While `on`, no task may be placed, as tasks may be in flight under this contract."""
+
+    job: str
+    contract: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A worker holds these tasks since before a restart, under this assignment's number."""
+
+    worker: int
+    assignment: int
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentsPrepared:
+    """The functions whose environments a worker is making, until the next such event."""
+
+    worker: int
+    functions: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """A worker's answer to a recall: these tasks never started.
+
+    `of_all`: earlier recalls will not be answered any more.
+    """
+
+    worker: int
+    assignment: int
+    ranges: tuple[Range, ...]
+    of_all: bool = False
+
+
+class Drainer(StrEnum):
+    """The party that drains a worker."""
+
+    OPERATOR = "operator"
+    KEEPER = "keeper"  # of its pool, which releases it
+    ITSELF = "itself"  # it stops, and hands its tasks back itself
+    LOSSES = "losses"  # it was lost with tasks, and waits (gateway.scheduler.tasks.probation)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """Give a worker (or, with 0, the whole site) no new work; or let it work again.
+
+    A worker works again when no drainer is left: a drainer can undo only its own request.
+    """
+
+    worker: int
+    on: bool
+    by: Drainer = Drainer.OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGrows:
+    """The capacity that a pool of ours could add from now on.
+
+    `tags`: those that its new workers carry, where not all promised tags hold.
+    """
+
+    pool: str
+    growth: Growth
+    tags: Tags | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PilotSeen:
+    """The facts about a worker that its grid reports.
+
+    Attributes:
+        grid_id: the grid's own name for it.
+        ends_s: UTC, when the grid will stop it; None: it won't.
+    """
+
+    worker: int
+    grid_id: str
+    ends_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PilotsAwaited:
+    """All workers of a pool that its grid expects.
+
+    Known in advance, they are booked under the grid's name from the first task on.
+
+    Attributes:
+        pilots: grid_id and ends_s, as in PilotSeen, by the worker's name.
+    """
+
+    pool: str
+    pilots: Mapping[str, tuple[str, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionsKnown:
+    """The new power draw of a pool of ours, and the emissions of its electricity."""
+
+    pool: str
+    emissions: Emissions
+
+
+@dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """New prices of these pools; tasks that are handed out already keep theirs."""
+
+    prices: Mapping[str, PriceNow]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesTurned:
+    """New windows and claims of these pools of ours; None: a pool has none."""
+
+    rules: Mapping[str, Rules | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNoted:
+    """A note about a job, for its owner."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesKnown:
+    """The slot time that each buyer has had this month, from the books at the start."""
+
+    had_ns: Mapping[Buyer, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingKnown:
+    """The amounts spent of each budget of ours, and the debts of sites, from the books."""
+
+    spent: Mapping[str, Spent]
+    owed: Mapping[Debtor, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SharesKnown:
+    """The new fair shares of slots; None: there are none.
+
+    Attributes:
+        used_ns: the slot time used by each principal, decayed to now, from the books.
+    """
+
+    rules: FairShare | None
+    used_ns: Mapping[Whose, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EntitlementsKnown:
+    """The new rules of access to our pools.
+
+    Attributes:
+        windows: of each pool of ours, the names of its windows.
+    """
+
+    rules: Entitlements
+    windows: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed; `is_behind`: reports of workers wait unread, until the store catches up."""
+
+    is_behind: bool = False
+
+
+# Events about the state of our site, independent of jobs.
+AboutSite = (
+    PoolGrows
+    | PilotSeen
+    | PilotsAwaited
+    | EmissionsKnown
+    | PricesChanged
+    | RulesTurned
+    | VolumesKnown
+    | SpendingKnown
+    | SharesKnown
+    | EntitlementsKnown
+)
+
+Event = (
+    ClientJoined
+    | ClientGone
+    | ClientReading
+    | WorkerJoined
+    | WorkerGone
+    | TasksBegun
+    | JobOpened
+    | FunctionArrived
+    | JobRecovered
+    | TasksArrived
+    | JobClosed
+    | CancelAsked
+    | PlacesChosen
+    | PlacesLeft
+    | MoneySpent
+    | LimitsUnmet
+    | JobNoted
+    | JobHeld
+    | Resumed
+    | Reported
+    | HandedBack
+    | EnvironmentsPrepared
+    | DrainAsked
+    | Ticked
+    | AboutSite
+)

@@ -1,0 +1,333 @@
+"""Converts messages of guests to events and checks their values. Pure.
+
+A message has the right types by now; this module checks its values. An error is either the guest's
+mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from typing import Any, Final
+
+from federation.errors import ProtocolError
+from federation.messages import messages
+from federation.messages.deals import AskQuote
+from federation.ranges import Range
+from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
+from gateway.base.tags import check_tags
+from gateway.config.groups import NO_GROUPS
+from gateway.config.pools import USUAL_POOL
+from gateway.scheduler.model import events
+from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Event, JobSpec
+from policies.placement import environments
+from policies.placement.asks import WhenClosed, Wishes, read_objective
+from policies.placement.environments import is_sandbox
+from policies.placement.placement import TagValue
+
+JOB_ID_CHARS_MAX: Final = 64
+SLOTS_MAX: Final = 4096
+TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
+TASKS_IN_JOB_MAX: Final = 1 << 40
+EPOCH_MAX: Final = (1 << 63) - 1  # the largest integer that databases store
+RETRIES_MAX: Final = 1000
+TASK_S_MAX: Final = 1e9
+RAN_MS_MAX: Final = 10**12  # as reported by a worker
+WISHES: Final = frozenset(
+    {
+        *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
+        *("sites", "not_sites", "jurisdictions", "environment"),
+    }
+)
+RANGES_MAX: Final = 100_000
+TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
+
+
+class BadJob(Exception):
+    """A job can't be accepted as requested; the text says why."""
+
+
+class BadWorker(Exception):
+    """A worker can't join with the description that it sent."""
+
+
+def job_event(
+    message: messages.OpenJob, client: int, user: str, groups: Mapping[str, str] = NO_GROUPS
+) -> events.JobOpened:
+    """Convert a message to a job; BadJob gives the reason against it. `groups` are by user."""
+    _check_text("job id", message.job, JOB_ID_CHARS_MAX)
+    if ":" in message.job:
+        raise BadJob("a job id with a colon: those are of jobs that other sites send")
+    if message.retries > RETRIES_MAX:
+        raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
+        raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
+    spec = replace(
+        check_spec(message, user),
+        detached=message.detached,
+        retries=message.retries,
+        max_cost_nanos=message.max_cost_nanos,
+        currency=message.currency if message.max_cost_nanos is not None else None,
+        group=groups.get(user, ""),
+        tasks=message.tasks,
+    )
+    return events.JobOpened(client, message.job, spec, again=message.again)
+
+
+def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
+    """Check the terms that local jobs and other sites' jobs share; BadJob when one is wrong."""
+    _check_text("name", message.name, NAME_CHARS_MAX)
+    _check_text("project", message.project, NAME_CHARS_MAX)
+    _check_text("user", user, 2 * NAME_CHARS_MAX)
+    if len(message.function) != 32:
+        raise BadJob("the function is not named by a SHA-256 digest")
+    if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:
+        raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
+    if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
+        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
+    if not _is_version(message.python) or len(message.currency) > 3:
+        raise BadJob("the Python version or the currency is not one")
+    try:
+        tags, wishes = check_tags(message.tags), check_wishes(message.wishes)
+    except ValueError as error:
+        raise BadJob(str(error)) from None
+    return JobSpec(
+        name=message.name,
+        function=message.function,
+        detached=False,
+        user=user,
+        project=message.project,
+        priority=float(message.priority),
+        tags=tags,
+        timeout_s=message.timeout_s,
+        retries=0,
+        max_cost_nanos=None,
+        currency=None,
+        python=message.python,
+        prints=message.prints,
+        wishes=wishes,
+        price_class="preemptible" if message.preemptible else "guaranteed",
+        task_s=message.task_s,
+    )
+
+
+def _check_text(what: str, text: str, chars_max: int) -> None:
+    if not text or len(text) > chars_max or not text.isprintable():
+        raise BadJob(f"the {what} must be 1 to {chars_max} printable characters")
+
+
+def check_wishes(plain: dict[str, Any]) -> Wishes:
+    """Return a user's placement wishes; ValueError says what is wrong.
+
+    A restriction must not be ignored, so an unknown key is refused.
+    """
+    unknown = set(plain) - WISHES
+    if unknown:
+        raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
+    deadline_s = plain.get("deadline_s")
+    if deadline_s is not None and not (
+        type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
+    ):
+        raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    deferrable = plain.get("deferrable", False)
+    if type(deferrable) is not bool or (deferrable and deadline_s is None):
+        raise ValueError("deferrable must be true or false, and needs a deadline_s")
+    whole = plain.get("whole", False)
+    if type(whole) is not bool:
+        raise ValueError("whole must be true or false")
+    objective = plain.get("objective")
+    return Wishes(
+        objective=None if objective is None else read_objective(objective),
+        deadline_s=deadline_s,
+        allowed_sites=_names(plain, "sites"),
+        forbidden_sites=_names(plain, "not_sites") or frozenset(),
+        jurisdictions=_names(plain, "jurisdictions"),
+        environment=environments.wanted(plain.get("environment")),
+        when_closed=_when_closed(plain.get("when_closed")),
+        deferrable=deferrable,
+        whole=whole,
+    )
+
+
+def wishes_plain(wishes: Wishes) -> dict[str, Any]:
+    """Return the wishes to forward; the next site applies its own objective within these limits.
+
+    A job waits for a window or for greener hours at this site, and one that is useful only as a
+    whole is ended at this site: a site that receives a task runs it.
+    """
+    plain: dict[str, Any] = {}
+    if wishes.deadline_s is not None:
+        plain["deadline_s"] = wishes.deadline_s
+    if wishes.environment:
+        plain["environment"] = environments.wish_plain(wishes.environment)
+    for key, names in (
+        ("sites", wishes.allowed_sites),
+        ("not_sites", wishes.forbidden_sites),
+        ("jurisdictions", wishes.jurisdictions),
+    ):
+        if names or (names is not None and key != "not_sites"):
+            plain[key] = sorted(names)
+    return plain
+
+
+def _when_closed(value: Any) -> WhenClosed | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in set(WhenClosed):
+        raise ValueError(f"when_closed must be {' or '.join(WhenClosed)}")
+    return WhenClosed(value)
+
+
+def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:
+    value = plain.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > NAMES_MAX:
+        raise ValueError(f"{key} must be a list of at most {NAMES_MAX} names")
+    for name in value:
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+            raise ValueError(f"{key} must be a list of names")
+    return frozenset(value)
+
+
+def client_event(message: Any, client: int) -> Event | None:
+    """Convert a client's message to an event; None when it is not for the broker."""
+    match message:
+        case messages.Tasks():
+            if message.first + len(message.arguments) > TASKS_IN_JOB_MAX:
+                raise ProtocolError("a task number that is too large")
+            return events.TasksArrived(client, message.job, message.first, message.arguments)
+        case messages.CloseJob():
+            if message.total > TASKS_IN_JOB_MAX:
+                raise ProtocolError("a job that is too large")
+            elsewhere = check_ranges(message.elsewhere)
+            if elsewhere and elsewhere[-1][1] > message.total:
+                raise ProtocolError("tasks that ended beyond the end of their job")
+            return events.JobClosed(client, message.job, message.total, elsewhere)
+        case messages.Cancel():
+            ranges = check_ranges(message.ranges)
+            return events.CancelAsked(client, message.request, message.job, ranges, message.stop)
+        case messages.Unknown():
+            return None
+        case _:
+            raise ProtocolError(f"a client may not send {message.kind!r}")
+
+
+def worker_event(message: Any, worker: int) -> Event | None:
+    """Convert a worker's message to an event; None when it is not for the broker."""
+    match message:
+        case messages.Report():
+            return events.Reported(
+                worker,
+                message.assignment,
+                message.first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+            )
+        case messages.Begun():
+            return events.TasksBegun(worker, _begun(message.tasks))
+        case messages.Returned():
+            return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Preparing():
+            return events.EnvironmentsPrepared(worker, frozenset(message.functions))
+        case messages.Drain():
+            return events.DrainAsked(worker, message.on, by=events.Drainer.ITSELF)
+        case messages.Unknown():
+            return None
+        case _:
+            raise ProtocolError(f"a worker may not send {message.kind!r}")
+
+
+def check_worker_name(name: str, own: Set[str], *, is_own: bool) -> None:
+    """Raise BadWorker for a name that can't be displayed or that imitates another worker's name.
+
+    `own` are the pools whose workers this gateway starts itself, named POOL-NUMBER. Such a worker
+    has proved its origin by its pass (`is_own`).
+    """
+    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
+        raise BadWorker(
+            f"a worker's name must be 1 to {NAME_CHARS_MAX} printable characters: choose another "
+            "with --name"
+        )
+    # These mark other sites' pools, a worker with its grid's name, and a second worker of one name.
+    for mark in ("/", " = ", " #"):
+        if mark in name:
+            raise BadWorker(f"the name {name!r} has {mark!r} in it: choose another with --name")
+    pool, _, number = name.rpartition("-")
+    if pool in own and number.isdecimal() and not is_own:
+        raise BadWorker(
+            f"{name!r} is how this gateway names workers of its pool {pool}: choose another name "
+            "with --name"
+        )
+
+
+def _is_version(python: str) -> bool:
+    return len(python) <= 16 and python.isprintable()
+
+
+def worker_joined(
+    about: dict[str, Any], worker: int, name: str, pools: dict[str, dict[str, TagValue]]
+) -> events.WorkerJoined:
+    """Convert a worker's description to an event for the broker, with its pool's own tags added."""
+    slots, pool, python = about.get("slots"), about.get("pool"), about.get("python")
+    if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
+        raise BadWorker(f"slots is {slots!r:.40}: it must be 1 to {SLOTS_MAX}")
+    if pool == "":
+        pool = _usual_pool(pools)
+    if type(pool) is not str or pool not in pools:
+        known = ", ".join(sorted(pools))
+        wrong = f"there is no pool {pool!r:.60} here" if pool else "it names none of several pools"
+        raise BadWorker(f"{wrong}: choose one with --pool; there are {known}")
+    if type(python) is not str or not _is_version(python):
+        raise BadWorker("it does not say which Python it runs")
+    tags = about.get("tags", {})
+    if type(tags) is not dict:
+        raise BadWorker("its tags are not a map")
+    try:
+        own = check_tags(tags)
+    except ValueError as error:
+        raise BadWorker(str(error)) from None
+    trip_s = about.get("round_trip_s", 0.0)
+    if type(trip_s) not in (int, float) or not 0.0 <= trip_s <= TRIP_MAX_S:
+        raise BadWorker(f"round_trip_s is {trip_s!r:.40}: it must be 0 to {TRIP_MAX_S:g}")
+    offered = {**pools[pool], **own}
+    memory_bytes = about.get("host_memory_bytes", MEMORY_BYTES_MAX)
+    if type(memory_bytes) is not int or memory_bytes < 1:
+        raise BadWorker(f"host_memory_bytes is {memory_bytes!r:.40}: it must be above zero")
+    return events.WorkerJoined(
+        *(worker, name, pool, slots, offered, python),
+        round_trip_s=float(trip_s),
+        memory_bytes=min(memory_bytes, MEMORY_BYTES_MAX),
+        tells_begun=about.get("begun") is True,
+        takes_others=about.get("others") is True or any(map(is_sandbox, own)),
+    )
+
+
+def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
+    """Return the tasks that a worker reports as begun; ProtocolError if the rows are malformed."""
+    if len(rows) > SLOTS_MAX or any(len(row) != 3 for row in rows):
+        raise ProtocolError("what has begun is [assignment, task, milliseconds], of each slot once")
+    return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
+
+
+def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:
+    """Return the pool of a worker that names none: the only pool, or the one of the usual name."""
+    if len(pools) == 1:
+        return next(iter(pools))
+    return USUAL_POOL if USUAL_POOL in pools else ""
+
+
+def check_ranges(pairs: list[list[int]]) -> tuple[Range, ...]:
+    """Return ranges that are not empty, in order and disjoint; ProtocolError otherwise."""
+    if len(pairs) > RANGES_MAX:
+        raise ProtocolError("too many ranges")
+    ranges = []
+    end = 0
+    for first, stop in pairs:
+        if first < end or stop <= first:
+            raise ProtocolError("ranges that are empty, overlap or are out of order")
+        ranges.append((first, stop))
+        end = stop
+    return tuple(ranges)

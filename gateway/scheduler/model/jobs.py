@@ -1,0 +1,477 @@
+"""The broker's model of jobs, assignments and workers: data, and updates that keep it consistent.
+
+A task is in exactly one place: in its job's queue (part of a `Run`), in an `Assignment` at a
+worker, or ended. A million queued tasks are a few hundred runs.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from federation.offers import show_time
+from federation.ranges import Range, RangeSet
+from gateway.ledger.db.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
+from gateway.scheduler.model.credits import Credits
+from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
+from policies.access.entitlements import Work
+from policies.access.fairness import Node
+from policies.costs.budgets import Purse
+from policies.parties import Whose
+from policies.placement.placement import Need, Offer, Refusal
+from policies.tariffs import Tariff
+
+# Tasks of this duration or longer are not queued ahead at a slot: waiting for the next one is
+# negligible against its duration.
+AHEAD_MAX_S: Final = 0.2
+# At another site's slots that wait is a round trip, so the limit rises by this many round trips.
+AHEAD_TRIPS: Final = 20
+NOTES_MAX: Final = 20  # notes of a job that are kept, the latest
+ALL_TASKS: Final = 1 << 62  # a task number past every job's end
+EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Account:
+    """The bytes of arguments and the number of tasks that one party's attached jobs hold."""
+
+    held_bytes: int = 0
+    tasks: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A contiguous range of waiting tasks with the same history.
+
+    `attempt` is 1 for tasks that never started. `losses` counts the workers that were lost with
+    these tasks, of those workers that don't report which tasks have begun. `alone` tasks are sent
+    one by one, to find the one that crashes its slot or worker. For `is_wary` tasks a worker
+    reports the start before they start. Until `shuns_until_s` (UTC) the tasks go to none of the
+    places in `shuns`, where they were lost, if another worker can take them.
+    """
+
+    first: int
+    arguments: list[bytes]
+    size: int  # bytes of the arguments; for a part of a run, its share
+    attempt: int = 1
+    losses: int = 0
+    alone: bool = False
+    is_wary: bool = False
+    shuns: frozenset[str] = frozenset()
+    shuns_until_s: float = 0.0
+
+    @property
+    def stop(self) -> int:
+        """The number after that of its last task."""
+        return self.first + len(self.arguments)
+
+    def cut(self, first: int, stop: int) -> "Run":
+        """Return the part [first, stop) of this run."""
+        part = self.arguments[first - self.first : stop - self.first]
+        size = self.size * len(part) // max(1, len(self.arguments))
+        return Run(
+            *(first, part, size, self.attempt, self.losses, self.alone),
+            *(self.is_wary, self.shuns, self.shuns_until_s),
+        )
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Tasks that a worker has. `left` are the tasks that it has neither reported nor returned."""
+
+    id: int
+    job: "Job"
+    worker: "Worker"
+    run: Run
+    task_s: float  # the duration estimated when it was made
+    given_s: float
+    left: RangeSet
+    tariff: Tariff  # in force when it was made
+    recalled: bool = False  # a recall is in progress, or found nothing to take
+    recalls: int = 0  # unanswered recalls
+    is_stopped: bool = False  # its tasks are killed because their client left; it may return
+    holds: tuple[tuple[Purse, int], ...] = ()  # purses, and the amount held in each for one task
+    held_ns: int = 0  # expected duration of each task, where slots are shared out
+    begun: dict[int, float] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker as the broker sees it."""
+
+    handle: int
+    name: str
+    offer: Offer
+    slots: int
+    tariff: Tariff | None  # a contract's tariff; the broker knows those of our own pools
+    free: dict[str, int | float]  # counted tags not held by a task
+    assignments: dict[int, Assignment] = field(default_factory=dict)
+    in_flight: int = 0
+    load_s: float = 0.0  # estimated slot-seconds of its tasks
+    ahead_s: float = 0.0  # the part of `load_s` of tasks short enough to be queued ahead
+    long: int = 0  # the other tasks: one in each slot
+    given_s: float = 0.0  # the sum of the times (UTC) when the long tasks were assigned
+    held_bytes: int = 0  # of arguments, until the last task of an assignment is done
+    draining: bool = False  # a drain was requested, …
+    drained_by: set[Drainer] = field(default_factory=set)  # … by these
+    preparing: frozenset[bytes] = frozenset()  # functions whose environment it is preparing
+    tasks_done: int = 0
+    verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
+    job: str = ""  # the only job that a contract is for
+    round_trip_s: float = 0.0
+    is_funded: bool = False  # the cost limit of such a contract is held for it as a whole
+    grid_id: str = ""  # its grid's own name for it, where a grid runs it
+    ends_s: float | None = None  # UTC, when its grid will stop it
+    memory_bytes: int = MEMORY_BYTES_MAX  # of its host
+    tells_begun: bool = False  # whether it reports which tasks have begun
+    token: str = ""  # the id of the token by which it joined, if any
+    trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
+
+    @property
+    def title(self) -> str:
+        """The name shown in books and to people: its own name and its grid's."""
+        return f"{self.name} = {self.grid_id}" if self.grid_id else self.name
+
+    @property
+    def place(self) -> str:
+        """The name that stays after it has left or its contract has ended: its own, or a pool's."""
+        return self.offer.pool if self.job else self.offer.name
+
+    @property
+    def ahead_max_s(self) -> float:
+        """The duration from which on no task is queued ahead at its slots."""
+        return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
+
+    def left_s(self, now_s: float) -> float:
+        """Estimate the remaining slot-seconds of the tasks that it holds.
+
+        For tasks that fill a slot each, elapsed time is subtracted. The remaining time of overdue
+        tasks is unknown, so at least an eighth of the time of all of them is left.
+        """
+        long_s = self.load_s - self.ahead_s
+        return self.load_s - min(max(0.0, self.long * now_s - self.given_s), 7 / 8 * long_s)
+
+    def hold(self, assignment: Assignment, tasks: int) -> None:
+        """Account for `tasks` more (or, negative, fewer) tasks of an assignment."""
+        self.in_flight += tasks
+        self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
+        if assignment.task_s >= self.ahead_max_s:
+            self.long += tasks
+            self.given_s = self.given_s + tasks * assignment.given_s if self.long else 0.0
+        else:
+            self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
+        if self.job:
+            return  # the other site accounts for the load of its own workers
+        for name, amount in assignment.job.counted.items():
+            # Rounded, because the sum of ten tenths would be slightly less than one.
+            self.free[name] = round(self.free[name] - amount * tasks, 9)
+
+
+# The lost task's user; another user; or not to be told apart from others that ran there.
+Doing = Literal["own", "others", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that was lost while a task ran there.
+
+    `doing`: the party that is taken to have caused the loss.
+    """
+
+    worker: str
+    place: str
+    utc_s: float
+    reason: str
+    doing: Doing
+
+    def __str__(self) -> str:
+        return f"{self.worker} at {show_time(self.utc_s)} ({self.reason})"
+
+
+@dataclass(slots=True)
+class Strikes:
+    """The failures, crashes and losses of one task so far.
+
+    For sold work, `owed_ns` is the slot time of runs that ended with their workers; it is delivered
+    with the next run. `lost_under` is the assignment of the last of these runs.
+    """
+
+    failures: int = 0
+    crashes: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    owed_ns: int = 0
+    lost_under: Assignment | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that has not ended. `client` owns an attached job; 0 means that it has none now."""
+
+    id: str
+    spec: JobSpec
+    client: int
+    number: int
+    opened_s: float
+    need: Need
+    counted: dict[str, int | float]
+    purses: tuple[Purse, ...] = ()  # the purses that pay for it
+    queue: deque[Run] = field(default_factory=deque)
+    waiting: int = 0
+    account: Account = field(default_factory=Account)
+    held_bytes: int = 0  # of arguments, waiting or at workers; approximate
+    owed_tasks: int = 0  # kept up to here and not acknowledged yet
+    owed_bytes: int = 0  # of the tasks in `owed_tasks`
+    assignments: dict[int, Assignment] = field(default_factory=dict)
+    in_flight: int = 0
+    load_nanos: float = 0.0  # estimated cost of its tasks that are at workers
+    served: int = 0  # its last assignment
+    known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
+    ended: RangeSet = field(default_factory=RangeSet)
+    stopping: RangeSet = field(default_factory=RangeSet)  # sold work that its buyer stopped
+    failures: RangeSet = field(default_factory=RangeSet)  # of `ended`
+    cancels: RangeSet = field(default_factory=RangeSet)  # of `ended`
+    charged: RangeSet = field(default_factory=RangeSet)  # free if they run once more
+    attempt: int = 1  # of tasks that arrive from now on
+    attempt_max: int = 0  # on any usage record of it
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    interrupted: int = 0  # killed because their client left: cancelled, unless it returns
+    total: int | None = None
+    strikes: dict[int, Strikes] = field(default_factory=dict)
+    costs_nanos: dict[str, int] = field(default_factory=dict)  # by currency
+    prices_nanos: dict[str, int] = field(default_factory=dict)  # the last one of each currency
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    outran_s: float = 0.0  # the longest run of a task of it that was stopped for its cost
+    repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
+    credits: Credits = field(default_factory=Credits)  # amounts that wasted runs have paid
+    is_shunning: bool = False  # runs in its queue may shun workers
+    is_struck: bool = False  # one of its tasks was given up because of the workers lost with it
+    is_spent: bool = False  # its cost limit is reached: unstarted tasks were recalled
+    unmet: str = ""  # why it can't be completed within its limits
+    given_up: str = ""  # the failure with which its tasks that have not begun end
+    leaving: str = ""  # the state in which it will end, once nothing is in flight
+    reason: str = ""
+    may_repeat: bool = False  # its client returned without some of its results
+    # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.
+    places: dict[str, float] | None = None
+    lacks_function_since_s: float | None = None
+    unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
+    orphan_since_s: float | None = None  # a detached job whose client left before closing it
+    leaf: Node | None = None  # its leaf in the tree of shares, where slots are shared out
+    terms: object = None  # owned by gateway.scheduler.dispatch.queueing
+    notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
+    whose: Whose = field(init=False)  # cached from the spec, like `work`: both are read often
+    work: Work = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = self.spec.work
+        self.whose = self.work.whose
+
+    def note(self, utc_s: float, text: str) -> None:
+        """Record an event of the job, to explain later why it is not done yet."""
+        self.notes.append((utc_s, text))
+
+    def enqueue(self, run: Run, *, ahead: bool = False) -> None:
+        """Queue a run; retried and returned tasks go ahead of new ones."""
+        if not run.arguments:
+            return
+        if ahead:
+            self.queue.appendleft(run)
+        else:
+            self.queue.append(run)
+        self.waiting += len(run.arguments)
+        self.hold_bytes(run.size)
+
+    def hold_bytes(self, size: int) -> None:
+        """Account for bytes of arguments that were added or, negative, released."""
+        size = max(size, -self.held_bytes)
+        self.held_bytes += size
+        self.account.held_bytes += size
+
+    def move_to(self, account: Account) -> None:
+        """Move the bytes that it holds to another account."""
+        self.account.held_bytes -= self.held_bytes
+        self.account = account
+        account.held_bytes += self.held_bytes
+
+    def take(self, tasks_max: int, bytes_max: int) -> Run:
+        """Take at most `tasks_max` tasks, and at least one, off the head of the queue."""
+        run = self.queue[0]
+        tasks = min(1 if run.alone else tasks_max, len(run.arguments))
+        while tasks > 1 and run.size > bytes_max < sum(map(len, run.arguments[:tasks])):
+            tasks = (tasks + 1) // 2
+        self.waiting -= tasks
+        if tasks == len(run.arguments):
+            return self.queue.popleft()
+        taken = run.cut(run.first, run.first + tasks)
+        # Cutting the head off a long list copies the rest. A job's runs are bundles as they
+        # arrived, so the rest is short.
+        self.queue[0] = run.cut(run.first + tasks, run.stop)
+        self.queue[0].size = run.size - taken.size
+        return taken
+
+    def withdraw(self, wanted: RangeSet | None = None) -> list[Range]:
+        """Take these tasks out of the queue, or all tasks by default; return their ranges."""
+        runs = self.extract(EVERY_TASK if wanted is None else wanted)
+        return [(run.first, run.stop) for run in runs]
+
+    def extract(self, wanted: RangeSet) -> list[Run]:
+        """Take tasks out of the queue, with their arguments.
+
+        One pass serves any number of ranges: a request may name a hundred thousand.
+        """
+        taken: list[Run] = []
+        kept: deque[Run] = deque()
+        for run in self.queue:
+            at = run.first
+            for low, high in wanted.within(run.first, run.stop):
+                if at < low:
+                    kept.append(run.cut(at, low))
+                taken.append(run.cut(low, high))
+                at = high
+            if at == run.first:
+                kept.append(run)
+            elif at < run.stop:
+                kept.append(run.cut(at, run.stop))
+        self.queue = kept
+        for run in taken:
+            self.waiting -= len(run.arguments)
+            self.hold_bytes(-run.size)
+        return taken
+
+    def assigned(self, wanted: RangeSet) -> Iterator[tuple[Assignment, list[Range]]]:
+        """Yield the assignments with unreported tasks in some ranges, and the ranges of these."""
+        for assignment in list(self.assignments.values()):
+            left = list(assignment.left)
+            for first, stop in wanted.within(left[0][0], left[-1][1]) if left else ():
+                parts = assignment.left.within(first, stop)
+                if parts:
+                    yield assignment, parts
+
+    @property
+    def limited_nanos(self) -> int:
+        """Its cost so far in the currency of its cost limit."""
+        return self.costs_nanos.get(self.spec.currency or "", 0)
+
+    @property
+    def has_money(self) -> bool:
+        """Whether it has cost less than its cost limit."""
+        limit = self.spec.max_cost_nanos
+        return limit is None or self.limited_nanos < limit
+
+    @property
+    def committed_nanos(self) -> int:
+        """`limited_nanos` plus the estimated cost of the tasks that are at workers."""
+        return self.limited_nanos + round(self.load_nanos)
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether its cost limit allows no further task, given those in flight."""
+        limit = self.spec.max_cost_nanos
+        return limit is not None and self.committed_nanos >= limit
+
+    @property
+    def open_pools(self) -> frozenset[str] | None:
+        """The pools that its plan gives tasks to; None: all."""
+        if self.places is None:
+            return None
+        return frozenset(pool for pool, tasks in self.places.items() if tasks >= 1)
+
+    def may_repeat_free(self, wall_ns: int) -> bool:
+        """Whether charged tasks may run for this long once more for free.
+
+        The new task is not compared with the task that was charged, so free runs are bounded by the
+        paid time.
+        """
+        paid_ns = self.wall_ns - self.repeat_ns
+        return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
+
+    def charge(self, record: UsageRecord) -> None:
+        """Add the usage of a report; of a task lost with its worker, only the attempt."""
+        self.attempt_max = max(self.attempt_max, record.attempt)
+        if record.state == "lost":
+            return
+        self.credits.book(record)
+        currency = record.currency
+        self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.charged_nanos
+        self.prices_nanos[currency] = record.price_nanos
+        self.wall_ns += record.wall_ns
+        if record.state == "repeat":
+            self.repeat_ns += record.wall_ns
+        self.cpu_ns += record.cpu_ns
+
+    def reopen(self, first: int, stop: int) -> None:
+        """Queue ended tasks of [first, stop) again because their results never arrived.
+
+        Charged tasks are not charged again. Every usage record of a task has an attempt of its own.
+        A task that a worker is stopping is still there: it is not queued twice but retried once it
+        has stopped.
+        """
+        held = RangeSet()
+        for assignment, parts in self.assigned(RangeSet([(first, stop)])):
+            for part in parts:
+                if self.ended.within(*part):
+                    assignment.is_stopped = True
+                    held.add(*part)
+        for low, high in self.ended.within(first, stop):
+            failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
+            self.failed -= failed
+            self.cancelled -= cancelled
+            # Excluding tasks that ended elsewhere and were never counted here.
+            self.done = max(0, self.done - (high - low - failed - cancelled))
+            for tasks in (self.ended, self.failures, self.cancels):
+                tasks.remove(low, high)
+            for start, end in held.missing(low, high):
+                self.known.remove(start, end)
+            self.attempt = self.attempt_max + 1
+
+    def begin_attempt(self) -> None:
+        """Give tasks that arrive from now on an attempt above all that ran or may still run."""
+        runs = [run.attempt for run in self.queue]
+        runs += [each.run.attempt for each in self.assignments.values()]
+        self.attempt = max([self.attempt_max, *runs]) + 1
+
+    def take_up(self, history: JobRecovered) -> None:
+        """Restore the charges of the job's earlier run."""
+        self.charged = RangeSet(history.charged)
+        self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
+        self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
+        self.repeat_ns = history.repeat_ns
+        self.credits = Credits(history.credits)
+        self.attempt_max = history.attempt_max
+        self.attempt = history.attempt_max + 1
+
+    def history(self) -> JobRecovered:
+        """Return the charges of the job, for a client that returns later."""
+        return JobRecovered(
+            job=self.id,
+            spec=None,
+            total=None,
+            ended=(),
+            failed=0,
+            cancelled=0,
+            charged=tuple(self.charged),
+            costs_nanos=dict(self.costs_nanos),
+            wall_ns=self.wall_ns,
+            cpu_ns=self.cpu_ns,
+            prices_nanos=dict(self.prices_nanos),
+            attempt_max=self.attempt_max,
+            repeat_ns=self.repeat_ns,
+            credits=self.credits.left(),
+            function=self.spec.function,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no task is left and none will arrive."""
+        if self.in_flight:
+            return False
+        if self.leaving:
+            return True
+        return self.total is not None and len(self.ended) >= self.total
+
+
+def _count(tasks: RangeSet, first: int, stop: int) -> int:
+    return sum(high - low for low, high in tasks.within(first, stop))

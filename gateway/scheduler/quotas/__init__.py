@@ -1,0 +1,1 @@
+"""Who may have how much: slots, tasks, money; and who makes room."""

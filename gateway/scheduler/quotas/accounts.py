@@ -1,0 +1,165 @@
+"""The clients of a site, and the unfinished work of each, checked against its limits. Pure.
+
+A task of an attached job counts against its client from arrival until it ends, and its arguments
+until they are released. The tasks of a detached job belong to the gateway once they are
+acknowledged. Until then their bytes count against the client. While all detached jobs together hold
+more bytes than allowed, nothing is acknowledged.
+"""
+
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from federation.reasons import Reason
+from gateway.scheduler.model.events import ClientJoined, JobOpened
+from gateway.scheduler.model.jobs import Account, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits on the unfinished work of one client; its Welcome states the same.
+
+    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is per
+    client. `kept_bytes_max` limits the arguments of all detached jobs together, which stay in
+    memory until they have run: above it no detached job begins and no more tasks are acknowledged.
+    `losses_max` is how many workers may be lost under a task that had begun there. While the store
+    is out of order, jobs are accepted for `store_wait_s`; they go on when it works again.
+    `lease_s` is how long the session of a worker outlives its pipe.
+    """
+
+    tasks_max: int = 200_000
+    bytes_max: int = 256 << 20
+    function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    kept_bytes_max: int = 1 << 30
+    losses_max: int = 5
+    store_wait_s: float = 30.0
+    lease_s: float = 10.0
+
+
+@dataclass(slots=True)
+class Client:
+    """A client as the broker sees it."""
+
+    handle: int
+    user: str
+    ready: bool = True
+    jobs: dict[str, None] = field(default_factory=dict)  # in order of arrival
+    tasks: int = 0  # unfinished, of attached jobs
+    account: Account = field(default_factory=Account)  # of attached jobs
+    owed_bytes: int = 0  # of detached jobs, not acknowledged
+    is_operator: bool = False
+    is_site: bool = False  # another site, for one of its jobs: see Sales for its limits
+
+
+class Accounts:
+    """The connected clients, and the jobs, tasks and bytes that count against each.
+
+    It only counts and judges: the broker expels clients and sends messages.
+    """
+
+    def __init__(self) -> None:
+        self.clients: dict[int, Client] = {}
+        self.owing: dict[str, Job] = {}  # detached jobs with unacknowledged tasks
+        self.kept = Account()  # of detached jobs
+        self._shared: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of other sites
+
+    def join(self, event: ClientJoined) -> None:
+        """Add a client whose session opened."""
+        client = self.clients[event.client] = Client(event.client, event.user)
+        client.is_operator = event.is_operator
+        if event.account:
+            client.account = self._shared.setdefault(event.account, client.account)
+            client.is_site = True
+
+    def leave(self, handle: int) -> Client | None:
+        """Remove a client that left; return it, with the jobs that it leaves behind."""
+        client = self.clients.pop(handle, None)
+        if client is not None:
+            client.account.tasks -= client.tasks
+        return client
+
+    def over_limit(self, event: JobOpened, limits: Limits) -> tuple[str, str] | None:
+        """Why one more job can't be accepted now, as code and sentence."""
+        held_bytes = self.kept.held_bytes
+        if len(self.clients[event.client].jobs) >= limits.jobs_max:
+            return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
+        if event.spec.detached and held_bytes > limits.kept_bytes_max:
+            reason = (
+                f"detached jobs hold {held_bytes:,} bytes of arguments here, over the limit of "
+                f"{limits.kept_bytes_max:,}: try again when some have run"
+            )
+            return Reason.BUSY, reason
+        return None
+
+    def excess(self, client: Client, limits: Limits) -> str:
+        """How a client has exceeded the limits of its Welcome; empty when it has not."""
+        held_bytes = client.account.held_bytes + client.owed_bytes
+        if client.tasks > limits.tasks_max and not client.is_site:
+            return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
+        if held_bytes > limits.bytes_max and not client.is_site:
+            return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"
+        return ""
+
+    # --- job ownership -------------------------------------------------------------------------
+
+    def begin(self, job: Job) -> None:
+        """Make the client of a new job, or the gateway, its owner."""
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs[job.id] = None
+        if job.spec.detached:
+            job.account = self.kept
+        elif client is not None:
+            job.account = client.account
+
+    def hand_over(self, job: Job, handle: int) -> None:
+        """Make another client, or the same client in a new session, the owner of a job."""
+        previous = self.clients.get(job.client)
+        if previous is not None:
+            previous.jobs.pop(job.id, None)
+            self.forgive(job)
+        job.client = handle
+        client = self.clients[handle]
+        client.jobs[job.id] = None
+        if not job.spec.detached:
+            job.move_to(client.account)
+
+    def disown(self, job: Job) -> None:
+        """Remove the owner of a job that has ended, or was submitted whole and is the gateway's."""
+        self.forgive(job)
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs.pop(job.id, None)
+        job.client = 0
+
+    # --- counting ------------------------------------------------------------------------------
+
+    def count(self, job: Job, tasks: int) -> None:
+        """Count `tasks` newly arrived tasks of a job against its client until they end."""
+        client = self.clients.get(job.client)
+        if client is not None and not job.spec.detached:
+            client.tasks += tasks
+            client.account.tasks += tasks
+
+    def credit(self, job: Job, tasks: int) -> None:
+        """Stop counting `tasks` ended tasks of a job against its client."""
+        client = self.clients.get(job.client)
+        if client is not None and not job.spec.detached:
+            tasks = min(tasks, client.tasks)
+            client.tasks -= tasks
+            client.account.tasks -= tasks
+
+    def owe(self, job: Job, client: Client, stop: int, size: int) -> None:
+        """Defer the acknowledgement of a detached job's tasks up to `stop`, of `size` bytes."""
+        self.owing[job.id] = job
+        job.owed_tasks = max(job.owed_tasks, stop)
+        job.owed_bytes += size
+        client.owed_bytes += size
+
+    def forgive(self, job: Job) -> None:
+        """Stop counting a job's unacknowledged bytes against its client."""
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.owed_bytes -= job.owed_bytes
+        job.owed_tasks = job.owed_bytes = 0
+        self.owing.pop(job.id, None)

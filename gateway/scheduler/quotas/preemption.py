@@ -1,0 +1,435 @@
+"""Preemption: chooses the tasks that must make room, and recalls or stops them. Pure.
+
+There are three reasons, for pools with windows or claims:
+
+- A party's work has more slots than it may have: a window has begun, or the pool has shrunk.
+- It will exceed its slots when the next window begins: running tasks are told when they will be
+  stopped.
+- A party with a guarantee has work and fewer slots than guaranteed: parties above their own
+  guarantee release some.
+
+Tasks that have not begun are recalled at once. Running tasks get a `Notice`, and their worker stops
+them when it expires: the death of a gateway delays no stop. The tasks that have run for the
+shortest time are chosen, so that the least work is lost, and a choice is kept. Each task is taken
+to fill a slot, as long tasks do; shorter ones end before they need to be stopped.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+from federation.messages.messages import Notice
+from federation.ranges import RangeSet
+from gateway.scheduler.model import dispatch
+from gateway.scheduler.model.effects import Effect, Order, Remark
+from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.quotas.entitling import Entitling
+from gateway.scheduler.quotas.occupancy import Occupancy, Pool
+from policies.access.claims import called_back, excess
+from policies.access.entitlements import Work
+from policies.access.windows import Closing, Rules, Window
+from policies.placement.placement import Need
+
+LOOK_S: Final = 0.2  # between two looks, unless the rules change
+MINUTE_S: Final = 60.0
+LATE_S: Final = 10.0  # how late a task may stop before it is reported as overdue
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Tasks that are stopped at one moment, for a window.
+
+    Attributes:
+        is_ahead: the window has not begun.
+        is_overdue: their worker has not stopped them; they are not counted on any more.
+    """
+
+    window: Window
+    stops_s: float
+    tasks: RangeSet
+    is_ahead: bool
+    is_overdue: bool = False
+
+    def still_holds(self, rules: Rules, utc_s: float) -> bool:
+        """Whether other rules also require these tasks to stop by then."""
+        if not utc_s < self.stops_s:
+            return False
+        for at, span in enumerate(rules.spans):
+            if span.window == self.window:
+                from_s = span.from_s if at else rules.begun_s
+                last_s = max(from_s + self.window.spill_s, utc_s) + self.window.grace_s
+                return from_s - self.window.drain_lead_s <= utc_s and self.stops_s <= last_s
+        return False
+
+
+@dataclass(slots=True)
+class _Told:
+    """The notices to an assignment's worker: each task is in at most one of the stops."""
+
+    assignment: Assignment
+    stops: list[_Stop] = field(default_factory=list)
+    is_recalled: bool = False
+
+    def leaving(self, by_s: float) -> int:
+        """Return how many of its tasks will have stopped by then."""
+        stops = (each for each in self.stops if each.stops_s <= by_s and not each.is_overdue)
+        return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
+
+    def told(self, by_s: float) -> RangeSet:
+        """Return the tasks with notice to stop by then."""
+        return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why slots are taken: the window, the time when tasks are stopped (inf: never), the text."""
+
+    pool: str
+    window: Window | None
+    stops_s: float
+    text: str
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether running tasks are stopped at all."""
+        return self.window is not None and self.window.preempts and self.stops_s < inf
+
+
+class Preemption:
+    """Enforces the rules of a broker's pools.
+
+    Args:
+        workers: all workers.
+        waiting: yields a job of each group with equal terms, and the group's waiting tasks.
+        entitling: finds work that may not run and needs no room.
+        may_want: returns whether a job would have tasks for a worker that fits it, with a number of
+            its pool's slots free.
+        recall: recalls the tasks of an assignment that have not begun.
+        effects: the list to which orders are appended.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        waiting: Callable[[], Iterable[tuple[Job, int]]],
+        occupancy: Occupancy,
+        entitling: Entitling,
+        may_want: Callable[[Job, Worker, float, int], bool],
+        recall: Callable[[Assignment], None],
+        effects: list[Effect],
+    ) -> None:
+        self._workers = workers
+        self._waiting = waiting
+        self._occupancy = occupancy
+        self._entitling = entitling
+        self._may_want = may_want
+        self._recall = recall
+        self._effects = effects
+        self._told: dict[int, _Told] = {}
+        self._looked_s = -inf
+        self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
+        self._said: dict[str, str] = {}  # by pool: the last message of a dry run
+
+    def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
+        """Apply new rules to these pools; keep each notice that the new rules also require.
+
+        Otherwise tasks would get more time with each unrelated change. Once a window has begun, its
+        advance notices are kept only for tasks in excess. All notices are sent again, as a clock
+        may have jumped.
+        """
+        over = {
+            name: excess(pool.levels, pool.used)
+            for name, pool in self._occupancy.pools.items()
+            if name in turned
+        }
+        youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_s)
+        for told in youngest_first:
+            name = told.assignment.worker.offer.pool
+            if name not in turned:
+                continue
+            rules, stops = turned[name], told.stops
+            told.is_recalled, told.stops = False, []
+            for each in stops:
+                kept = RangeSet()
+                if rules is not None and each.still_holds(rules, utc_s):
+                    claim = self._occupancy.pools[name].claim_of(told.assignment)
+                    kept = self._keep(each, told, rules, over[name], claim)
+                    self._notify(told.assignment, kept, each.stops_s - utc_s)
+                if utc_s < each.stops_s:
+                    self._notify(told.assignment, _without(each.tasks, kept), None)
+                if kept:
+                    each.tasks = kept
+                    told.stops.append(each)
+            if not told.stops:
+                del self._told[told.assignment.id]
+        self._looked_s = -inf
+
+    def _keep(
+        self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
+    ) -> RangeSet:
+        """Return a stop's tasks that still have to stop; `over` is the remaining excess."""
+        tasks = _both(stop.tasks, told.assignment.left)
+        if stop.is_ahead and rules.now.window == stop.window:
+            stop.is_ahead = False
+            tasks = _last(tasks, RangeSet(), over.get(claim, 0))
+            over[claim] = over.get(claim, 0) - len(tasks)
+        return tasks
+
+    def settle(self, utc_s: float) -> None:
+        """Check which tasks must make room, unless that was just done."""
+        if not self._occupancy.pools or 0 <= utc_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = utc_s
+        for number, told in list(self._told.items()):
+            if not told.assignment.left:
+                del self._told[number]
+            else:
+                self._note_overdue(told, utc_s)
+        for name, pool in self._occupancy.pools.items():
+            self._look_at(name, pool, utc_s)
+
+    def _note_overdue(self, told: _Told, utc_s: float) -> None:
+        """Check whether a worker has stopped its tasks in time; report it once if it has not."""
+        for each in told.stops:
+            if each.is_overdue or utc_s < each.stops_s + LATE_S:
+                continue
+            each.is_overdue = True
+            tasks = len(_both(each.tasks, told.assignment.left))
+            if tasks:
+                worker = told.assignment.worker
+                text = (
+                    f"worker {worker.name} of pool {worker.offer.pool} still has {tasks} of the "
+                    f"tasks that it was to stop by {_clock(each.stops_s)}: others make room instead"
+                )
+                self._effects.append(Remark(text))
+
+    def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
+        if not self._may_concern(name, pool, utc_s):
+            return
+        held = self._held(name, pool)
+        window = pool.rules.now.window
+        grace_s = window.grace_s if window is not None else 0.0
+        spilt_s = pool.rules.begun_s + (window.spill_s if window is not None else 0.0)
+        by_s = max(spilt_s, utc_s) + grace_s
+        used = {
+            claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
+            for claim, slots in pool.used.items()
+        }
+        over = excess(pool.levels, used)
+        for claim in excess(pool.levels, pool.used):
+            who = pool.rules.now.claims.all[claim].who
+            text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
+            # Recall unstarted tasks even of a party whose excess was already told to stop.
+            slots = over.get(claim, 0)
+            self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
+            used[claim] -= slots
+        wanted = self._wanted(name, pool, used, utc_s)
+        for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
+            text = f"slots are guaranteed to others who need them{_in(window)}"
+            reason = _Reason(name, window, utc_s + grace_s, text)
+            self._take(held.get(claim, []), slots, reason, utc_s)
+        self._tell_ahead(name, pool, held, utc_s)
+
+    def _may_concern(self, name: str, pool: Pool, utc_s: float) -> bool:
+        """Whether any task may have to make room; faster than a check of all assignments."""
+        if not any(pool.used.values()):
+            return False
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
+            return True
+        first = pool.rules.now.claims.first_reserved
+        seats = range(first, first + len(pool.seats))
+        ahead = (
+            pool.closing(whose, claim)
+            for whose in pool.examples.values()
+            for claim in (pool.claim(whose), *seats)
+        )
+        return any(each is not None and each.told_s <= utc_s for each in ahead)
+
+    def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
+        """Return the assignments at a pool's workers, by claim, the latest first."""
+        found: dict[int, list[Assignment]] = {}
+        for worker in self._workers.values():
+            if worker.offer.pool == name and not worker.job:
+                for each in worker.assignments.values():
+                    found.setdefault(pool.claim_of(each), []).append(each)
+        for assignments in found.values():
+            assignments.sort(key=lambda each: -each.given_s)
+        return found
+
+    def _leaving(self, held: Iterable[Assignment], by_s: float) -> int:
+        told = (self._told.get(each.id) for each in held)
+        return sum(each.leaving(by_s) for each in told if each is not None)
+
+    def _wanted(
+        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
+    ) -> dict[int, int]:
+        """Return by claim how many of its guaranteed free slots waiting work could use."""
+        short = {
+            claim: level.guaranteed - used.get(claim, 0)
+            for claim, level in enumerate(pool.levels)
+            if level.guaranteed > used.get(claim, 0)
+        }
+        found = dict.fromkeys(short, 0)
+        fitting: dict[Need, Worker | None] = {}
+        entitled: dict[Work, float] = {}  # remaining slots, less those already wanted
+        missing = sum(short.values())
+        for job, tasks_waiting in self._waiting() if short else ():
+            if not missing:
+                break
+            may_come = job.places is None or job.places.get(name, 0) >= 1
+            if not may_come or job.spec.pool not in ("", name):
+                continue
+            claims = [each for each in pool.claims_for(job) if each in short]
+            if not claims:
+                continue
+            if job.need not in fitting:
+                fitting[job.need] = self._fitting(name, job)
+            worker = fitting[job.need]
+            if worker is None:
+                continue
+            if job.work not in entitled:
+                entitled[job.work] = self._entitling.slots_left(job.work, name)
+            waiting = int(min(tasks_waiting, entitled[job.work]))
+            tasks = min(waiting, sum(short[each] - found[each] for each in claims))
+            # Otherwise tasks would be stopped again and again for work that never starts here.
+            if tasks <= 0 or not self._may_want(job, worker, utc_s, tasks):
+                continue
+            entitled[job.work] -= tasks
+            for claim in claims:
+                more = min(tasks, short[claim] - found[claim])
+                found[claim] += more
+                missing -= more
+                tasks -= more
+        return {claim: slots for claim, slots in found.items() if slots}
+
+    def _fitting(self, name: str, job: Job) -> Worker | None:
+        """Return a worker of a pool on which a job could run."""
+        for each in self._workers.values():
+            is_there = each.offer.pool == name and not each.job and not each.draining
+            if is_there and dispatch.verdict(job, each) is None:
+                return each
+        return None
+
+    def _tell_ahead(
+        self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
+    ) -> None:
+        """Give notice to tasks that will exceed their slots in the next window."""
+        concerned: dict[Closing, list[Assignment]] = {}
+        for claim, assignments in held.items():
+            for each in assignments:
+                closes = pool.closing(each.job.whose, claim)
+                if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
+                    concerned.setdefault(closes, []).append(each)
+        for closes, assignments in concerned.items():
+            tasks = sum(len(each.left) for each in assignments)
+            slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
+            text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
+            window = pool.rules.span_at(closes.at_s).window
+            reason = _Reason(name, window, closes.stops_s, text)
+            if slots > 0:
+                self._take(assignments, slots, reason, utc_s, is_ahead=True)
+
+    # --- taking slots --------------------------------------------------------------------------
+
+    def _take(
+        self,
+        held: Iterable[Assignment],
+        slots: int,
+        reason: _Reason,
+        utc_s: float,
+        *,
+        is_ahead: bool = False,
+    ) -> None:
+        """Free `slots` slots of these: recall unstarted tasks now, stop running ones in time."""
+        if reason.window is not None and reason.window.is_dry:
+            self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
+            return
+        stopped = 0
+        for each in held:
+            told = self._told.setdefault(each.id, _Told(each))
+            if reason.may_stop:
+                most = min(slots - stopped, self._left_this_minute(reason, utc_s))
+                stopped += self._stop(told, most, reason, utc_s, is_ahead=is_ahead)
+            if not told.is_recalled and not is_ahead:
+                told.is_recalled = True
+                self._recall(each)
+        if stopped:
+            stop = _clock(reason.stops_s)
+            text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
+            self._effects.append(Remark(text))
+
+    def _stop(
+        self, told: _Told, most: int, reason: _Reason, utc_s: float, *, is_ahead: bool
+    ) -> int:
+        """Tell at most `most` tasks of an assignment when they are stopped; return their number.
+
+        They are the last tasks without notice for this time or earlier.
+        """
+        each, window = told.assignment, reason.window
+        assert window is not None, "asked before: reason.may_stop"
+        chosen = _last(each.left, told.told(reason.stops_s), most)
+        count = len(chosen)
+        if not count:
+            return 0
+        for later in told.stops:
+            for first, stop in chosen:
+                later.tasks.remove(first, stop)
+        told.stops = [later for later in told.stops if later.tasks]
+        told.stops.append(_Stop(window, reason.stops_s, chosen, is_ahead))
+        self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
+        if window.stops_per_minute:
+            self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
+        text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
+        each.job.note(utc_s, f"{text}: {reason.text}")
+        return count
+
+    def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
+        for first, stop in tasks:
+            notice = Notice(assignment.id, first, stop, in_s)
+            self._effects.append(Order(assignment.worker.handle, notice))
+
+    def _left_this_minute(self, reason: _Reason, utc_s: float) -> int:
+        """Return how many tasks may still be stopped, by the window's limit."""
+        limit = reason.window.stops_per_minute if reason.window is not None else 0
+        if not limit:
+            return 1 << 62
+        recent = self._stopped.setdefault(reason.pool, deque())
+        while recent and not 0 <= utc_s - recent[0][0] < MINUTE_S:
+            recent.popleft()
+        return max(0, limit - sum(count for _, count in recent))
+
+    def _say_once(self, reason: _Reason, text: str) -> None:
+        if self._said.get(reason.pool) != text:
+            self._said[reason.pool] = text
+            self._effects.append(Remark(f"pool {reason.pool}, dry run: {text}"))
+
+
+def _both(some: RangeSet, others: RangeSet) -> RangeSet:
+    return RangeSet(part for first, stop in some for part in others.within(first, stop))
+
+
+def _without(some: RangeSet, others: RangeSet) -> RangeSet:
+    return RangeSet(part for first, stop in some for part in others.missing(first, stop))
+
+
+def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:
+    """Return the last `most` of these tasks, without the known ones."""
+    found = RangeSet()
+    for first, stop in reversed(list(left)):
+        for low, high in reversed(known.missing(first, stop)):
+            if most <= 0:
+                return found
+            found.add(max(low, high - most), high)
+            most -= min(most, high - low)
+    return found
+
+
+def _in(window: Window | None) -> str:
+    return f" in window {window.name!r}" if window is not None else ""
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,312 @@
+"""The broker's accounting: which work may begin, the spending, and which work must end. Pure.
+
+A job is paid from all purses of its party, and each hard one must have room. Handout holds the
+possible cost of its tasks, and Purchases that of a contract; this module does the rest.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federation.reasons import Reason
+from gateway.ledger.db.records import UsageRecord
+from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.jobs import Assignment, Job
+from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.quotas.reserved import Reserved
+from policies.costs.budgets import Purse, Running, Waiting, named, payers, unpayable
+from policies.parties import Kind
+from policies.tariffs import Tariff
+
+TOLD_AGAIN: Final = 10  # when this part of a limit is left, its end is news once more
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The parts of a job that must end as a budget is exhausted: assignments, or queued tasks."""
+
+    job: Job
+    reason: str
+    assignments: tuple[Assignment, ...] = ()
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The hard budgets without room for a task here.
+
+    Each with the least amount for a task in this site's own pools, and wherever it may run.
+    """
+
+    lacking: tuple[tuple[Purse, int, int], ...] = ()
+
+    @property
+    def budget(self) -> str:
+        """One of them, in words; empty: all have room."""
+        return named(self.lacking[0][0].budget) if self.lacking else ""
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether other sites may have room for it: time counts wherever it is spent."""
+        return all(purse.budget.is_money for purse, *_ in self.lacking)
+
+    def note(self) -> None:
+        """Note the need of a task that is to be placed in each of the budgets."""
+        for purse, one_nanos, least_nanos in self.lacking:
+            purse.lack(one_nanos)
+            # Its owner has too little for a task here, and perhaps enough for one elsewhere: it is
+            # asked for that, or the job would wait for an amount that is never requested.
+            if purse.refused and least_nanos < purse.refused_nanos:
+                purse.lack(least_nanos)
+
+
+class Spending:
+    """Decides about money.
+
+    Args:
+        purses: of this site.
+        reserved: the amounts held in them for reservations.
+        jobs: by name; read.
+        tariffs: a job's tariffs at this site's pools that may be able to run it.
+        task_s: how long a task of a function takes on average; None: it was never measured.
+        offered: the known tariffs of other sites that may be able to run a job.
+    """
+
+    def __init__(
+        self,
+        purses: Purses,
+        reserved: Reserved,
+        jobs: Mapping[str, Job],
+        tariffs: Callable[[JobSpec], Iterable[Tariff]],
+        task_s: Callable[[bytes], float | None],
+        offered: Callable[[JobSpec], Iterable[Tariff]],
+    ) -> None:
+        self._purses = purses
+        self._reserved = reserved
+        self._jobs = jobs
+        self._tariffs = tariffs
+        self._task_s = task_s
+        self._offered = offered
+        self._news: list[str] = []
+
+    # --- admission -----------------------------------------------------------------------------
+
+    def denominated(self, spec: JobSpec) -> JobSpec:
+        """Set a local job's currency to that of its hard budgets: they pay in no other."""
+        if not self._purses or spec.price is not None or spec.currency is not None:
+            return spec
+        units = [each.budget.unit for each in self._hard_payers(spec)]
+        return replace(spec, currency=units[0]) if units else spec
+
+    def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
+        """Return why no budget pays for a new job, as code and sentence, with the figure."""
+        purses = self._purses.of(spec.whose)
+        if not purses:
+            return None
+        found = unpayable(purses, _currency(spec), spec.whose.site)
+        return found or self.given_up(purses, spec)
+
+    def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
+        """Return why this site does not sell to another at such a price; as `refusal`."""
+        if not self._purses:
+            return None
+        return self.refusal(replace(spec, price=tariff, path=(site,)))
+
+    def _hard_payers(self, spec: JobSpec) -> list[Purse]:
+        purses = payers(self._purses.of(spec.whose))
+        return [each for each in purses if each.budget.is_hard]
+
+    def _least_nanos(self, purse: Purse, spec: JobSpec) -> int:
+        """Return the least amount that one task may use up, in any place; 1 if unknown.
+
+        At another site, where a contract bounds it, that is the expected cost.
+        """
+        budget, task_s = purse.budget, self._task_s(spec.function)
+        found = self._bounds(purse, spec)
+        for each in self._offered(spec) if spec.price is None and budget.is_money else ():
+            if each.currency == budget.unit:
+                task_ns = None if task_s is None else round(task_s * 1e9)
+                found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
+        return min(found, default=1)
+
+    def _bounds(self, purse: Purse, spec: JobSpec) -> list[int]:
+        """Return the amounts that would be held for a task in each of this site's pools."""
+        task_s = self._task_s(spec.function)
+        own = self._tariffs(spec) if spec.price is None else (spec.price,)
+        bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
+        return [each for each in bounds if each is not None]
+
+    def short(self, spec: JobSpec) -> Short:
+        """Return users' budgets without room now for a task in any of this site's pools."""
+        found = []
+        for purse in self._purses.of(spec.whose) if spec.price is None else ():
+            bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
+            if bounds and purse.room_nanos < min(bounds):
+                found.append((purse, min(bounds), self._least_nanos(purse, spec)))
+        return Short(tuple(found))
+
+    # --- spending ------------------------------------------------------------------------------
+
+    def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:
+        """Count the usage of a report."""
+        used = list(used)
+        for purse in job.purses:
+            nanos = sum(used_of(purse, record) for record in used)
+            if nanos:
+                purse.spend(nanos, now_s)
+        for record in used:
+            self._reserved.use(record.pool, record.tariff, record.cost_nanos)
+
+    # --- endings -------------------------------------------------------------------------------
+
+    def ticked(self, now_s: float) -> list[Ending]:
+        """Handle the passing of time: periods end, and running tasks may outrun their holds.
+
+        Return the parts of this site's own users' jobs that must end. Sales gives back work that
+        was sold.
+        """
+        if not self._purses:
+            return []
+        for purse in self._purses:
+            purse.turn(now_s)
+        return [*self._run_over(now_s), *self._wait_in_vain()]
+
+    def _run_over(self, now_s: float) -> Iterator[Ending]:
+        """Hold more for tasks that outran their hold; yield tasks to stop, if that is the rule."""
+        by_now: Counter[Purse] = Counter()  # used up by running tasks
+        for job in self._jobs.values():
+            for assignment in job.assignments.values() if job.purses else ():
+                for purse, nanos in grown(assignment, now_s):
+                    by_now[purse] += nanos
+        over = [
+            purse
+            for purse in self._purses
+            if purse.budget.is_hard
+            and purse.budget.running is Running.STOP
+            and (not purse.budget.owner or purse.refused)  # else the owner may give more of it
+            and purse.left_nanos <= by_now[purse]
+        ]
+        for purse in over:
+            self._tell(purse, purse.objection())
+            for job in list(self._jobs.values()):
+                if purse not in job.purses or job.spec.price is not None:
+                    continue
+                found = tuple(
+                    each
+                    for each in job.assignments.values()
+                    if any(held is purse for held, _ in each.holds)
+                )
+                if found:
+                    yield Ending(job, purse.objection(), found)
+
+    def _wait_in_vain(self) -> Iterator[Ending]:
+        """Yield queued tasks that can't be paid in this period, where the rule is not to wait."""
+        for purse in self._purses:
+            needed_nanos = purse.short_nanos
+            purse.short_nanos = purse.least_short_nanos = 0
+            is_ending = purse.budget.waiting is Waiting.END and needed_nanos > 0
+            if not is_ending or not purse.is_exhausted(needed_nanos):
+                continue
+            for job in list(self._jobs.values()):
+                if job.waiting and purse in job.purses and job.spec.price is None:
+                    one_nanos = self._least_nanos(purse, job.spec)
+                    if purse.is_exhausted(one_nanos):
+                        self._tell(purse, purse.objection(one_nanos))
+                        yield Ending(job, purse.objection(one_nanos), is_waiting=True)
+
+    # --- texts for people ----------------------------------------------------------------------
+
+    def given_up(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
+        """Return why not one task more of a job can be paid in this period; None: one can."""
+        for purse in purses:
+            one_nanos = self._least_nanos(purse, spec)
+            if _pays(purse, spec) and purse.is_exhausted(one_nanos):
+                code = Reason.CREDIT_LIMIT if purse.budget.is_credit else Reason.BUDGET_EXHAUSTED
+                return code, _told(purse, spec, one_nanos)
+        return None
+
+    def why_waiting(self, job: Job) -> dict[Purse, str]:
+        """Return the purses that have no room for one more task of a job now, and why."""
+        found = {}
+        for purse in (each for each in job.purses if _pays(each, job.spec)):
+            budget, least_nanos = purse.budget, self._least_nanos(purse, job.spec)
+            one_nanos = min(self._bounds(purse, job.spec), default=least_nanos)
+            if not budget.is_hard or purse.room_nanos >= one_nanos:
+                continue
+            if purse.is_exhausted(least_nanos):
+                found[purse] = purse.objection(one_nanos)
+            elif not purse.is_open:
+                why = (
+                    purse.refused or f"{budget.owner} has not given us a part of it, or not lately"
+                )
+                found[purse] = f"{named(budget)} has no room: {why}"
+            else:
+                found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
+        return found
+
+    def news(self) -> list[str]:
+        """Return the news on exhausted budgets, each once."""
+        for purse in self._purses:
+            is_out = purse.left_nanos <= 0 and (not purse.budget.owner or bool(purse.refused))
+            if is_out:
+                self._tell(purse, purse.objection())
+            elif TOLD_AGAIN * purse.left_nanos >= purse.limit_nanos:
+                purse.was_told = False  # else it would be repeated after a little came back
+        found, self._news = self._news, []
+        return found
+
+    def _tell(self, purse: Purse, text: str) -> None:
+        if not purse.was_told:
+            purse.was_told = True
+            self._news.append(text)
+
+
+def _currency(spec: JobSpec) -> str | None:
+    """Return the currency that a job is charged in, if known."""
+    return spec.price.currency if spec.price is not None else spec.currency
+
+
+def _pays(purse: Purse, spec: JobSpec) -> bool:
+    """Whether a purse counts for a job: a site's credit only counts in the job's currency."""
+    return not purse.budget.is_credit or purse.budget.unit == _currency(spec)
+
+
+def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
+    """Return why nothing more is paid; another site is told the figures of its own purse alone."""
+    if spec.price is None or purse.budget.party.kind is Kind.SITE:
+        return purse.objection(one_nanos)
+    return "what this site lets others use up is used up"
+
+
+def used_of(purse: Purse, record: UsageRecord) -> int:
+    """Return the amount that a record uses up of a purse: the part that its user pays."""
+    if not purse.budget.is_money:
+        return record.charged_ns
+    return record.charged_nanos if record.currency == purse.budget.unit else 0
+
+
+def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:
+    """Return the most that an assignment has used up by now, of each purse that pays for it.
+
+    For tasks without a time limit, more is held once they use up more than expected.
+    """
+    if not assignment.holds:
+        return []
+    left = len(assignment.left)
+    running = min(left, assignment.worker.slots)
+    wall_ns = round(max(0.0, now_s - assignment.given_s) * 1e9) * running
+    is_limited = assignment.job.spec.timeout_s is not None
+    holds, found = [], []
+    for purse, each_nanos in assignment.holds:
+        nanos = purse.budget.used_nanos(assignment.tariff, running, wall_ns)
+        if is_limited:
+            nanos = min(nanos, each_nanos * left)
+        elif left and nanos > each_nanos * left:
+            more_nanos = -(-nanos // left)
+            purse.held_nanos += (more_nanos - each_nanos) * left
+            each_nanos = more_nanos
+        holds.append((purse, each_nanos))
+        found.append((purse, nanos))
+    assignment.holds = tuple(holds)
+    return found

@@ -1,0 +1,1 @@
+"""How tasks end: results, failures, lost workers, cancels, charges."""

@@ -1,0 +1,175 @@
+"""Ends tasks with a result or a failure, or queues them again. Pure.
+
+Each task ends exactly once, and only its owner is told: the client of an attached job, the store
+for a detached one. The broker draws the consequences for the job, and says when it is over.
+"""
+
+from collections.abc import Callable, Mapping
+
+from federation.messages.messages import Dropped
+from federation.messages.wire import pack
+from federation.ranges import Range, RangeSet
+from gateway.ledger.db import records
+from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, Tell, Write
+from gateway.scheduler.model.elsewhere import Elsewhere
+from gateway.scheduler.model.events import Reported
+from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, Run, Worker
+from gateway.scheduler.quotas.accounts import Accounts, Client
+from gateway.scheduler.quotas.roster import Roster
+from gateway.scheduler.tasks.outcomes import judge_report
+
+
+class Endings:
+    """Ends tasks, or queues them again; `done` counts those with a result.
+
+    Args:
+        accounts: counts the unfinished tasks of clients; ended tasks are credited there.
+        handout: told which jobs have queued tasks, and asked to recall tasks that must not go on.
+        roster: knows which workers may still make an environment.
+        elsewhere: knows the same of other sites.
+        effects: the list for the resulting effects, in order with all others.
+        end_owing: (job, ranges): ends the tasks that owe something for lost runs; see Losses.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        handout: Handout,
+        roster: Roster,
+        elsewhere: Elsewhere,
+        effects: list[Effect],
+        end_owing: Callable[[Job, list[Range]], list[Range]],
+    ) -> None:
+        self._accounts = accounts
+        self._clients: Mapping[int, Client] = accounts.clients
+        self._handout = handout
+        self._roster = roster
+        self._elsewhere = elsewhere
+        self._effects = effects
+        self._end_owing = end_owing
+        self.done = 0
+
+    def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
+        """Send results, and queue failed tasks for a retry; return the latter."""
+        job = assignment.job
+        has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
+        for retry in reversed(verdict.again):
+            run = assignment.run.cut(retry.task, retry.task + 1)
+            run.attempt += 1
+            run.alone = retry.alone
+            job.interrupted += job.leaving == "abandoned"
+            self.requeue(job, run)
+        job.done += verdict.done
+        job.failed += verdict.failed
+        job.cancelled += verdict.cancelled
+        self.done += verdict.done
+        self._accounts.credit(job, verdict.done + verdict.failed + verdict.cancelled)
+        for results in verdict.results:
+            count = len(results.values)
+            job.ended.add(results.first, results.first + count)
+            for failure in results.failures:
+                task = results.first + int(failure[0])
+                job.failures.add(task, task + 1)
+            if job.spec.detached:
+                body = pack([results.values, results.failures, results.prints, results.sites])
+                self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
+            elif job.client in self._clients:
+                self._effects.append(Tell(job.client, results, charge))
+                charge = NO_CHARGE  # only the first results carry it
+        return [retry.task for retry in verdict.again]
+
+    def _is_unfit(self, job: Job, worker: Worker, event: Reported) -> bool:
+        """Note a worker that can't make the environment of a job; return whether another may."""
+        if job.spec.price is not None or all(
+            kind != "environment" for _, kind, *_ in event.failures
+        ):
+            return False  # for another site's job the buyer decides
+        job.unfit.add(worker.place)
+        self._handout.refile(job)
+        return self._has_fit(job)
+
+    def _has_fit(self, job: Job) -> bool:
+        """Whether a worker or site is left that has not failed to make the environment of a job."""
+        return self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
+
+    def ask_again(self, job: Job) -> None:
+        """Allow workers that failed again if no other is left, so that the failure is reported."""
+        if job.unfit and not job.in_flight and not self._has_fit(job):
+            job.unfit.clear()
+            self._handout.refile(job)
+
+    def requeue(self, job: Job, run: Run) -> None:
+        """Queue unfinished tasks again, except for those cancelled meanwhile."""
+        for low, high in reversed(job.ended.missing(run.first, run.stop)):
+            if job.leaving == "cancelled":
+                self.drop(job, [(low, high)], "cancelled", job.reason)
+            elif job.leaving:
+                job.known.remove(low, high)  # a client that comes back sends them again
+            else:
+                for first, stop in reversed(job.stopping.missing(low, high)):
+                    job.enqueue(run.cut(first, stop), ahead=True)
+                stopped = self._end_owing(job, job.stopping.within(low, high))
+                self.drop(job, stopped, "cancelled", "stopped on request")
+        self.queued(job)
+
+    def queued(self, job: Job) -> None:
+        """Note that more tasks of a job are queued; end them if they must not begin any more."""
+        self._handout.mark_ready(job)
+        self.check_cost(job)
+        self.end_given_up(job)
+
+    def check_cost(self, job: Job) -> None:
+        """End the tasks that have not begun of a job that has reached its cost limit."""
+        limit = job.spec.max_cost_nanos
+        if limit is None:
+            return
+        self._handout.refile(job)
+        if job.limited_nanos < limit:
+            return
+        if job.waiting:
+            self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
+        if not job.is_spent:  # unstarted tasks at workers come back, and end
+            job.is_spent = True
+            self._handout.recall_unstarted(job)
+
+    def end_given_up(self, job: Job) -> None:
+        """End the queued tasks of a job that is useful only as a whole, and can't be completed."""
+        if job.given_up and job.waiting:
+            self.drop_waiting(job, job.given_up, job.unmet)
+
+    def drop_waiting(self, job: Job, failure: str, reason: str) -> None:
+        """End all queued tasks with a failure."""
+        dropped = RangeSet()
+        while job.queue:
+            run = job.take(len(job.queue[0].arguments), ALL_TASKS)
+            dropped.add(run.first, run.stop)
+        self.drop(job, list(dropped), failure, reason)
+        self._handout.mark_ready(job)
+
+    def drop(
+        self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True
+    ) -> None:
+        """End tasks that will not run, with a failure for their owner."""
+        for first, stop in ranges:
+            count = stop - first
+            job.ended.add(first, stop)
+            if failure == "cancelled":
+                job.cancelled += count
+                job.cancels.add(first, stop)
+            else:
+                job.failed += count
+                job.failures.add(first, stop)
+            self._accounts.credit(job, count)
+            if job.spec.detached:
+                failures = [[at, failure, reason, b""] for at in range(count)]
+                body = pack([[b""] * count, failures, [], []])
+                # The canceller is told at once: a power cut must not bring the tasks back after
+                # that.
+                kept = records.OutcomeKept(job.id, first, count, body)
+                self._effects.append(Write(kept, durable=failure == "cancelled"))
+        if tell and ranges and not job.spec.detached:
+            pairs = [list(pair) for pair in ranges]
+            if job.client in self._clients:
+                self._effects.append(Tell(job.client, Dropped(job.id, pairs, failure, reason)))

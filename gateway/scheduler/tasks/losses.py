@@ -1,0 +1,304 @@
+"""The tasks of lost workers: retries and their places, failures, charges and debts. Pure.
+
+Tasks that had not begun return to the queue without a count. A task that had begun is counted: it
+goes to another worker that can take it, and is given up after `losses_max` of its workers were
+lost. A worker reports which tasks have begun (Begun); if it does not, any task that it held may
+have begun. A task that its worker did not stop at its time limit (gateway.scheduler.tasks.overdue)
+fails as `timeout`, as if the worker had stopped it then, and is no loss.
+
+The cause of a worker's end can't be observed. So the run of each task that had begun there is
+charged at once, as `wasted`, and paid once: the next runs of the task are free for as long
+(gateway.scheduler.model.credits), and a later lost run is charged only for the time that it took
+longer. A payer that keeps a result and ends the worker has paid for it; a payer whose tasks ran
+beside it pays as much as without the loss.
+
+A payer whose tasks end their workers repeatedly pays each run in full. A loss is attributed to a
+payer, which is a user of ours or another site, if only its tasks had begun there; or, among
+several, if it alone had a loss attributed to it before, or else it alone was among several at an
+earlier loss, within SEEN_S.
+
+For sold work one delivery is made per task. The time of lost runs is owed until the next run and
+delivered with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops
+before it runs again is delivered as `cancelled`, with all that it owes.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from federation.ranges import Range, RangeSet
+from gateway.ledger.db.records import UsageRecord
+from gateway.scheduler.model.events import Reported, WorkerGone
+from gateway.scheduler.model.jobs import Assignment, Doing, Job, Loss, Run, Strikes, Worker
+from gateway.scheduler.tasks.charging import Charging
+from gateway.scheduler.tasks.endings import Endings
+from gateway.scheduler.tasks.withdrawals import Withdrawals
+
+LISTED_MAX: Final = 10  # losses that an error lists
+SHUN_S: Final = 300.0  # how long a task, per loss, avoids the places where it was lost
+REASON_CHARS_MAX: Final = 200
+SEEN_S: Final = 3_600.0  # how long a payer's losses count against it
+PAYERS_MAX: Final = 10_000
+
+
+_Payer = tuple[str, str]  # a site that sent work, or else no site and a user of ours
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """A worker that was lost."""
+
+    worker: Worker
+    event: WorkerGone
+    heard_s: float
+    now_s: float
+    suspect: _Payer | None  # the payer to which the loss is attributed
+
+
+class Losses:
+    """Takes back the tasks of lost workers.
+
+    Args:
+        charging, endings, withdrawals: see there.
+        release: (assignment, first, stop): takes these tasks off the worker.
+        book: writes usage records, and counts them for the payer.
+        fail: takes a report of released tasks, in place of their worker.
+        losses_max: how many workers may be lost under a task that had begun there.
+    """
+
+    def __init__(
+        self,
+        charging: Charging,
+        endings: Endings,
+        withdrawals: Withdrawals,
+        *,
+        release: Callable[[Assignment, int, int], None],
+        book: Callable[[Job, Assignment, list[UsageRecord]], None],
+        fail: Callable[[Assignment, Reported], None],
+        losses_max: int,
+    ) -> None:
+        self._charging = charging
+        self._endings = endings
+        self._withdrawals = withdrawals
+        self._release = release
+        self._book = book
+        self._fail = fail
+        self._losses_max = losses_max
+        # By payer: its last loss among several payers, and the last loss attributed to it.
+        self._seen_s: dict[_Payer, float] = {}
+        self._found_s: dict[_Payer, float] = {}
+
+    def take_back(self, worker: Worker, event: WorkerGone, now_s: float) -> None:
+        """Decide about all tasks of a worker that is gone."""
+        held = list(worker.assignments.values())
+        heard_s = now_s - max(0.0, event.silent_s)
+        gone = _Gone(worker, event, heard_s, now_s, self._suspect(held, now_s))
+        for assignment in reversed(held):
+            left, begun = list(assignment.left), dict(assignment.begun)
+            for first, stop in left:
+                self._release(assignment, first, stop)
+            back = self._withdrawals.came_back(assignment, left)
+            returned = RangeSet(back)
+            for task in [each for each in begun if each not in returned]:
+                self._note(assignment, task, begun[task], gone)  # its owner has withdrawn the task
+            for first, stop in reversed(back):
+                at = stop
+                for task in sorted((each for each in begun if first <= each < stop), reverse=True):
+                    self._put_back(assignment, task + 1, at, gone)
+                    self._survive(assignment, task, begun[task], gone)
+                    at = task
+                self._put_back(assignment, first, at, gone)
+
+    def time_out(self, assignment: Assignment, task: int, now_s: float) -> None:
+        """End the run of a task at its time limit, in place of its worker."""
+        ran_ns = _ran_ns(assignment.job, now_s - assignment.begun[task])
+        self._release(assignment, task, task + 1)
+        if not assignment.left:
+            self._withdrawals.closed(assignment.id)
+        text = f"it ran over its time limit of {assignment.job.spec.timeout_s:g} s"
+        text += f", and its worker {assignment.worker.title} did not stop it"
+        self._fail(assignment, _report(assignment, task, ran_ns, "timeout", text))
+
+    def _put_back(self, assignment: Assignment, first: int, stop: int, gone: _Gone) -> None:
+        """Queue tasks again that had not begun, as far as is known."""
+        if first >= stop:
+            return
+        job, run, worker = assignment.job, assignment.run.cut(first, stop), gone.worker
+        if gone.event.is_orderly:
+            self._endings.requeue(job, run)
+            return
+        run.attempt += 1
+        if worker.tells_begun:
+            run.is_wary = True
+        elif not worker.job:  # a contract ends for many reasons: its seller counts its own losses
+            run.losses += 1
+            run.is_wary = True
+            if run.losses >= self._losses_max:
+                text = f"its worker was lost {run.losses} times, the last was {worker.title}"
+                ranges = job.ended.missing(first, stop)
+                self._endings.drop(job, ranges, "lost", text)
+                return
+        self._endings.requeue(job, run)
+
+    def _survive(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> None:
+        """Queue a task again that had begun, unless it was lost too often."""
+        job, strikes = assignment.job, self._note(assignment, task, at_s, gone)
+        own = sum(each.doing == "own" for each in strikes.losses)
+        most = 1 if own and job.is_struck else self._losses_max
+        if len(strikes.losses) >= most and task not in job.ended and not job.leaving:
+            job.is_struck = job.is_struck or 2 * own > len(strikes.losses)
+            run = assignment.run.cut(task, task + 1)
+            run.attempt += 1  # the failure has a record of its own
+            self._fail(
+                replace(assignment, run=run),
+                _report(assignment, task, 0, "lost", _explain(strikes.losses)),
+            )
+            return
+        run = assignment.run.cut(task, task + 1)
+        run.attempt += 1
+        run.alone = run.is_wary = True
+        run.shuns = frozenset(each.place for each in strikes.losses)
+        run.shuns_until_s = gone.now_s + SHUN_S * len(strikes.losses)
+        job.is_shunning = True
+        self._endings.requeue(job, run)
+
+    def _note(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> Strikes:
+        """Count a loss, and book the run that it ended."""
+        job, worker, event = assignment.job, gone.worker, gone.event
+        strikes = job.strikes.setdefault(task, Strikes())
+        ran_ns = _ran_ns(job, gone.heard_s - at_s)
+        reason = "".join(each if each.isprintable() else "?" for each in event.reason)
+        doing: Doing = "own" if gone.suspect == _payer(job) else "others"
+        if gone.suspect is None:
+            doing = "shared"
+        # The task's records, which survive a restart, show its earlier payments. Its strikes show
+        # how those runs ended: the losses were others' doing only if all of them say so.
+        in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
+        loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
+        strikes.losses.append(loss)
+        job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
+        run = Run(task, [b""], 0, assignment.run.attempt)
+        under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
+        report = _report(under, task, ran_ns)
+        if job.spec.price is None:
+            used = self._charging.wasted(under, report, gone.heard_s, in_full=in_full)
+            self._book(job, under, used)
+        else:
+            self._owe(job, strikes, under, ran_ns, gone.heard_s, in_full=in_full)
+        return strikes
+
+    def _suspect(self, held: list[Assignment], now_s: float) -> _Payer | None:
+        """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
+        payers = {_payer(each.job) for each in held if each.begun}
+        if len(payers) == 1:
+            return payers.pop()
+        for noted_s in (self._found_s, self._seen_s):
+            known = [each for each in payers if 0 <= now_s - noted_s.get(each, -inf) <= SEEN_S]
+            if len(known) == 1:
+                _note(self._found_s, known[0], now_s)
+                return known[0]
+        for payer in payers:
+            _note(self._seen_s, payer, now_s)
+        return None
+
+    # --- sold work: owed time --------------------------------------------------------------------
+
+    def _owe(
+        self,
+        job: Job,
+        strikes: Strikes,
+        under: Assignment,
+        ran_ns: int,
+        now_s: float,
+        *,
+        in_full: bool,
+    ) -> None:
+        """Add a lost run to the time that its task owes, beside earlier time or as part of it."""
+        before_ns = strikes.owed_ns
+        absorbed_ns = 0 if in_full else min(before_ns, ran_ns)
+        self._give_up(job, strikes, absorbed_ns, now_s)
+        strikes.owed_ns = before_ns - absorbed_ns + ran_ns
+        strikes.lost_under = under
+
+    def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
+        """Return a report with the slot time added that its task owes for lost runs.
+
+        Added is the part that this run does not cover; all of it counts as the time of this one
+        run.
+        """
+        job = assignment.job
+        strikes = job.strikes.get(report.first) if len(report.values) == 1 else None
+        if strikes is None or not strikes.owed_ns:
+            return report
+        if any(kind == "preempted" for _, kind, *_ in report.failures):
+            return report
+        more_ns = max(0, strikes.owed_ns - report.wall_ns)
+        self._give_up(job, strikes, strikes.owed_ns - more_ns, now_s)
+        return replace(report, wall_ns=report.wall_ns + more_ns)
+
+    def end_owing(self, job: Job, ranges: Iterable[Range]) -> list[Range]:
+        """End those of these tasks that owe time and that their buyer stopped.
+
+        They are delivered with the time that they owe. Returns the others.
+        """
+        rest = RangeSet(ranges)
+        for task, strikes in list(job.strikes.items()):
+            under = strikes.lost_under
+            if under is not None and strikes.owed_ns and task in rest and task not in job.ended:
+                rest.remove(task, task + 1)
+                report = _report(under, task, 0, "cancelled", "stopped on request")
+                self._fail(replace(under, is_stopped=False), report)
+        return list(rest)
+
+    def settle(self, job: Job, now_s: float) -> None:
+        """Book all owed time of a job that is over as lost: no bill for it is accepted any more."""
+        for strikes in job.strikes.values():
+            self._give_up(job, strikes, strikes.owed_ns, now_s)
+
+    def _give_up(self, job: Job, strikes: Strikes, lost_ns: int, now_s: float) -> None:
+        """Clear the time that a task owes, and book `lost_ns` as lost."""
+        under, strikes.owed_ns = strikes.lost_under, 0
+        if under is not None and lost_ns:
+            report = _report(under, under.run.first, lost_ns)
+            used = self._charging.lost(under, report, now_s)
+            self._book(job, under, used)
+
+
+def _ran_ns(job: Job, passed_s: float) -> int:
+    """Return the duration of a lost run, last heard of `passed_s` after its start.
+
+    It is at most the time limit of the job's tasks: an agent stops them then, and whether this one
+    did is unknown.
+    """
+    limit_s = job.spec.timeout_s
+    return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
+
+
+def _payer(job: Job) -> _Payer:
+    """Return the payer of a job. Another site's user names, guests included, are its own choice."""
+    origin = job.spec.origin
+    return (origin, "") if origin else ("", job.spec.user)
+
+
+def _note(at_s: dict[_Payer, float], payer: _Payer, now_s: float) -> None:
+    """Note a payer's moment, and forget the oldest above the limit."""
+    at_s.pop(payer, None)
+    at_s[payer] = now_s
+    while len(at_s) > PAYERS_MAX:
+        del at_s[next(iter(at_s))]
+
+
+def _report(
+    assignment: Assignment, task: int, wall_ns: int, kind: str = "lost", text: str = ""
+) -> Reported:
+    failure, worker = [0, kind, text, b""], assignment.worker.handle
+    return Reported(worker, assignment.id, task, [b""], [failure], [], wall_ns)
+
+
+def _explain(losses: list[Loss]) -> str:
+    """Explain why a task is given up: its losses, the latest of them one by one."""
+    listed = "; ".join(map(str, losses[-LISTED_MAX:]))
+    more = f"{len(losses) - LISTED_MAX} before; " if len(losses) > LISTED_MAX else ""
+    times = "once" if len(losses) == 1 else f"{len(losses)} times"
+    return f"its worker was lost {times} while it ran: {more}{listed}"

@@ -1,0 +1,168 @@
+"""Cancels, and their wait for workers to report the tasks that had not started. Pure.
+
+Queued tasks are taken back at once. A task at a worker may have begun, or be done: only the worker
+knows. So a cancel is answered when the last worker has reported the tasks that will not run; or at
+once, if running tasks are to be stopped as well.
+
+A task that another site sent is not over when its buyer has it stopped: it ends when its worker
+says so, and is delivered with the time that it took, so that both sites charge that time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.messages.messages import Answer, Dropped
+from federation.ranges import Range, RangeSet
+from federation.reasons import Reason
+from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.model.events import CancelAsked
+from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
+from gateway.scheduler.quotas.accounts import Client
+
+CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
+CANCEL_REFUSED: Final[dict[str, str]] = {
+    Reason.JOB_NOT_FOUND: "no unfinished job of yours has that id",
+    Reason.BUSY: f"{CANCELS_MAX} cancels of yours are under way: wait for their answers",
+}
+
+
+@dataclass(slots=True)
+class Withdrawal:
+    """A cancel that waits for workers to report the tasks that had not started."""
+
+    client: int
+    request: int
+    job: Job
+    ranges: RangeSet
+    taken: RangeSet
+    awaited: set[int]
+
+
+class Withdrawals:
+    """The cancels in progress.
+
+    Args:
+        clients: the present clients, which may ask.
+        handout: recalls tasks from workers.
+        tell: sends a client a message.
+        drop: ends tasks as cancelled; tells their owner if the last argument says so.
+        end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
+            others; see Losses.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[int, Client],
+        handout: Handout,
+        tell: Callable[[int, Any], None],
+        drop: Callable[[Job, list[Range], bool], None],
+        end_owing: Callable[[Job, list[Range]], list[Range]],
+    ) -> None:
+        self._clients = clients
+        self._handout = handout
+        self._tell = tell
+        self._drop = drop
+        self._end_owing = end_owing
+        self._open: list[Withdrawal] = []
+
+    def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
+        """Take a cancel; return the job unless the cancel was refused."""
+        if job is None or not self._may_cancel(job, event.client):
+            code = "" if event.ranges else Reason.JOB_NOT_FOUND
+            self._answer(event.client, event.request, RangeSet(), code)
+            return None
+        # Each answer of a worker is compared with all cancels that wait for one.
+        open_now = sum(each.client == event.client for each in self._open)
+        if open_now >= CANCELS_MAX and not event.kill:
+            self._answer(event.client, event.request, RangeSet(), Reason.BUSY)
+            return None
+        ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
+        if not event.ranges:
+            job.leaving, job.reason = "cancelled", "cancelled on request"
+        back, awaited = job.withdraw(ranges), set()
+        is_sold = job.spec.price is not None
+        if is_sold and event.kill:
+            back = self._end_owing(job, back)
+        taken = RangeSet(back)
+        killed = job.stopping if is_sold else taken
+        for assignment, parts in job.assigned(ranges):
+            self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
+            awaited.add(assignment.id)
+            for low, high in parts if event.kill else ():
+                killed.add(low, high)
+        self._handout.mark_ready(job)
+        taken = self._cancel(job, taken, event.client)
+        if not event.ranges:
+            self._close_to_calls(job, event.client)
+        if event.kill or not awaited:
+            self._answer(event.client, event.request, taken)
+        else:
+            self._open.append(Withdrawal(event.client, event.request, job, ranges, taken, awaited))
+        return job
+
+    def came_back(self, assignment: Assignment, returned: list[Range]) -> list[Range]:
+        """Count returned tasks towards the cancels that wait for them; return the rest."""
+        rest = RangeSet(returned)
+        for withdrawal in list(self._open):
+            if assignment.id not in withdrawal.awaited:
+                continue
+            # Answers are not numbered: when the last has come, the one to this cancel has.
+            if not assignment.recalls or not assignment.left:
+                withdrawal.awaited.discard(assignment.id)
+            wanted = RangeSet(part for pair in returned for part in withdrawal.ranges.within(*pair))
+            for first, stop in self._cancel(withdrawal.job, wanted, withdrawal.client):
+                withdrawal.taken.add(first, stop)
+                rest.remove(first, stop)
+            self._answer_if_done(withdrawal)
+        return list(rest)
+
+    def closed(self, assignment: int) -> None:
+        """Note that an assignment that cancels waited for has ended: nothing was taken of it."""
+        for withdrawal in list(self._open):
+            if assignment in withdrawal.awaited:
+                withdrawal.awaited.discard(assignment)
+                self._answer_if_done(withdrawal)
+
+    def forget(self, client: int) -> None:
+        """Forget the cancels of a client that is gone."""
+        self._open = [each for each in self._open if each.client != client]
+
+    def _may_cancel(self, job: Job, client: int) -> bool:
+        asking = self._clients.get(client)
+        if asking is None:
+            return False
+        # Tasks that another site bought are ended by their contract.
+        may_all = asking.is_operator and job.spec.price is None
+        return job.client == client or asking.user == job.spec.user or may_all
+
+    def _cancel(self, job: Job, taken: RangeSet, asker: int) -> RangeSet:
+        """End those of these tasks that have not ended; return them.
+
+        The client that asked is answered; an owner that did not ask is told.
+        """
+        unended = [part for pair in taken for part in job.ended.missing(*pair)]
+        told = job.client != asker
+        self._drop(job, unended, told)
+        return RangeSet(unended)
+
+    def _close_to_calls(self, job: Job, asker: int) -> None:
+        """Tell the owner of a cancelled job that it takes no more calls, if another cancelled it.
+
+        So an owner that submits more than it may have here ends the queued calls on its side.
+        """
+        is_open = job.total is None and not job.spec.detached and job.spec.price is None
+        if is_open and job.client != asker and job.client in self._clients:
+            unknown = [list(span) for span in job.known.missing(0, ALL_TASKS)]
+            self._tell(job.client, Dropped(job.id, unknown, job.leaving, job.reason))
+
+    def _answer_if_done(self, withdrawal: Withdrawal) -> None:
+        if not withdrawal.awaited:
+            self._open.remove(withdrawal)
+            self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+
+    def _answer(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
+        if request:
+            value = {"taken": [list(pair) for pair in taken]}
+            reason = CANCEL_REFUSED.get(code, "")
+            self._tell(client, Answer(request, code, reason, value))

@@ -1,0 +1,1 @@
+"""The wire: listeners, sessions that others dial, sessions that we dial."""

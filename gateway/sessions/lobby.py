@@ -1,0 +1,512 @@
+"""The sessions behind a port: pipes become guests, and guests outlive their pipes.
+
+The lobby greets each new pipe (federation.sessions.handshake), keeps a numbered session for each
+admitted guest, decodes the guests' frames into messages, and sends the messages posted to them,
+with one unacknowledged frame per pipe. It makes no decision about jobs.
+"""
+
+import itertools
+import math
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.address import check_others
+from federation.errors import ProtocolError, SessionRefused
+from federation.messages.contracts import grantor_until_s
+from federation.messages.messages import (
+    HANDSHAKE,
+    MESSAGES,
+    Bye,
+    Gateways,
+    Hello,
+    Refused,
+    Unknown,
+    Welcome,
+)
+from federation.messages.wire import UnknownMessage
+from federation.sessions.handshake import (
+    NAME_CHARS_MAX,
+    Credentials,
+    Greeting,
+    SharedSecret,
+)
+from federation.sessions.hearing import Hearing
+from federation.sessions.session import DIALLER_WINDOW, Session
+from federation.sessions.task_passes import ABOUT
+from federation.transport import Origin, Port
+from gateway.config.limits import HouseRules
+from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
+from gateway.sessions.pace import HostPaces, Pace
+
+LAST_WORD_S: Final = 1.0  # a refused pipe stays open this long, or nng drops the reason
+NONCE_BYTES: Final = 16
+# A bare acknowledgement uses up the one frame that may be in flight to a guest. It is therefore
+# sent only to a guest that was quiet for this long: for others a frame that can carry it follows
+# soon.
+QUIET_S: Final = 0.02
+# A tick does not check all of thousands of guests, but all are checked within this time, or a
+# fraction of a heartbeat if that is shorter; each tick checks at least LOOKED_AT_MIN.
+ROUND_S: Final = 0.5
+ROUNDS_A_BEAT: Final = 4
+LOOKED_AT_MIN: Final = 64
+# The acknowledgements that one tick handles at most.
+OWED_LOOKS_MAX: Final = 512
+
+
+@dataclass(slots=True)
+class Guest:
+    """A peer with a session: a client, a worker, or the gateway of another site.
+
+    Its statements about itself are proved as its role requires: a gateway's `name` is the site that
+    it has proved to be. `is_local` is whether it connected by a socket of this host as our own
+    user, and not from a slot (gateway.base.callers).
+    """
+
+    handle: int
+    role: str
+    name: str
+    user: str
+    about: dict[str, Any]
+    session_id: str
+    session: Session
+    pipe: int | None
+    hearing: Hearing
+    sent_s: float
+    since_s: float
+    pace: Pace
+    is_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CameIn:
+    """A new session opened."""
+
+    guest: Guest
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A session ended: by a goodbye, by expulsion, or because the grace ran out."""
+
+    guest: Guest
+    reason: str
+    said_goodbye: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A guest sent a message."""
+
+    guest: Guest
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """A pipe was not admitted; role and name are its own claims, if it made any."""
+
+    role: str
+    name: str
+    code: str
+    reason: str
+
+
+News = CameIn | Left | Said | TurnedAway
+
+
+class Lobby:
+    """The sessions behind one port. `now_s` is any monotonic clock.
+
+    Args:
+        port: the port that accepts pipes.
+        rules: see HouseRules.
+        random_bytes: the source of randomness.
+        credentials: authenticate guests; by the secret of the rules, if None.
+        handles: the source of guest numbers, for lobbies that share one.
+        at_home: credentials for sockets of this host as our own user; `credentials`, if None.
+        nearby: credentials for such sockets of other users or slots; `credentials`, if None.
+        in_the_clear: credentials for plain tcp from other hosts; `credentials`, if None.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        rules: HouseRules,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        credentials: Credentials | None = None,
+        handles: Iterator[int] | None = None,
+        at_home: Credentials | None = None,
+        nearby: Credentials | None = None,
+        in_the_clear: Callable[[Origin], Credentials] | None = None,
+    ) -> None:
+        self._port = port
+        self._random_bytes = random_bytes
+        self.rules = rules
+        self._credentials = credentials or SharedSecret(rules.secret)
+        self._at_home = at_home or self._credentials
+        self._nearby = nearby or self._credentials
+        self._in_the_clear = in_the_clear or (lambda _origin: self._credentials)
+        self._handles = handles or itertools.count(1)
+        self._handshakes = HostPaces(rules.handshakes_per_s)
+        self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
+        self.others: list[str] = []  # gateways that our clients could use instead
+        self.guests: dict[int, Guest] = {}
+        self._by_pipe: dict[int, Guest] = {}
+        self._by_session: dict[str, Guest] = {}
+        self._strangers: dict[int, Greeting] = {}  # half-open ones, by pipe
+        self._closing: dict[int, float] = {}  # refused pipes, and the times when they are closed
+        self._dirty: dict[int, Guest] = {}
+        self._owed: dict[int, Guest] = {}  # guests with unacknowledged frames, in order
+        self._round: deque[int] = deque()  # guests that `tick` has not checked in this round
+        self._ticked_s = self._ticked_before_s = -math.inf
+
+    # --- incoming ------------------------------------------------------------------------------
+
+    def receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+        """Process a frame from a pipe. A protocol error costs the peer its pipe or session."""
+        guest = self._by_pipe.get(pipe)
+        if pipe in self._closing:
+            return  # it has been refused already
+        try:
+            if guest is None:
+                yield from self._greet(pipe, frame, now_s)
+            else:
+                guest.hearing.heard(now_s, self._ticked_before_s)
+                guest.pace.note(now_s)
+                self._dirty[guest.handle] = self._owed[guest.handle] = guest
+                yield from self._listen(guest, frame)
+        except SessionRefused as refusal:
+            yield self._turn_away(pipe, refusal, now_s)
+        except ProtocolError as error:
+            yield from self.send_away(pipe, str(error), now_s)
+
+    def note_heard(self, pipe: int, now_s: float) -> Guest | None:
+        """Note that a frame arrived that is processed later; return the pipe's guest, if any.
+
+        The guest counts as heard from now on, however long the frame waits. Its presence is proved
+        only up to the tick before the last: if this process was stopped, the frame may have arrived
+        at any time since then, and the last tick may have been the first event after the stop.
+        """
+        guest = self.guest_on(pipe)
+        if guest is not None:
+            guest.hearing.heard(now_s, self._ticked_before_s)
+        return guest
+
+    def guest_on(self, pipe: int) -> Guest | None:
+        """Return the guest of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
+        return self._by_pipe.get(pipe)
+
+    def is_leaving(self, pipe: int) -> bool:
+        """Whether a pipe was refused: its frames are ignored from then on."""
+        return pipe in self._closing
+
+    def send_away(self, pipe: int, reason: str, now_s: float) -> Iterator[News]:
+        """End the session of a pipe that breaks the protocol, or its attempt to open one."""
+        guest = self._by_pipe.get(pipe)
+        if guest is not None:
+            yield from self.expel(guest, f"protocol error: {reason}", now_s)
+        elif pipe not in self._closing:
+            yield self._turn_away(pipe, SessionRefused(reason, "protocol"), now_s)
+
+    def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
+        """Start the handshakes of new pipes, which have GREETING_MAX_S to complete them."""
+        for pipe in pipes:
+            if pipe in self._by_pipe or pipe in self._strangers or pipe in self._closing:
+                continue  # one of its frames arrived first
+            try:
+                yield from self._expect(pipe, now_s)
+            except SessionRefused as refusal:
+                yield self._turn_away(pipe, refusal, now_s)
+
+    def _expect(self, pipe: int, now_s: float) -> Iterator[News]:
+        rules, host = self.rules, self._port.origin(pipe).host
+        if not self._handshakes.take(host, now_s):
+            raise SessionRefused("too many connections of your host in a short time", "busy")
+        nonce = self._random_bytes(NONCE_BYTES)
+        greeting = Greeting(rules.site, rules.boot, self._credentials_for(pipe), nonce)
+        self._strangers[pipe] = greeting
+        for older in self._half_open.add(pipe, host, now_s):
+            refusal = SessionRefused("too many connections that are not in yet", "busy")
+            yield self._turn_away(older, refusal, now_s)
+
+    def _credentials_for(self, pipe: int) -> Credentials:
+        if self._port.is_local(pipe):
+            return self._at_home
+        if self._port.is_near(pipe):
+            return self._nearby
+        origin = self._port.origin(pipe)
+        return self._credentials if origin.is_private else self._in_the_clear(origin)
+
+    def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+        if pipe not in self._strangers:
+            yield from self._expect(pipe, now_s)
+        greeting = self._strangers.get(pipe)
+        if greeting is None:
+            return  # it was closed meanwhile, possibly in favour of another pipe
+        self._half_open.heard(pipe)
+        answer = greeting.receive(frame)
+        if isinstance(answer, bytes):
+            self._port.send(pipe, answer)
+            return
+        self._forget_stranger(pipe)
+        yield from self._let_in(pipe, answer, greeting, now_s)
+
+    def _forget_stranger(self, pipe: int) -> Greeting | None:
+        self._half_open.remove(pipe)
+        return self._strangers.pop(pipe, None)
+
+    def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
+        guest = self._by_session.get(hello.resume)
+        is_local = self._port.is_local(pipe)
+        resumed = (
+            guest is not None
+            and _identity(guest) == _identity(hello)
+            and guest.is_local == is_local  # a slot's task can't resume its user's session
+        )
+        if guest is None or not resumed:
+            if len(self.guests) >= self.rules.guests_max:
+                raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
+            guest = self._new_guest(hello, now_s, is_local=is_local)
+        else:
+            if guest.pipe is not None:
+                self._forget_pipe(guest)
+            guest.session.rewind(hello.received)
+            guest.hearing.restarted(now_s)
+            guest.hearing.spoke(min(now_s, self._ticked_before_s))
+        guest.pipe = pipe
+        self._by_pipe[pipe] = guest
+        if not resumed:
+            yield CameIn(guest)
+            if guest.handle not in self.guests:
+                return  # the site refused it, and has told it the reason
+        rules = self.rules
+        welcome = Welcome(
+            session=guest.session_id,
+            resumed=resumed,
+            received=guest.session.admitted,
+            proof=greeting.proof(),
+            window=DIALLER_WINDOW,
+            heartbeat_s=rules.heartbeat_s,
+            grace_s=rules.grace_s,
+            tasks_max=rules.tasks_max,
+            bytes_max=rules.bytes_max,
+            message_bytes_max=rules.message_bytes_max,
+            others=self.others,
+        )
+        # The welcome has no acknowledgement of its own. The guest's next frame acknowledges it, and
+        # until then the session's window limits us to one more frame: two in all, as many as nng
+        # holds.
+        self._port.send(pipe, HANDSHAKE.encode(welcome))
+        self._dirty[guest.handle] = guest
+
+    def _new_guest(self, hello: Hello, now_s: float, *, is_local: bool) -> Guest:
+        session = Session(
+            window=1,
+            peer_window=DIALLER_WINDOW,
+            numbers_acks=True,
+            message_bytes_max=self.rules.message_bytes_max,
+        )
+        guest = Guest(
+            handle=next(self._handles),
+            role=hello.role,
+            name=hello.name,
+            user=hello.user,
+            about=hello.about,
+            session_id=self._random_bytes(16).hex(),
+            session=session,
+            pipe=None,
+            hearing=Hearing(now_s),
+            sent_s=now_s,
+            since_s=now_s,
+            pace=Pace(self.rules.frames_per_s, now_s),
+            is_local=is_local,
+        )
+        self.guests[guest.handle] = guest
+        self._by_session[guest.session_id] = guest
+        return guest
+
+    def _listen(self, guest: Guest, frame: bytes) -> Iterator[News]:
+        for data in guest.session.accept(frame):
+            try:
+                message = MESSAGES.decode(data, self.rules.message_bytes_max)
+            except UnknownMessage as unknown:
+                self.post(guest, Unknown(unknown.kind[:64]))
+                continue
+            if isinstance(message, Bye):
+                yield from self._leave(guest, message.reason[:200] or "goodbye", True)
+                return
+            yield Said(guest, message)
+            if guest.handle not in self.guests:
+                return  # expelled because of the message
+
+    def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> TurnedAway:
+        greeting = self._forget_stranger(pipe)
+        if len(self._closing) < self.rules.strangers_max:
+            self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
+            self._closing[pipe] = now_s + LAST_WORD_S
+        else:  # they arrive faster than they can be refused politely
+            self._port.drop(pipe)
+        claim = greeting.claim if greeting else None
+        role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
+        return TurnedAway(role, name, refusal.code, str(refusal))
+
+    # --- sessions ------------------------------------------------------------------------------
+
+    def pipes_gone(self, pipes: list[int], now_s: float) -> None:
+        """Note that pipes were closed; their guests may resume within the grace."""
+        for pipe in pipes:
+            self._forget_stranger(pipe)
+            self._closing.pop(pipe, None)
+            guest = self._by_pipe.pop(pipe, None)
+            if guest is not None and guest.pipe == pipe:
+                guest.pipe = None
+                guest.hearing.restarted(now_s)
+
+    def tick(self, now_s: float) -> Iterator[News]:
+        """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
+        rules = self.rules
+        for pipe in self._half_open.older_than(GREETING_MAX_S, now_s):
+            late = SessionRefused("the handshake took too long", "late")
+            yield self._turn_away(pipe, late, now_s)
+        for pipe, until_s in list(self._closing.items()):
+            if now_s > until_s:
+                del self._closing[pipe]
+                self._port.drop(pipe)
+        for guest in self._next_of_round(now_s):
+            hearing, beat_s = guest.hearing, rules.heartbeat_s
+            # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
+            # on.
+            if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
+                yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
+            elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
+                self._forget_pipe(guest)
+            elif now_s - guest.sent_s >= rules.heartbeat_s:
+                self._flush(guest, now_s, acknowledge=True)
+        self._acknowledge_quiet(now_s)
+
+    def _next_of_round(self, now_s: float) -> Iterator[Guest]:
+        """Yield the guests to check now: all within a round, however far apart the ticks are."""
+        if not self._round:
+            self._round.extend(self.guests)
+        round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
+        share = min(1.0, (now_s - self._ticked_s) / round_s)
+        self._ticked_before_s, self._ticked_s = self._ticked_s, now_s
+        for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.guests) * share))):
+            if not self._round:
+                return
+            guest = self.guests.get(self._round.popleft())
+            if guest is not None:
+                yield guest
+
+    def _acknowledge_quiet(self, now_s: float) -> None:
+        """Acknowledge the frames of guests that have become quiet."""
+        for handle in [*itertools.islice(self._owed, OWED_LOOKS_MAX)]:
+            guest = self._owed.pop(handle)
+            if guest.session.owes and now_s - guest.hearing.heard_s >= QUIET_S:
+                self._flush(guest, now_s, acknowledge=True)
+            if guest.session.owes and handle in self.guests:
+                self._owed[handle] = guest
+
+    def expel(
+        self, guest: Guest, reason: str, now_s: float, code: str = "expelled"
+    ) -> Iterator[News]:
+        """End a session now; the peer is told if its pipe takes one more frame."""
+        if guest.handle not in self.guests:
+            return
+        pipe = guest.pipe
+        if pipe is not None:
+            self._by_pipe.pop(pipe, None)
+            guest.pipe = None
+            self._turn_away(pipe, SessionRefused(reason, code), now_s)
+        yield from self._leave(guest, reason)
+
+    def expel_older(self, guest: Guest, now_s: float) -> Iterator[News]:
+        """End other sessions of the same name: the guest has begun a new one."""
+        for other in list(self.guests.values()):
+            if other.name == guest.name and other is not guest:
+                yield from self.expel(other, "it has begun a new session", now_s)
+
+    def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
+        if guest.pipe is not None:
+            self._forget_pipe(guest)
+        del self.guests[guest.handle]
+        del self._by_session[guest.session_id]
+        self._dirty.pop(guest.handle, None)
+        self._owed.pop(guest.handle, None)
+        yield Left(guest, reason, said_goodbye)
+
+    def _forget_pipe(self, guest: Guest) -> None:
+        assert guest.pipe is not None
+        self._by_pipe.pop(guest.pipe, None)
+        self._port.drop(guest.pipe)
+        guest.pipe = None
+
+    # --- outgoing ------------------------------------------------------------------------------
+
+    def post(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
+        guest.session.post(MESSAGES.encode(message), urgent=urgent)
+        self._dirty[guest.handle] = guest
+
+    def hold(self, guest: Guest) -> None:
+        """Stop acknowledging a guest's frames, so that it sends no more than its window."""
+        guest.session.is_held = True
+
+    def release(self, guest: Guest) -> None:
+        """Resume acknowledging, and acknowledge the frames sent meanwhile."""
+        guest.session.is_held = False
+        if guest.handle in self.guests:
+            self._dirty[guest.handle] = self._owed[guest.handle] = guest
+
+    def set_others(self, addresses: list[str]) -> None:
+        """Set the gateways that clients could use if this one is lost; best first.
+
+        New guests learn them from the Welcome, connected clients by a message when they have
+        changed; `flush` sends it. Raises AddressError, and changes nothing, if there are too many
+        or one is invalid.
+        """
+        others = check_others(addresses)
+        if others == self.others:
+            return
+        self.others = others
+        for guest in self.guests.values():
+            if guest.role == "client":
+                self.post(guest, Gateways(others))
+
+    def flush(self, now_s: float) -> None:
+        """Send as much as possible to guests with new messages or frames since the last flush."""
+        dirty, self._dirty = self._dirty, {}
+        for guest in dirty.values():
+            # A bare acknowledgement is sent before the guest's window is full; earlier than that,
+            # an answer usually carries it.
+            due = guest.session.owes * 2 >= DIALLER_WINDOW
+            self._flush(guest, now_s, acknowledge=due)
+
+    def _flush(self, guest: Guest, now_s: float, *, acknowledge: bool) -> None:
+        if guest.pipe is None:
+            return
+        if not guest.pace.allows(now_s):
+            self._dirty[guest.handle] = guest  # it is answered once it is within its rate again
+            return
+        frame = guest.session.next_frame(acknowledge=acknowledge)
+        if frame is None:
+            return
+        guest.sent_s = now_s
+        if not self._port.send(guest.pipe, frame):
+            # The pipe is closing or stuck: the session sends the frame again on the next one.
+            self._forget_pipe(guest)
+            guest.hearing.restarted(now_s)
+
+    def goodbye(self, reason: str, now_s: float) -> None:
+        """Tell all guests that the gateway stops."""
+        for guest in self.guests.values():
+            self.post(guest, Bye(reason))
+        self.flush(now_s)
+
+
+def _identity(who: Guest | Hello) -> tuple[object, ...]:
+    """Return the values that must be equal for a guest to resume a session."""
+    return who.role, who.name, who.user, who.about.get("token"), who.about.get(ABOUT)

@@ -1,0 +1,173 @@
+"""The sessions between a site and others: those that others dialled, and those it dialled.
+
+    Sessions.run
+    ├── Links.run        the sessions that this site dials             (gateway.sessions.links)
+    ├── _receive         frames of the sessions that others dialled    (gateway.sessions.lobby)
+    ├── _go_on           the rest of them, part by part                (gateway.sessions.inbox)
+    ├── _watch_pipes
+    └── _tick            heartbeats, expired sessions
+
+Two sites may have a session each way, independent of each other: a site dials to make a request,
+and gets the response in the same session. gateway.peering.peers knows the keys of each site.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import trio
+
+from federation.messages.messages import Statements
+from federation.transport import Port
+from gateway.sessions.inbox import Inbox
+from gateway.sessions.links import Links
+from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+
+TICK_S: Final = 0.05
+
+
+class PipeWatch:
+    """Wakes a task when pipes have come or gone; nng reports that in threads of its own."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._changed = trio.Event()
+
+    def note(self) -> None:
+        """Report a change. Safe in any thread."""
+        try:
+            self._token.run_sync_soon(lambda: self._changed.set(), idempotent=True)
+        except trio.RunFinishedError:
+            return
+
+    async def wait(self) -> None:
+        """Return when something has changed since the last time."""
+        await self._changed.wait()
+        self._changed = trio.Event()
+
+
+class Sessions:
+    """The network side of a site among others; made inside of trio.
+
+    Args:
+        port: the port that others dial.
+        watch: is noted when pipes of the port come and go.
+        lobby: of that port; its guests are gateways.
+        links: the sessions that this site dials.
+        heard: takes news of the sessions that others dialled.
+        came_in: takes a site that has begun a session here, before `heard` does.
+        stated: takes a site's name and the statements that it passes on.
+        say: logs events that others can cause as often as they like.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        watch: PipeWatch,
+        lobby: Lobby,
+        links: Links,
+        *,
+        heard: Callable[[list[News]], None],
+        came_in: Callable[[Guest], None],
+        stated: Callable[[str, Statements], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.lobby: Final = lobby
+        self.links: Final = links
+        self._port = port
+        self._watch = watch
+        self._heard = heard
+        self._came_in = came_in
+        self._stated = stated
+        self._say = say
+        self._inbox = Inbox(lobby)
+        self._unfinished = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve all sessions until cancelled, then say goodbye."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.links.run)
+            nursery.start_soon(self._receive)
+            nursery.start_soon(self._go_on)
+            nursery.start_soon(self._watch_pipes)
+            nursery.start_soon(self._tick)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.lobby.goodbye("the gateway stops", trio.current_time())
+                with trio.CancelScope(shield=True):  # it times out by itself
+                    await self.links.goodbye("the gateway stops")
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message on the session by which a site has dialled this one."""
+        if guest.handle in self.lobby.guests:
+            self.lobby.post(guest, message, urgent=urgent)
+
+    def expel(self, guest: Guest, reason: str) -> None:
+        """End a session that another site dialled."""
+        self._take(self.lobby.expel(guest, reason, trio.current_time()))
+
+    def flush(self, now_s: float) -> None:
+        """Send all messages that may go now, both ways."""
+        self.lobby.flush(now_s)
+        self.links.flush(now_s)
+
+    # --- news ----------------------------------------------------------------------------------
+
+    def _take(self, news: Iterable[News]) -> None:
+        rest: list[News] = []
+        for item in news:
+            match item:
+                case Said(guest, Statements() as said):
+                    self._stated(guest.name, said)
+                    continue
+                case TurnedAway(role, name, code, reason):
+                    who = f"{role} {name!r}" if role else "a stranger"
+                    self._say(f"{who} was turned away: {code}: {reason}")
+                    continue
+                case CameIn(guest):
+                    rest += self.lobby.expel_older(guest, trio.current_time())
+                    self._came_in(guest)
+                case Left(guest, reason):
+                    self._say(f"{guest.name} has gone: {reason}")
+            rest.append(item)
+        if rest:
+            self._heard(rest)
+
+    # --- the loops -----------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._port.fileno())
+            self._inbox.add_frames(self._port.receive(), trio.current_time())
+            self._take_turn()
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._unfinished.wait()
+            # A checkpoint lets all other tasks run: one site's flood delays none of them.
+            await trio.lowlevel.checkpoint()
+            self._unfinished = trio.Event()
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        self._take(self._inbox.take())
+        self.flush(trio.current_time())
+        if self._inbox:
+            self._unfinished.set()
+
+    async def _watch_pipes(self) -> None:
+        while True:
+            await self._watch.wait()
+            now_s = trio.current_time()
+            self._take(self.lobby.pipes_came(self._port.came(), now_s))
+            self._inbox.pipes_gone(self._port.gone(), now_s)
+            self._take_turn()
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(TICK_S)
+            self._inbox.add_news(list(self.lobby.tick(trio.current_time())))
+            self._take_turn()

@@ -1,0 +1,1 @@
+"""The books compared with other sites': reconciliation, disputes, payments."""

@@ -1,0 +1,443 @@
+"""The trust book: the sites that this one knows, its trust in each, and the reasons.
+
+Trust is not passed on. A statement that other sites pass on makes a site *known*, no more, and is
+kept apart (gateway.trust.hearsay) until the operator decides something about that site. An
+invitation makes it *pending*; the operator (or one of the operator's rules) makes it *approved*.
+Rules (gateway.trust.permissions) say what an approved site may do, both ways; by default nothing.
+
+Statements arrive in any order and more than once, so the book's answers depend on which statements
+it has, never on when they came: levels are worked out, not stored.
+
+    pending ──approve──► approved        expelled: by this site's word, or, as `Follow` says, by
+       ▲                    │            that of others; this site's word wins, both ways
+    known ◄──── left ◄──────┘ (farewell) a card newer than the farewell begins anew, as known
+
+Pure: the clock is passed in. gateway.trust.book_file keeps it on disk.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from federation.errors import GridError
+from federation.signed.identity import Refusal, SiteKey, Untrusted, same_fingerprint
+from federation.signed.statements import (
+    PAST_MAX,
+    REVOKED_MAX,
+    Expulsion,
+    Farewell,
+    Order,
+    Revocations,
+    S,
+    Signed,
+    SiteCard,
+    follows,
+    next_serial,
+    order,
+    parse,
+    read,
+    read_card,
+    sign,
+)
+from gateway.config.federation import Follow
+from gateway.trust.certificates import check_leaf
+from gateway.trust.expulsions import Expulsions
+from gateway.trust.hearsay import Hearsay
+from gateway.trust.permissions import ANY, Answer, Request, Rule, Why, decide
+from gateway.trust.standing import Level, Member
+
+MEMBERS_MAX: Final = 4096  # that the operator has decided something about
+
+
+class BookError(GridError):
+    """An order of the operator that can't be carried out; the text says why."""
+
+
+class TrustBook:
+    """Everything that one site holds of the others. Implements federation.signed.identity.Trust.
+
+    Args:
+        card: this site's newest card, with its site and federation.
+        follow: the rule for expulsions by other sites.
+    """
+
+    def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
+        own = Member(card)
+        own.decide(Level.APPROVED)
+        self.own = own
+        self.federation: Final = card.content.federation
+        self.site: Final = card.content.site
+        self.members: dict[str, Member] = {}  # that the operator has decided something about
+        self.hearsay = Hearsay()
+        self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
+        self.rules: frozenset[Rule] = frozenset()  # for every approved site
+        self.revoked: dict[str, float] = {}  # tokens of this site, and when each expires
+
+    # --- answers -------------------------------------------------------------------------------
+
+    def level(self, site: str) -> Level | None:
+        """Return the level of trust in a site; None if it was never heard of."""
+        if site == self.site:
+            return Level.APPROVED
+        if self.expulsions.is_expelled(site):
+            return Level.EXPELLED
+        member = self.find(site)
+        return member.standing if member else None
+
+    def find(self, site: str) -> Member | None:
+        """Return the entry of a site, be it hearsay alone."""
+        if site == self.site:
+            return self.own
+        return self.members.get(site) or self.hearsay.member(site)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this site has said farewell, and has not come back since."""
+        return self.own.standing is Level.LEFT
+
+    def keys_of(self, site: str) -> tuple[bytes, ...]:
+        """Return the keys that a site signs with; see federation.signed.identity.Trust."""
+        if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
+            return ()
+        return self._member(site).card.content.keys
+
+    def lasting_keys_of(self, site: str) -> tuple[bytes, ...]:
+        """Return those, and the retired ones that still count; see
+        federation.signed.identity.Trust."""
+        return self._keys_ever(site) if self.keys_of(site) else ()
+
+    def welcomes(self, site: str) -> bool:
+        """Whether users may come here with a token of that site."""
+        return self.level(site) is Level.APPROVED and self._member(site).users
+
+    def revoked_by(self, site: str) -> Collection[str]:
+        """Return the ids of the tokens that a site has revoked."""
+        if site == self.site:
+            return self.revoked.keys()
+        member = self.members.get(site)
+        return member.revocations.content.tokens if member and member.revocations else ()
+
+    def pins(self) -> dict[str, tuple[bytes, ...]]:
+        """Return the leaves that may connect or be dialled: own ones and approved sites'."""
+        found = {self.site: self.own.card.content.leaves}
+        for site, member in self.members.items():
+            if self.level(site) is Level.APPROVED:
+                found[site] = member.card.content.leaves
+        return found
+
+    def decide(self, request: Request) -> Answer:
+        """Whether a site may send work here, or may be sent work."""
+        level = self.level(request.site)
+        if level is not Level.APPROVED:
+            return Answer(Why.EXPELLED if level is Level.EXPELLED else Why.NOT_APPROVED)
+        if request.other != request.site:
+            level = self.level(request.other)
+            if level in (None, Level.LEFT):
+                return Answer(Why.ORIGIN_UNKNOWN)
+            if level is Level.EXPELLED:
+                return Answer(Why.EXPELLED)
+            # A site can't bring in work that is forbidden to its origin.
+            its_own = decide(self.rules_of(request.other), replace(request, site=request.other))
+            if its_own.why is Why.FORBIDDEN:
+                return its_own
+        return decide(self.rules_of(request.site), request)
+
+    def accepts_pickles(self, path: Iterable[str]) -> bool:
+        """Whether users here take pickled results that ran at, or came through, all these sites."""
+        return all(
+            site == self.site or (self.level(site) is Level.APPROVED and self._member(site).pickles)
+            for site in path
+        )
+
+    def cards_since(self, site: str, serial: int) -> list[bytes]:
+        """Return the cards that lead a member from a site's card of this serial to the newest."""
+        member = self._member(site)
+        cards = [*member.lineage, member.card]
+        return [card.raw for card in cards if card.content.serial > serial]
+
+    def statements(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the statements to pass on beside cards: each with its kind, as `note` takes it."""
+        for word in self.expulsions:
+            yield "expulsion", word.raw
+        for member in (self.own, *self.members.values()):
+            if member.farewell:
+                yield "farewell", member.farewell.raw
+            if member.revocations:
+                yield "revocations", member.revocations.raw
+
+    # --- signed statements of other sites ------------------------------------------------------
+
+    def note(self, kind: str, raw: bytes, now_s: float, source: str = "") -> Order:
+        """Take a statement that `source` passed on; any result but NEWER changed nothing.
+
+        Raises:
+            ProtocolError: it is no statement of a known kind.
+            Untrusted: it is not to be believed. EQUIVOCATION has been noted as evidence.
+        """
+        match kind:
+            case "card":
+                return self._note_card(raw, now_s, source)
+            case "expulsion":
+                return self._note_expulsion(raw, now_s)
+            case "farewell":
+                return self._note_farewell(raw, now_s)
+            case "revocations":
+                return self._note_revocations(raw, now_s)
+            case _:
+                raise Untrusted(Refusal.ALTERED, f"no statement is a {kind[:40]!r}")
+
+    def _note_card(self, raw: bytes, now_s: float, source: str) -> Order:
+        site = parse(SiteCard, raw).content.site
+        member = self.own if site == self.site else self.members.get(site)
+        if member is None:
+            self.hearsay.check_room(source, site)  # before the work of checking it
+            return self.hearsay.note(source, self._checked(read_card(raw)), now_s)
+        card = self._checked(read_card(raw))
+        found = self._order(member, member.card, card, now_s)
+        if found is Order.NEWER and member is self.own:
+            raise Untrusted(
+                Refusal.EQUIVOCATION,
+                "a card of ours that we did not issue: our disk was set back, or our keys copied",
+            )
+        if found is Order.NEWER:
+            member.follow(card)
+        return found
+
+    def _note_farewell(self, raw: bytes, now_s: float) -> Order:
+        member, farewell = self._read(Farewell, raw)
+        if farewell.content.site in self.hearsay:
+            if member.last_serial <= farewell.content.serial:
+                self.hearsay.drop_signed(farewell.content.site, member.card.content.keys[0])
+            return Order.OLDER
+        found = self._order(member, member.farewell, farewell, now_s)
+        if found is Order.NEWER:
+            member.farewell = farewell
+            if member is not self.own:  # should it come back, it is trusted with nothing
+                member.rules, member.pickles, member.users = frozenset(), False, False
+        return found
+
+    def _note_revocations(self, raw: bytes, now_s: float) -> Order:
+        member, revocations = self._read(Revocations, raw)
+        if revocations.content.site in self.hearsay:
+            return Order.OLDER  # no user comes here with its tokens
+        found = self._order(member, member.revocations, revocations, now_s)
+        if found is Order.NEWER:
+            member.revocations = revocations
+        return found
+
+    def _note_expulsion(self, raw: bytes, now_s: float) -> Order:
+        member, word = self._read(Expulsion, raw)
+        by, of = word.content.by, word.content.site
+        if not self.expulsions.is_heard(by):
+            raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r}, not approved here, expels {of!r}")
+        found = self._order(member, self.expulsions.word(by, of), word, now_s)
+        if found is Order.NEWER:
+            self.expulsions.put(word)
+        return found
+
+    def _checked(self, card: Signed[SiteCard]) -> Signed[SiteCard]:
+        if card.content.federation != self.federation:
+            raise Untrusted(
+                Refusal.WRONG_FEDERATION, f"a card for federation {card.content.federation!r}"
+            )
+        for leaf in card.content.leaves:
+            check_leaf(leaf, card.content.site)
+        return card
+
+    def _read(self, kind: type[S], raw: bytes) -> tuple[Member, Signed[S]]:
+        """Read a statement by a member, or by this site. A retired key can't say farewell."""
+        by, found = read(kind, raw, self._card_keys if kind is Farewell else self._keys_ever)
+        if found.content.federation != self.federation:
+            raise Untrusted(Refusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
+        return self._member(by), found
+
+    def _card_keys(self, site: str) -> tuple[bytes, ...]:
+        """Return the keys on a site's card at any level: its statements are still its own."""
+        member = self.find(site)
+        return member.card.content.keys if member else ()
+
+    def _keys_ever(self, site: str) -> tuple[bytes, ...]:
+        keys = self._card_keys(site)
+        return (*keys, *self._member(site).card.content.past) if keys else ()
+
+    def _order(self, member: Member, old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
+        try:
+            return order(old, new, now_s)
+        except Untrusted as error:
+            if error.refusal is Refusal.EQUIVOCATION and old is not None:
+                member.accuse(old, new)
+            raise
+
+    # --- orders of the operator ----------------------------------------------------------------
+
+    def admit(self, card: Signed[SiteCard], now_s: float, *, approve: bool) -> Level:
+        """Take a site that came by an invitation: pending, or approved if the invitation says so.
+
+        It takes the place of a site of its name that is only known by hearsay, or that has left.
+
+        Raises:
+            Untrusted: its card is not fit; or its name belongs to another here; or it is expelled.
+        """
+        site = self._checked(card).content.site
+        if site == self.site:
+            raise Untrusted(Refusal.WRONG_SITE, f"it has our own name, {site!r}")
+        if self.expulsions.is_expelled(site):
+            raise Untrusted(Refusal.EXPELLED, f"site {site!r} is expelled here")
+        member = self.members.get(site)
+        hearsay = member is not None and member.standing in (Level.KNOWN, Level.LEFT)
+        if member is None or (hearsay and not follows(member.card, card)):
+            order(None, card, now_s)
+            if member is None:
+                self._make_room()
+            member = self.members[site] = Member(card)
+            self.hearsay.drop(site)
+        elif self._order(member, member.card, card, now_s) is Order.NEWER:
+            member.follow(card)
+        if member.standing is Level.LEFT:
+            raise Untrusted(Refusal.STALE, f"site {site!r} has left since it issued this card")
+        if member.standing is not Level.APPROVED:
+            member.decide(Level.APPROVED if approve else Level.PENDING)
+        return member.standing
+
+    def approve(self, site: str, shown: str) -> None:
+        """Approve a site whose fingerprint the operator has compared; BookError when it differs."""
+        member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
+        if not same_fingerprint(member.fingerprint, shown):
+            raise BookError(
+                f"{shown} is not the fingerprint of the site that is known here as {site!r} "
+                f"({member.fingerprint}). Do not approve it before its operator has read you, by "
+                "another way, the one that his own gateway shows"
+            )
+        if self.expulsions.is_expelled(site):
+            raise BookError(f"site {site!r} is expelled: take that back first")
+        if member.standing is Level.LEFT:
+            raise BookError(f"site {site!r} has left, and has not come back")
+        self._enter(member)
+        member.decide(Level.APPROVED)
+
+    def trust(self, site: str, rules: Iterable[Rule]) -> None:
+        """Replace a site's rules, or with ANY those for every approved site."""
+        if site == ANY:
+            self.rules = frozenset(rules)
+        else:
+            self._entered(site).rules = frozenset(rules)
+
+    def trust_results(self, site: str, *, pickles: bool) -> None:
+        """Set whether users here accept pickled results that ran at a site or came through it."""
+        self._entered(site).pickles = pickles
+
+    def welcome(self, site: str, *, users: bool) -> None:
+        """Set whether users may come here with a token of that site."""
+        self._entered(site).users = users
+
+    def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+        """Expel a site, void its rules, and return the statement for others.
+
+        The statements of other sites about it do not change that.
+        """
+        if site == self.site:
+            raise BookError("a site leaves; it does not expel itself")
+        self.hearsay.drop_source(site)
+        member = self.members.get(site)
+        if member is not None:
+            member.decide(Level.KNOWN)
+            member.rules, member.pickles, member.users = frozenset(), False, False
+        return self.expulsions.say(site, reason, key, now_s, stands=True)
+
+    def keep(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+        """Revoke an expulsion, or overrule those of others; return the statement for others.
+
+        A site that this one had expelled is known again, no more: approve it anew.
+        """
+        return self.expulsions.say(site, reason, key, now_s, stands=False)
+
+    def forget(self, site: str) -> None:
+        """Drop a site with all that is held of it; it may come again as a stranger."""
+        self._member(site)
+        self.members.pop(site, None)
+        self.hearsay.drop(site)
+
+    def revoke(
+        self, token: str, expires_s: float, key: SiteKey, now_s: float
+    ) -> Signed[Revocations]:
+        """Revoke a token of this site; return the statement for others, without expired tokens."""
+        self.revoked = {
+            each: until_s
+            for each, until_s in (*self.revoked.items(), (token, expires_s))
+            if until_s > now_s
+        }
+        if len(self.revoked) > REVOKED_MAX:
+            raise BookError(f"{REVOKED_MAX} tokens are revoked: rotate the keys, as compromised")
+        last = self.own.revocations.content.serial if self.own.revocations else 0
+        content = Revocations(
+            self.federation,
+            self.site,
+            tuple(sorted(self.revoked)),
+            next_serial(last, now_s),
+            now_s,
+        )
+        self.own.revocations = sign(content, key)
+        return self.own.revocations
+
+    def renew(self, card: SiteCard, key: SiteKey, *, compromised: bool = False) -> bool:
+        """Reissue this site's card if its content has changed; return whether it did.
+
+        Keys that it no longer names go among the past ones, unless they are `compromised`. Its
+        `past` and `serial` need not be filled in. Call it at every start, and when addresses or
+        keys have changed: it also finishes what a crash left half done.
+        """
+        was = self.own.card.content
+        retired = tuple(each for each in was.keys if each not in card.keys)
+        past = () if compromised else (*retired, *was.past)[:PAST_MAX]
+        new = replace(card, past=past, serial=next_serial(self.own.last_serial, card.issued_s))
+        if new == replace(was, serial=new.serial, issued_s=new.issued_s):
+            return False
+        signed = self._checked(sign(new, key))
+        order(self.own.card, signed, card.issued_s)
+        self.own.follow(signed)
+        return True
+
+    def leave(self, key: SiteKey, now_s: float) -> Signed[Farewell]:
+        """Say farewell; return the statement for every site. Coming back takes an invitation."""
+        serial = next_serial(self.own.last_serial, now_s)
+        self.own.farewell = sign(Farewell(self.federation, self.site, serial, now_s), key)
+        return self.own.farewell
+
+    # --- internals -----------------------------------------------------------------------------
+
+    def _is_approved(self, site: str) -> bool:
+        member = self.members.get(site)
+        return member is not None and member.standing is Level.APPROVED
+
+    def rules_of(self, site: str) -> frozenset[Rule]:
+        """Return the rules that hold for a site: those for all, and its own."""
+        member = self.members.get(site)
+        return self.rules | (member.rules if member else frozenset())
+
+    def _member(self, site: str) -> Member:
+        member = self.find(site)
+        if member is None:
+            raise BookError(f"no site {site!r} is known here")
+        return member
+
+    def _entered(self, site: str) -> Member:
+        """Return a site that the operator decides something about now: it is hearsay no more."""
+        member = self._member(site)
+        if member is not self.own:
+            self._enter(member)
+        return member
+
+    def _enter(self, member: Member) -> None:
+        site = member.card.content.site
+        if site not in self.members:
+            self._make_room()
+            self.members[site] = member
+            self.hearsay.drop(site)
+
+    def _make_room(self) -> None:
+        if len(self.members) < MEMBERS_MAX:
+            return
+        undecided = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
+        if not undecided:
+            raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
+        del self.members[undecided[0]]

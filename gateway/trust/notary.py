@@ -1,0 +1,117 @@
+"""Signed grants for gateway.scheduler.model.errands, made with the keys of our registry."""
+
+from collections import OrderedDict
+from hashlib import sha256
+from typing import Final, Protocol
+
+from federation.errors import ProtocolError
+from federation.signed import grants
+from federation.signed.grants import Bounds, Grant, Purpose
+from federation.signed.identity import Refusal, SiteKey, Trust, Untrusted
+from federation.signed.strict import INTEGER_MAX
+from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
+
+NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, as there is no limit
+SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgotten first
+
+
+class Keeper(Protocol):
+    """The queries on our own site that signing needs; gateway.trust.registry implements them."""
+
+    @property
+    def book(self) -> Trust:
+        """The sites that we trust."""
+
+    @property
+    def signing_key(self) -> SiteKey:
+        """The key to sign with now."""
+
+
+class SigningNotary:
+    """A Notary whose grants any member can check; see gateway.scheduler.model.errands.Notary."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._shown: OrderedDict[bytes, float] = OrderedDict()  # hash of a chain → its end, UTC
+
+    def issue(self, errand: Errand) -> bytes:
+        """See Notary."""
+        trust = self._keeper.book
+        purpose = Purpose(
+            trust.federation,
+            trust.site,
+            errand.user,
+            errand.project,
+            errand.job,
+            errand.function,
+            errand.currency or NO_CURRENCY,
+        )
+        try:
+            return grants.issue(purpose, _bounds(errand), self._keeper.signing_key)
+        except (ValueError, ProtocolError) as error:
+            raise _not_granted(error) from None
+
+    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+        """See Notary."""
+        try:
+            found = grants.check(given.raw, given.path[-1], self._keeper.book, utc_s)
+            bounds = _bounds(errand, found.bounds)
+            return grants.pass_on(found, bounds, self._keeper.signing_key)
+        except (ValueError, ProtocolError) as error:
+            raise _not_granted(error) from None
+
+    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+        """See Notary. A grant shown before is refused, until it has expired or we restart."""
+        try:
+            found = grants.check(raw, buyer, self._keeper.book, utc_s)
+        except ProtocolError as error:
+            raise _not_granted(error) from None
+        self._note(sha256(raw).digest(), found.bounds.expires_s, utc_s)
+        return _allowance(found)
+
+    def _note(self, shown: bytes, expires_s: float, utc_s: float) -> None:
+        if shown in self._shown:
+            raise NotGranted(Refusal.REPLAYED, "a grant that was shown before")
+        self._shown[shown] = expires_s
+        while self._shown:
+            oldest, until_s = next(iter(self._shown.items()))
+            if until_s > utc_s and len(self._shown) <= SHOWN_MAX:
+                return
+            del self._shown[oldest]
+
+
+def _bounds(errand: Errand, wide: Bounds | None = None) -> Bounds:
+    """Return an errand's bounds for a block; passed-on limits are no wider than `wide`."""
+    most = INTEGER_MAX if errand.max_cost_nanos is None else errand.max_cost_nanos
+    regions, sites, expires_s = errand.regions, errand.sites, errand.expires_s
+    if wide is not None:
+        expires_s = min(expires_s, wide.expires_s)
+        regions = wide.regions if regions is None else regions
+        sites = wide.sites if sites is None else sites
+    return Bounds(errand.target, errand.contract, most, expires_s, errand.hops_left, regions, sites)
+
+
+def _allowance(grant: Grant) -> Allowance:
+    purpose, bounds = grant.purpose, grant.bounds
+    is_limited = purpose.currency != NO_CURRENCY
+    errand = Errand(
+        target=bounds.target,
+        contract=bounds.contract,
+        job=purpose.job,
+        user=purpose.user,
+        project=purpose.project,
+        function=purpose.function,
+        max_cost_nanos=bounds.max_cost_nanos if is_limited else None,
+        currency=purpose.currency if is_limited else "",
+        expires_s=bounds.expires_s,
+        hops_left=bounds.hops_left,
+        regions=bounds.regions,
+        sites=bounds.sites,
+    )
+    return Allowance(errand, grant.path, grant.raw)
+
+
+def _not_granted(error: Exception) -> NotGranted:
+    if isinstance(error, Untrusted):
+        return NotGranted(error.refusal, error.details)
+    return NotGranted(Refusal.ALTERED, f"no grant: {error}"[:300])

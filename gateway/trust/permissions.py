@@ -1,0 +1,216 @@
+"""A site's permissions here: rules that permit or forbid, and one pure decision.
+
+Nothing is allowed without a rule that permits it. A rule that forbids overrides all that permit,
+and the order of rules never matters. Each permitting rule stands alone: a request must fit into one
+of them whole, with its slots and its cost; permits are not added up.
+
+Two directions are decided separately: SEND, a peer sends work to us, and RUN, we send work to a
+peer.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from federation.signed import strict
+from federation.signed.identity import site_id
+
+ANY: Final = "*"
+# In a rule's `sites`: the site that the rule is about.
+ITSELF: Final = "@self"
+NAMES_MAX: Final = 256
+_NAME_CHARS_MAX: Final = 200
+_ALL: Final = dict.fromkeys(("pools", "projects", "classes"), frozenset({ANY}))
+
+
+class Verb(StrEnum):
+    """The direction of the work."""
+
+    SEND = "send"  # the site sends work to us
+    RUN = "run"  # the site runs our work
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, best made by `permit` or `forbid`.
+
+    A set holds names, or ANY; the rule does not apply to names outside the set.
+
+    Args:
+        permits: permit, or forbid.
+        verb: the direction of the work.
+        pools: our pools for SEND, theirs for RUN.
+        projects: the projects of the users that own the work.
+        classes: the data classes of the work ("public", "internal", …).
+        sites: relaying. For SEND the sites whose work it may bring, for RUN those where it may let
+            our work run; ITSELF stands for the neighbour.
+        slots_max: the most slots at one time, of a rule that permits; None for no limit.
+        budget_nanos: the most that may be unsettled or held at one time; None for no limit.
+        currency: of the budget.
+    """
+
+    permits: bool
+    verb: Verb
+    pools: frozenset[str]
+    projects: frozenset[str]
+    classes: frozenset[str]
+    sites: frozenset[str]
+    slots_max: int | None = None
+    budget_nanos: int | None = None
+    currency: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.permits and (self.slots_max is not None or self.budget_nanos is not None):
+            raise ValueError("a rule that forbids has no limits: it forbids all of what it names")
+        if (self.budget_nanos is None) != (self.currency == ""):
+            raise ValueError("a budget and its currency go together")
+
+    def is_about(self, request: "Request") -> bool:
+        """Whether the rule applies to this request, its limits aside."""
+        other = ITSELF if request.other == request.site else request.other
+        return self.verb is request.verb and all(
+            ANY in names or asked in names
+            for names, asked in (
+                (self.pools, request.pool),
+                (self.projects, request.project),
+                (self.classes, request.data_class),
+                (self.sites, other),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question.
+
+    Args:
+        verb: the direction of the work.
+        site: the neighbour that sends the work, or that would run it.
+        pool: our pool for SEND, theirs for RUN.
+        project: the user's project.
+        data_class: the data class of the work.
+        other: the site that owns the work (SEND), or where it would finally run (RUN); the
+            neighbour
+            itself unless it relays.
+        slots: the total of slots that it would have, this work included.
+        open_nanos: the total unsettled balance between us, this work included.
+        currency: of `open_nanos`.
+    """
+
+    verb: Verb
+    site: str
+    pool: str
+    project: str
+    data_class: str
+    other: str
+    slots: int
+    open_nanos: int
+    currency: str
+
+
+class Why(StrEnum):
+    """The reason of an answer. The value is the text in logs and `explain`."""
+
+    PERMITTED = "permitted"
+    NOT_APPROVED = "not-approved"
+    EXPELLED = "site-expelled"
+    ORIGIN_UNKNOWN = "origin-unknown"
+    FORBIDDEN = "forbidden"
+    NOT_PERMITTED = "not-permitted"
+    OVER_SLOTS = "over-slots"
+    OVER_BUDGET = "over-budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The decision, its reason, and the rule that decided it, if one did."""
+
+    why: Why
+    rule: Rule | None = None
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether the request is permitted."""
+        return self.why is Why.PERMITTED
+
+
+def permit(verb: Verb, **details: Any) -> Rule:
+    """Return a rule that permits everything that `details` do not narrow, except relaying."""
+    return Rule(True, verb, **{**_ALL, "sites": frozenset({ITSELF}), **details})
+
+
+def forbid(verb: Verb, **details: Any) -> Rule:
+    """Return a rule that forbids everything that `details` do not narrow."""
+    return Rule(False, verb, **{**_ALL, "sites": frozenset({ANY}), **details})
+
+
+def decide(rules: Iterable[Rule], request: Request) -> Answer:
+    """Answer a request by a site's rules alone; TrustBook.decide checks the site first."""
+    about = sorted((rule for rule in rules if rule.is_about(request)), key=_key)
+    for rule in about:
+        if not rule.permits:
+            return Answer(Why.FORBIDDEN, rule)
+    answers = [Answer(_limits(rule, request), rule) for rule in about]
+    for why in (Why.PERMITTED, Why.OVER_BUDGET, Why.OVER_SLOTS):
+        for answer in answers:
+            if answer.why is why:
+                return answer
+    return Answer(Why.NOT_PERMITTED)
+
+
+def _limits(rule: Rule, request: Request) -> Why:
+    if rule.slots_max is not None and request.slots > rule.slots_max:
+        return Why.OVER_SLOTS
+    if rule.budget_nanos is not None and (
+        request.currency != rule.currency or request.open_nanos > rule.budget_nanos
+    ):
+        return Why.OVER_BUDGET
+    return Why.PERMITTED
+
+
+# --- rules as plain data -------------------------------------------------------------------------
+
+_NAMES: Final = ("pools", "projects", "classes", "sites")
+_NUMBERS: Final = ("slots_max", "budget_nanos")
+
+
+def to_plain(rule: Rule) -> dict[str, Any]:
+    """Return a rule in the trust file's format; defaults are left out."""
+    default = (permit if rule.permits else forbid)(rule.verb)
+    plain: dict[str, Any] = {
+        "rule": "permit" if rule.permits else "forbid",
+        "verb": rule.verb.value,
+    }
+    for name in (*_NAMES, *_NUMBERS, "currency"):
+        value = getattr(rule, name)
+        if value != getattr(default, name):
+            plain[name] = sorted(value) if name in _NAMES else value
+    return plain
+
+
+def from_plain(plain: Any) -> Rule:
+    """Read a rule; ValueError says what is wrong with it."""
+    known = ("rule", "verb", *_NAMES, *_NUMBERS, "currency")
+    if type(plain) is not dict or not plain.keys() <= set(known):
+        raise ValueError(f"a rule is a table of {', '.join(known)}")
+    makers = {"permit": permit, "forbid": forbid}
+    if plain.get("rule") not in makers:
+        raise ValueError('a rule must "permit" or "forbid"')
+    details: dict[str, Any] = {}
+    for name in (each for each in _NAMES if each in plain):
+        check = _site_name if name == "sites" else strict.line(_NAME_CHARS_MAX)
+        details[name] = frozenset(strict.several(check, 1, NAMES_MAX)(plain[name]))
+    for name in (each for each in _NUMBERS if each in plain):
+        details[name] = strict.count(plain[name])
+    if "currency" in plain:
+        details["currency"] = strict.matching("[A-Z]{3}")(plain["currency"])
+    return makers[plain["rule"]](Verb(plain.get("verb", "")), **details)
+
+
+def _site_name(value: object) -> str:
+    return str(value) if value in (ANY, ITSELF) else str(site_id(value))
+
+
+def _key(rule: Rule) -> str:
+    return repr(to_plain(rule))

@@ -1,0 +1,168 @@
+"""The sites that this site deals with, by its trust book; for offering, purchases and exchange."""
+
+from collections.abc import Callable, Hashable, Set
+from typing import Final, Generic, TypeVar
+
+from federation.signed.identity import Refusal
+from gateway.ledger.accounting.older_books import OlderBooks
+from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
+from gateway.trust.permissions import ANY, Request, Verb
+from gateway.trust.registry import Registry
+from policies.tariffs import Tariff
+
+KEPT_S: Final = 1.0  # how long an answer is cached
+KEPT_MAX: Final = 1_000
+DATA_CLASS: Final = "internal"  # of all work, while users can't choose one
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """Cached answers that expire after a second, because the trust book may have changed.
+
+    Args:
+        find: computes an answer.
+        now_s: monotonic.
+    """
+
+    def __init__(self, find: Callable[[K], V], now_s: Callable[[], float]) -> None:
+        self._find = find
+        self._now_s = now_s
+        self._answers: dict[K, tuple[float, V]] = {}  # with the time of each
+
+    def __call__(self, key: K) -> V:
+        """Return the answer for a key."""
+        now_s = self._now_s()
+        kept = self._answers.get(key)
+        if kept is not None and now_s - kept[0] < KEPT_S:
+            return kept[1]
+        if len(self._answers) >= KEPT_MAX:
+            self._answers.clear()
+        found = self._find(key)
+        self._answers[key] = now_s, found
+        return found
+
+
+class Nobody:
+    """The permits of a single site, and its notary."""
+
+    def issue(self, _errand: Errand) -> bytes:
+        """Refuse: there is no federation."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+
+    def narrow(self, _given: Allowance, errand: Errand, _utc_s: float) -> bytes:
+        """Refuse: there is no federation."""
+        return self.issue(errand)
+
+    def check(self, _buyer: str, _raw: bytes, _utc_s: float) -> Allowance:
+        """Refuse: there is no federation."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+
+    def runners(self, _project: str) -> Set[str]:
+        """Return no sites."""
+        return frozenset()
+
+    def barred(self, _project: str) -> Set[str]:
+        """Return no pools."""
+        return frozenset()
+
+    def reach(self, _target: str, _project: str) -> Set[str]:
+        """Return no sites."""
+        return frozenset()
+
+    def readable(self) -> Set[str]:
+        """Return no sites."""
+        return frozenset()
+
+    def may_send(
+        self, _site: str, _origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
+    ) -> str:
+        """Refuse: there is no federation."""
+        return "this site is in no federation"
+
+
+class BookPermits:
+    """The permits of a member.
+
+    Args:
+        registry: the registry whose trust book decides.
+        now_s: monotonic.
+        older: the sites without new contracts, because our books are an older copy.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        now_s: Callable[[], float],
+        older: OlderBooks | None = None,
+    ) -> None:
+        self._registry = registry
+        self._older = older or OlderBooks()
+        self._judged = Kept(self._judge, now_s)
+        self._reach = Kept(self._find_reach, now_s)
+        self._readable = Kept(self._find_readable, now_s)
+
+    def runners(self, project: str) -> Set[str]:
+        """See Permits: sites, and single pools of sites as "site/pool"."""
+        return self._judged(project)[0]
+
+    def barred(self, project: str) -> Set[str]:
+        """See Permits."""
+        return self._judged(project)[1]
+
+    def _judge(self, project: str) -> tuple[Set[str], Set[str]]:
+        """Return the named sites and pools that may run a project, and the pools that may not."""
+        sites = [each for each in self._registry.approved if not self._older.why_not(each)]
+        names = {name for site in sites for name in self._names(site)}
+        may = frozenset(name for name in names if self._may_run(name, project))
+        return may, frozenset(name for name in names - may if "/" in name)
+
+    def reach(self, target: str, project: str) -> Set[str]:
+        """See Permits."""
+        return self._reach((target, project))
+
+    def _find_reach(self, key: tuple[str, str]) -> Set[str]:
+        target, project = key
+        others = self.readable() - {target}
+        return {target, *(each for each in others if self._may_run(target, project, each))}
+
+    def readable(self) -> Set[str]:
+        """See Permits."""
+        return self._readable(None)
+
+    def _find_readable(self, _key: None) -> Set[str]:
+        book = self._registry.book
+        return frozenset(site for site in self._registry.approved if book.accepts_pickles([site]))
+
+    def _names(self, site: str) -> set[str]:
+        """Return a site's name, and its pools that rules name."""
+        rules = self._registry.book.rules_of(site)
+        pools = {pool for rule in rules for pool in rule.pools if rule.verb is Verb.RUN}
+        return {site} | {f"{site}/{pool}" for pool in pools - {ANY}}
+
+    def _may_run(self, name: str, project: str, other: str = "") -> bool:
+        site, _, pool = name.partition("/")
+        request = Request(Verb.RUN, site, pool or ANY, project, DATA_CLASS, other or site, 1, 0, "")
+        return self._registry.book.decide(request).is_yes
+
+    def may_send(
+        self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
+    ) -> str:
+        """See Permits. The hourly cost of all these slots counts as open."""
+        why_not = self._older.why_not(site)
+        if why_not:
+            return why_not
+        request = Request(
+            Verb.SEND,
+            site,
+            pool,
+            project,
+            DATA_CLASS,
+            origin,
+            slots,
+            slots * price.price_nanos,
+            price.currency,
+        )
+        answer = self._registry.book.decide(request)
+        return "" if answer.is_yes else answer.why.value

@@ -1,0 +1,176 @@
+"""The rights of clients: who may send which request, and whose rows the answer has. Pure.
+
+One table has all questions and orders. A verb requires one of its scopes, and some verbs also
+require the gateway's own socket. Its rows are
+
+    NOBODYS   of no user: the site, its pools, its grids
+    OWN       of users: an asker sees their own, unless they may see all
+    SITE      of the site's dealings with other sites: for askers that may see all
+
+All rows are seen by the operator (a client on the gateway's own socket, without a token), and by
+holders of a token with the scope `audit`. A token that names projects shows these projects only. A
+shared secret is one trust domain, in which names are not proved: its holders are shown their own
+rows, and those of all users on request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from federation.reasons import Reason
+from federation.signed.tokens import Scope, UserToken
+from policies.parties import Kind, Party, Whose
+
+ALL_USERS: Final = "all_users"  # the detail of a question that asks for the rows of all users
+
+
+class Rows(Enum):
+    """The owner of the rows that a verb shows or changes."""
+
+    NOBODYS = auto()
+    OWN = auto()
+    SITE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """The requirements of a verb, and the owner of its rows.
+
+    Attributes:
+        rows: see Rows.
+        scopes: a token must have one of these; none: every client may ask.
+        at_home: whether it also requires the gateway's own socket.
+        takes_all_users: whether it is a list that can be asked for the rows of all users.
+    """
+
+    rows: Rows
+    scopes: tuple[Scope, ...] = ()
+    at_home: bool = False
+    takes_all_users: bool = False
+
+
+_ADMIN: Final = (Scope.ADMIN,)
+_BILL: Final = (Scope.REPORT, Scope.AUDIT)
+_ORDER: Final = Right(Rows.SITE, _ADMIN, at_home=True)
+
+RIGHTS: Final[Mapping[str, Right]] = {
+    **dict.fromkeys(("status", "sites", "pools", "scale"), Right(Rows.NOBODYS)),
+    **dict.fromkeys(("jobs", "reservations"), Right(Rows.OWN, takes_all_users=True)),
+    **dict.fromkeys(("workers", "shares"), Right(Rows.OWN, takes_all_users=True)),
+    **dict.fromkeys(("job", "results", "explain"), Right(Rows.OWN)),
+    **dict.fromkeys(("forget", "unreserve"), Right(Rows.OWN, (Scope.CANCEL, Scope.SUBMIT))),
+    "reserve": Right(Rows.OWN, (Scope.SUBMIT,)),
+    **dict.fromkeys(("report", "budgets"), Right(Rows.OWN, _BILL, takes_all_users=True)),
+    **dict.fromkeys(("page", "statement", "deals"), Right(Rows.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("deliveries", "disputes"), Right(Rows.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("payments", "alerts"), Right(Rows.SITE, (Scope.AUDIT,))),
+    "drain": Right(Rows.SITE, _ADMIN),
+    **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),
+    **dict.fromkeys(("reconcile", "dispute", "answer_dispute", "settle", "undo_payment"), _ORDER),
+    **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), _ORDER),
+    **dict.fromkeys(("token", "revoke", "rotate", "known"), _ORDER),
+}
+
+
+def right_to(verb: str) -> Right:
+    """Return the requirements of a verb; the strictest for a verb that is not in the table."""
+    return RIGHTS.get(verb, _ORDER)
+
+
+class Denied(Exception):
+    """A request that a guest may not make; `code` is a Reason."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that makes a request, and the rows that it may see.
+
+    Attributes:
+        handle: of the guest.
+        user: the client's user name at this site.
+        is_operator: whether it may change the rows of all users; see the function of this name.
+        may_see_all: whether it may see the rows of all users.
+        sees_all: whether this answer shows the rows of all users.
+        projects: only rows of these are shown; None: of all.
+    """
+
+    handle: int
+    user: str
+    is_operator: bool = False
+    may_see_all: bool = False
+    sees_all: bool = False
+    projects: frozenset[str] | None = None
+
+    def sees(self, user: str, project: str, site: str = "") -> bool:
+        """Whether a row of this user and project is shown; `site` is the one that sent the work."""
+        is_covered = self.projects is None or project in self.projects
+        return is_covered and (self.sees_all or (user == self.user and not site))
+
+    def may_see(self, user: str, project: str, site: str = "") -> bool:
+        """Whether one row, asked for by name, is shown: that needs no request for all users."""
+        is_covered = self.projects is None or project in self.projects
+        return is_covered and (self.may_see_all or (user == self.user and not site))
+
+    def owns(self, user: str, project: str) -> bool:
+        """Whether the asker may read a row whole and change it: their own, of their projects."""
+        return user == self.user and (self.projects is None or project in self.projects)
+
+    def concerns(self, party: Party, group: str) -> bool:
+        """Whether a rule about a party is shown: it applies to the asker, a member of `group`."""
+        if self.projects is not None and party.kind is Kind.PROJECT:
+            return party.name in self.projects
+        if self.sees_all:
+            return self.projects is None
+        # A user whose token names no project may work for any.
+        is_project = party.kind is Kind.PROJECT
+        return is_project or party.includes(Whose(self.user, group))
+
+
+def is_operator(guest: Any, token: UserToken | None) -> bool:
+    """Whether a client may change the jobs and reservations of all users.
+
+    It may by the gateway's own socket, or by a token of the scope admin. A token that is shown
+    counts also at the gateway's own socket: it then grants no more than elsewhere.
+    """
+    if token is None:
+        return bool(guest.is_local)
+    return token.projects is None and token.allows(Scope.ADMIN)
+
+
+def asker_of(
+    guest: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]
+) -> Asker:
+    """Return the asker of a request, with the rows that they may see; Denied without the right.
+
+    Args:
+        guest: of the lobby.
+        token: the client's; None for the operator, and for holders of the secret.
+        right: the requirements of the request.
+        details: of the request.
+    """
+    if right.scopes and token is not None and not any(map(token.allows, right.scopes)):
+        names = " or ".join(right.scopes)
+        raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
+    projects = token.projects if token is not None else None
+    may_see_all = token is None or token.allows(Scope.AUDIT)
+    wants_all = details.get(ALL_USERS, False)
+    if not isinstance(wants_all, bool):
+        raise Denied(Reason.BAD_REQUEST, f"{ALL_USERS} must be true or false")
+    if wants_all and not may_see_all:
+        raise Denied(
+            Reason.SCOPE_MISSING,
+            "this token shows its user's own: for all users' it takes the scope audit",
+        )
+    if right.rows is Rows.SITE and Scope.ADMIN not in right.scopes and projects is not None:
+        raise Denied(
+            Reason.PROJECT_NOT_ALLOWED,
+            f"this is about the whole site, and this token about {', '.join(sorted(projects))}",
+        )
+    sees_all = may_see_all and (wants_all or token is not None or guest.is_local)
+    may_order = is_operator(guest, token)
+    return Asker(guest.handle, guest.user, may_order, may_see_all, sees_all, projects)

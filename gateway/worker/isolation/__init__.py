@@ -1,0 +1,1 @@
+"""What holds a slot in: limits, cgroups, sandboxes, containers, packages."""

@@ -1,0 +1,1 @@
+"""The slot's process and its agent's end of it."""

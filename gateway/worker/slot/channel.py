@@ -1,0 +1,215 @@
+"""The protocol between an agent and its slot: length-prefixed MessagePack.
+
+Agent to slot:
+
+    ["function", digest, body]
+    ["forget", digest]
+    ["pass", text]             the pass by which the next tasks may be clients; empty: none
+    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s]
+                               tasks `number`, `number` + 1, …
+
+Slot to agent:
+
+    ["ready"]
+    ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
+                               results of tasks `number`, `number` + 1, … of the current chunk;
+                               with `is_over` the slot has finished the chunk, and has not started
+                               its remaining tasks
+
+A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, but a task can reach
+the slot's end: the agent checks everything it reads, and kills a slot that sends nonsense.
+"""
+
+import itertools
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgpack
+
+from federation.messages.wire import CHECKS, TEXT_CHARS_MAX, pack
+
+LARGE_BYTES: Final = 1 << 16  # byte strings of this size are sent without a copy
+_BIN32: Final = struct.Struct("!BI")
+HEADER: Final = struct.Struct("!I")
+MESSAGE_BYTES_MAX: Final = 1 << 31
+READ_BYTES: Final = 1 << 16
+# The kinds of failures that a slot reports: a task failed, or its result can't be sent. The agent
+# reports all others: a task that was stopped to make room, say, costs nothing, and runs again as
+# often as that happens.
+FAILED: Final = "error"
+UNSENT: Final = "result"
+# The limit of the nanoseconds and bytes in a report: reports are added up, and the sum must fit
+# into a message as well.
+FIGURE_MAX: Final = 1 << 53
+CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
+
+
+class ChannelClosedError(Exception):
+    """The other end is gone."""
+
+
+class NonsenseError(Exception):
+    """The other end sent something that is not a message."""
+
+
+def encode(message: list[Any]) -> bytes:
+    """Encode a message with its length prefix."""
+    body = pack(message)
+    return HEADER.pack(len(body)) + body
+
+
+def encode_parts(message: list[Any]) -> list[bytes]:
+    """Encode in parts to be sent one after the other, so that large byte strings are not copied."""
+    if not any(_is_large(field) for field in message):
+        return [encode(message)]
+    parts: list[bytes] = [_pack_array_header(len(message))]
+    for field in message:
+        is_list = type(field) is list and _is_large(field)
+        if is_list:
+            parts.append(_pack_array_header(len(field)))
+        for item in field if is_list else (field,):
+            if type(item) is bytes and len(item) >= LARGE_BYTES:
+                parts += [_BIN32.pack(0xC6, len(item)), item]
+            else:
+                parts.append(pack(item))
+    parts.insert(0, HEADER.pack(sum(map(len, parts))))
+    return parts
+
+
+def _is_large(field: Any) -> bool:
+    items = field if type(field) is list else (field,)
+    return any(type(item) is bytes and len(item) >= LARGE_BYTES for item in items)
+
+
+def _pack_array_header(items: int) -> bytes:
+    header: bytes = msgpack.Packer().pack_array_header(items)
+    return header
+
+
+class Outgoing:
+    """The send queue of a non-blocking socket: sends each byte from its place.
+
+    The rest after a partial send is not copied: the kernel takes some 200 kB at a time, and a
+    message may be a hundred megabytes.
+    """
+
+    def __init__(self) -> None:
+        self._views: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._views)
+
+    def add(self, parts: Iterable[bytes]) -> None:
+        """Queue the parts of a message."""
+        self._views.extend(memoryview(part) for part in parts)
+
+    def send(self, connection: socket.socket) -> None:
+        """Send as much as the socket takes at once. Raises OSError when the other end is gone."""
+        while self._views:
+            view = self._views[0]
+            try:
+                sent = connection.send(view)
+            except BlockingIOError:
+                return
+            if sent < len(view):
+                self._views[0] = view[sent:]
+                return
+            self._views.popleft()
+
+    def clear(self) -> None:
+        """Discard the queue."""
+        self._views.clear()
+
+
+class Decoder:
+    """Decodes a byte stream into messages.
+
+    Args:
+        bytes_max: the limit of one message; may be changed.
+    """
+
+    def __init__(self, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[list[Any]]:
+        """Take bytes; yield the messages that they complete. Raises NonsenseError."""
+        self._buffer += data
+        while len(self._buffer) >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._buffer)
+            if size > self.bytes_max:
+                raise NonsenseError("a message that is too large")
+            end = HEADER.size + size
+            if len(self._buffer) < end:
+                return
+            with memoryview(self._buffer) as whole, whole[HEADER.size : end] as body:
+                message = _decode(body)
+            del self._buffer[:end]
+            yield message
+
+
+def is_part(fields: list[Any]) -> bool:
+    """Whether these are valid fields of a `part` after its number, and could go into a report.
+
+    A task can reach the slot's end of the channel, and a gateway throws out a worker that sends
+    nonsense: invalid fields must end the slot, not the worker.
+    """
+    if len(fields) != 7 or type(fields[6]) is not bool:
+        return False
+    values, failures, prints, *used = fields[:6]
+    kinds = zip(("Payloads", "Failures", "Prints"), (values, failures, prints), strict=True)
+    if not all(CHECKS[kind](value) for kind, value in kinds):
+        return False
+    if not all(CHECKS["Count"](figure) and figure < FIGURE_MAX for figure in used):
+        return False
+    if any(each[1] not in (FAILED, UNSENT) for each in failures):
+        return False
+    texts = (*(each[2] for each in failures), *(each[1] for each in prints))
+    if any(len(text.encode()) > TEXT_CHARS_MAX for text in texts):
+        return False
+    offsets = [each[0] for each in failures]
+    return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(
+        low < high for low, high in itertools.pairwise(offsets)
+    )
+
+
+class BlockingChannel:
+    """The slot's end: one thread, blocking."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._stream = connection.makefile("rb", buffering=READ_BYTES)
+
+    def send(self, message: list[Any]) -> None:
+        """Send a whole message."""
+        for part in encode_parts(message):
+            self._socket.sendall(part)
+
+    def receive(self) -> list[Any]:
+        """Wait for a message. Raises ChannelClosedError."""
+        (size,) = HEADER.unpack(self._read(HEADER.size))
+        return _decode(self._read(size))
+
+    def _read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        if len(data) < size:
+            raise ChannelClosedError
+        return data
+
+    def close(self) -> None:
+        """Close this process's end."""
+        self._stream.close()
+        self._socket.close()
+
+
+def _decode(body: memoryview | bytes) -> list[Any]:
+    try:
+        message = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise NonsenseError(f"{type(error).__name__}: {error}"[:200]) from None
+    if type(message) is not list or not message or type(message[0]) is not str:
+        raise NonsenseError("no message")
+    return message

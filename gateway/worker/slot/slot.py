@@ -1,0 +1,342 @@
+"""The slot: a child process that runs one task at a time. The only place that opens payloads.
+
+Its agent starts it as `python -m gateway.worker.slot.slot CHANNEL CELLS PARENT MEMORY`, the first
+two being inherited descriptors. A task may do anything to this process: the agent knows from the
+cells which task was running.
+"""
+
+import faulthandler
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import cloudpickle
+
+from federation import running
+from federation.address import TOKEN_VARIABLE
+from federation.payload import NONE, PROTOCOL, SCALARS
+from gateway.worker.isolation.limits import die_with_parent, limit_this_process
+from gateway.worker.slot.cells import (
+    LIMIT,
+    SINCE_NS,
+    STARTED,
+    STOPS_NS,
+    STOPS_WHICH,
+    Cells,
+    open_cells,
+)
+from gateway.worker.slot.channel import (
+    CHANNEL_LOST,
+    FAILED,
+    UNSENT,
+    BlockingChannel,
+    ChannelClosedError,
+)
+from gateway.worker.slot.prints import Prints
+
+# Results leave at least this often, if tasks end that often, and before they exceed this size.
+PART_NS: Final = 50_000_000
+PART_BYTES: Final = 256 << 10
+TEXT_BYTES_MAX: Final = 64 << 10
+EXCEPTION_BYTES_MAX: Final = 128 << 10
+# The channel's descriptor: far from those that a task which closes and opens files gets.
+CHANNEL_DESCRIPTOR: Final = 900
+# Kept out of reach of a task that patches the module `time`, or a library for frozen time.
+_CLOCKS: Final = (time.monotonic_ns, time.process_time_ns)
+_NOW_NS: Final = time.time_ns
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class _RefusedError(Exception):
+    """A result that can't travel; its text says why."""
+
+
+class _BrokenError(Exception):
+    """Arguments or a function that can't be unpickled; its text says why."""
+
+
+class _Part:
+    """Results since the last report of a chunk. Task numbers are the slot's."""
+
+    __slots__ = ("bytes", "cpu_ns", "failures", "first", "prints", "values", "wall_ns")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.values: list[bytes] = []
+        self.failures: list[list[Any]] = []
+        self.prints: list[list[Any]] = []
+        self.bytes = 0
+        self.wall_ns, self.cpu_ns = _CLOCKS[0](), _CLOCKS[1]()
+
+    def fail(self, kind: str, text: str, payload: bytes) -> None:
+        """Add a failure of the next task."""
+        self.failures.append([len(self.values), kind, text, payload])
+        self.values.append(b"")
+        self.bytes += len(text) + len(payload)
+
+    def message(self, *, is_over: bool) -> list[Any]:
+        """Return the message for the agent: see gateway.worker.slot.channel."""
+        wall_ns, cpu_ns = _CLOCKS[0]() - self.wall_ns, _CLOCKS[1]() - self.cpu_ns
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        used = (wall_ns, cpu_ns, peak)
+        return ["part", self.first, self.values, self.failures, self.prints, *used, is_over]
+
+
+class Slot:
+    """Runs chunks of tasks and reports on them."""
+
+    def __init__(self, channel: BlockingChannel, cells: Cells) -> None:
+        self._channel = channel
+        self._cells = cells.view
+        self._bodies: dict[bytes, bytes] = {}
+        self._functions: dict[bytes, Any] = {}
+        self._prints = Prints()
+        self._result_bytes_max = 0
+        self._is_fork = False
+        self._timeout_s: float | None = None  # of the tasks of this chunk
+        running.set_source(self._deadline)
+
+    def serve(self) -> None:
+        """Take messages until the agent is gone. Raises ChannelClosedError."""
+        self._channel.send(["ready"])
+        while True:
+            match self._channel.receive():
+                case ["function", digest, body]:
+                    self._bodies[digest] = body
+                case ["pass", text]:
+                    self._take_pass(text)
+                case ["forget", digest]:
+                    self._bodies.pop(digest, None)
+                    self._functions.pop(digest, None)
+                case ["chunk", number, digest, arguments, prints, job, bytes_max, timeout_s]:
+                    self._prints.install(keep=prints)
+                    self._result_bytes_max = bytes_max
+                    self._timeout_s = timeout_s
+                    self._run_chunk(number, digest, arguments, job)
+
+    @staticmethod
+    def _take_pass(text: str) -> None:
+        """Set the pass by which the next tasks may be clients of the grid, or remove it."""
+        if text:
+            os.environ[TOKEN_VARIABLE] = text
+        else:
+            os.environ.pop(TOKEN_VARIABLE, None)
+
+    def disown(self) -> None:
+        """Mark this process as a child that a task has forked: it is no slot."""
+        self._is_fork = True
+        self._channel.close()
+
+    def _deadline(self) -> float | None:
+        """Return when the running task is stopped, by the clock of the day; None if it isn't."""
+        cells, since_ns = self._cells, self._cells[SINCE_NS]
+        if not since_ns or self._is_fork:
+            return None
+        known_ns = []
+        if self._timeout_s is not None:
+            known_ns.append(since_ns + round(self._timeout_s * 1e9))
+        if cells[STOPS_WHICH] == cells[STARTED]:
+            known_ns.append(cells[STOPS_NS])
+        if not known_ns:
+            return None
+        return (_NOW_NS() + min(known_ns) - _CLOCKS[0]()) / 1e9
+
+    def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
+        part = _Part(number)
+        if self._come_to(number):
+            function = self._functions.get(digest)
+            if function is None:
+                # Loading counts as part of the first task for limits and crashes; it is charged
+                # only beyond the allowance of the agent (gateway.worker.slot.meter).
+                function = self._load(digest, job)
+                part = _Part(number)
+            part = self._run(part, function, arguments, job)
+        self._cells[SINCE_NS] = 0
+        self._channel.send(part.message(is_over=True))
+
+    def _come_to(self, number: int) -> bool:
+        """Announce the start of a task; return whether it may start. See
+        gateway.worker.slot.cells."""
+        self._cells[SINCE_NS] = _CLOCKS[0]()
+        self._cells[STARTED] = number
+        return number < self._cells[LIMIT]
+
+    def _load(self, digest: bytes, job: str) -> Any:
+        """Unpickle a function; if that fails, return one that raises the reason."""
+        try:
+            function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
+        except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
+            self._exit_if_fork()
+            text = _explain_unpickling(f"the function of job {job}", error)
+
+            def broken(*_args: Any, **_kwargs: Any) -> None:
+                raise _BrokenError(text)
+
+            return broken
+        self._exit_if_fork()
+        del self._bodies[digest]
+        return function
+
+    def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
+        """Run a chunk's tasks in order; return the part that is not reported yet."""
+        # The innermost loop of the whole system: its variables are local names.
+        cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
+        prints = self._prints if self._prints.is_keeping else None
+        values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
+        for payload in arguments:
+            now_ns = clock()
+            if (now_ns > due_ns or part.bytes > PART_BYTES) and values:
+                self._channel.send(part.message(is_over=False))
+                part = _Part(number)
+                values, due_ns = part.values, part.wall_ns + PART_NS
+            # In this order: the agent must never overestimate the age of a task, and must know of
+            # the start before the limit is read.
+            cells[SINCE_NS] = now_ns
+            cells[STARTED] = number
+            if number >= cells[LIMIT]:
+                break
+            call = value = self  # stands for "not yet"
+            try:
+                call = loads(payload)
+                if type(call) is tuple:
+                    value = function(*call)
+                else:
+                    value = function(*call.args, **call.kwargs)
+                if value is None:
+                    values.append(NONE)
+                else:
+                    data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
+                    if len(data) > self._result_bytes_max:
+                        raise _too_large(value, data, self._result_bytes_max)
+                    values.append(data)
+                    part.bytes += len(data)
+            except BaseException as error:  # noqa: BLE001 - a task may raise anything
+                self._exit_if_fork()
+                if call is self:
+                    text = _explain_unpickling(f"the arguments of a task of job {job}", error)
+                    part.fail(FAILED, text, b"")
+                else:
+                    part.fail(*_explain(error))
+            if self._is_fork:
+                os._exit(0)
+            if prints is not None and (text := prints.take()):
+                part.prints.append([number - part.first, text])
+                part.bytes += len(text)
+            number += 1
+        return part
+
+    def _exit_if_fork(self) -> None:
+        """Exit in a child that a task forked, which must not go on as the slot."""
+        if self._is_fork:
+            os._exit(0)
+
+
+def _pickle(value: Any) -> bytes:
+    """Pickle a result, by value where it has to be. Raises _RefusedError."""
+    try:
+        data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods may raise anything
+        raise _RefusedError(
+            f"the result, of type {_type_name(value)}, can't be pickled: "
+            f"{type(error).__name__}: {error}"
+        ) from None
+    return data
+
+
+def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:
+    return _RefusedError(
+        f"the result, of type {_type_name(value)}, is {len(data):,} bytes and the limit is "
+        f"{bytes_max:,}: return less, or write it to a file and return its name"
+    )
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _explain(error: BaseException) -> tuple[str, str, bytes]:
+    """Return a failure's kind, its text from the task's own frames on, and a pickle if possible."""
+    if isinstance(error, _RefusedError):
+        return UNSENT, _clip(str(error)), b""
+    if isinstance(error, _BrokenError):
+        return FAILED, _clip(str(error)), b""
+    text = _show(error)
+    try:
+        payload = cloudpickle.dumps(error.with_traceback(None), protocol=PROTOCOL)
+        pickle.loads(payload)  # noqa: S301 - it fails here as it would in the client
+    except BaseException:  # noqa: BLE001 - foreign code again; the text remains
+        payload = b""
+    return FAILED, text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
+
+
+def _show(error: BaseException) -> str:
+    """Format the traceback without this module's own frame."""
+    frames = error.__traceback__
+    if frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    try:
+        return _clip("".join(traceback.format_exception(type(error), error, frames)))
+    except BaseException as trouble:  # noqa: BLE001 - foreign code, or no memory to say more
+        return f"{type(error).__name__} (it can't be shown: {type(trouble).__name__})"
+
+
+def _explain_unpickling(what: str, error: BaseException) -> str:
+    return _clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{_show(error)}")
+
+
+def _clip(text: str) -> str:
+    """Bound a text, and make it valid UTF-8; a long one loses its middle."""
+    if text.isascii() and len(text) <= TEXT_BYTES_MAX:
+        return text
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= TEXT_BYTES_MAX:
+        return data.decode()
+    half = TEXT_BYTES_MAX // 2
+    head, tail = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
+    return f"{head}\n[gridfed: {len(data) - 2 * half:,} bytes were cut]\n{tail}"
+
+
+def _open_channel(descriptor: int) -> BlockingChannel:
+    ceiling = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    place = min(CHANNEL_DESCRIPTOR, ceiling - 1)
+    os.dup2(descriptor, place, inheritable=False)
+    os.close(descriptor)
+    return BlockingChannel(socket.socket(fileno=place))
+
+
+def main() -> None:
+    """Run one slot until the agent is gone."""
+    channel_fd, cells_fd, parent, memory_bytes = map(int, sys.argv[1:5])
+    if parent:
+        die_with_parent(parent)
+    serve(channel_fd, cells_fd, memory_bytes)
+
+
+def serve(channel_fd: int, cells_fd: int, memory_bytes: int) -> NoReturn:
+    """Run the slot of a channel and its cells."""
+    limit_this_process(memory_bytes)
+    faulthandler.enable()
+    # An agent in a shell's background ignores Ctrl-C; tasks should not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A batch system that stops a pilot sends this to all its processes. The agent lets running
+    # tasks end, as long as there is time. Children of a task can be ended by it as usual.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    slot = Slot(_open_channel(channel_fd), open_cells(cells_fd))
+    os.register_at_fork(after_in_child=slot.disown)
+    with suppress(ChannelClosedError, OSError):
+        slot.serve()
+    # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks must
+    # not delay the end of a slot.
+    os._exit(CHANNEL_LOST)
+
+
+if __name__ == "__main__":
+    main()

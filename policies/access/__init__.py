@@ -1,0 +1,1 @@
+"""Who may use which slots: claims, windows, entitlements, fair shares."""

@@ -1,0 +1,1 @@
+"""Time by the calendar: business days, cron, hours, weeks, periods."""

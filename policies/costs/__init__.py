@@ -1,0 +1,1 @@
+"""Prices, budgets, emissions, and when people are told of them."""

@@ -1,0 +1,1 @@
+"""Where a job goes and when: filters, estimates, ranking, splitting."""

@@ -1,0 +1,333 @@
+"""Placement of an ask: filter, score, choose, split; then the best of the quotes. Pure.
+
+    candidates ─ terms ─ limits ─ utility ─ draw among near-equals ─ split ─► plan ─► quotes ─► best
+                 never    not now
+
+A decision is based on adverts, which are out of date. Ask the sites in `Decision.quotes_from` for
+quotes, take the best (`choose_quote`), and expect to lose the race sometimes. Equal seeds and equal
+knowledge give equal decisions, in whatever order the adverts arrived.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from federation.reasons import Reason
+from policies.placement.asks import Ask, House, WhenClosed
+from policies.placement.decisions import Decision, Why
+from policies.placement.deferral import Deferral, defer
+from policies.placement.estimates import Estimate, estimate, fits, tasks_by
+from policies.placement.market import Candidate, Key, Market
+from policies.placement.placement import Refusal
+from policies.placement.ranking import SAME, Chance, Ranked, Ranking, draw
+from policies.placement.splitting import Lane, Limits, Split, split
+from policies.tariffs import cost_nanos
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A pool's offer: the tasks that it takes, when, and for how much."""
+
+    key: Key
+    tasks: int  # that it accepts
+    price_nanos: int  # of a slot-hour, fixed
+    begin_s: float  # UTC, when the first task would start
+    finish_s: float  # UTC, when the last of them would be done
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The back-off of a site or pool: its end (UTC), and its cause as a part of a sentence.
+
+    `is_no` marks a refusal of such work that only the site's operator can change.
+    """
+
+    until_s: float
+    why: str = "did not answer"
+    is_no: bool = False
+
+
+def place(
+    ask: Ask,
+    market: Market,
+    house: House,
+    now_s: float,
+    chance: Chance,
+    resting: Mapping[str, Rest] | None = None,
+) -> Decision:
+    """Decide where an ask goes.
+
+    Args:
+        ask: the tasks and their limits.
+        market: the knowledge of all pools.
+        house: this site's preferences.
+        now_s: UTC.
+        chance: for the draw among near-equals; see ranking.lots.
+        resting: sites, and single pools as "site/pool", that are in back-off after a refusal or a
+            timeout.
+    """
+    candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
+    if not candidates:
+        return Decision(ask, house, now_s, Why.NOBODY, None, refused, 0, (), None)
+    ranking = Ranking(candidates, estimates, ask.objective, house, now_s)
+    near = _near_equals(ask, ranking, house)
+    own = ranking.own() if house.prefer_own_s else []
+    home = [one for one in own if _starts_at_home(one, house, now_s)]
+    if ask.when_closed is WhenClosed.WAIT and not home:
+        ranking, given_up = _worth_the_wait(ask, ranking, house, now_s)
+        refused += given_up
+        near = _near_equals(ask, ranking, house)
+    drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
+    # With the best candidate among them, no plan is worse than the best possible by more than the
+    # band.
+    liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
+    preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    deferral = None
+    if ask.deferrable:
+        shares = {lane.key for lane, _ in plan.shares}
+        used = [one for one in preferred if one.key in shares]
+        over_time = _distinct(used, ranking.promising(house.sites_max))
+        over_time = over_time[: max(len(used), house.sites_max)]
+        deferral = defer(ask, over_time, plan, ranking.scale, house, now_s)
+        if deferral.runs:
+            preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
+    why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
+    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
+
+
+def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
+    """Return the near-equals of the best; those that need new slots only if there are no others."""
+    near = ranking.near_equals(house.band)
+    return [one for one in near if not one.candidate.must_start(ask.tasks)] or near
+
+
+def consider(
+    ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, Rest]
+) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
+    """Pass every candidate through the filters, cheapest first; estimate those that remain."""
+    verdicts = market.verdicts(ask.terms)
+    accepted: list[Candidate] = []
+    estimates: list[Estimate] = []
+    refused: list[tuple[Candidate, Refusal]] = []
+    waits = ask.when_closed is WhenClosed.WAIT
+    for candidate in market.candidates:
+        verdict: Estimate | Refusal | None = verdicts[candidate.number]
+        rest = _rest_of(candidate.key, resting) if resting else None
+        if waits and rest is not None and candidate.is_closed(now_s):
+            rest = None  # it is asked only when it opens, and may have recovered by then
+        if verdict is None and rest is not None and rest.until_s > now_s:
+            words = "{}, and is spared for {:.0f} s more"
+            verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
+        if verdict is None:
+            verdict = estimate(ask, candidate, now_s, house)
+        if isinstance(verdict, Refusal):
+            refused.append((candidate, verdict))
+        else:
+            accepted.append(candidate)
+            estimates.append(verdict)
+    return accepted, estimates, refused
+
+
+def _rest_of(key: Key, resting: Mapping[str, Rest]) -> Rest | None:
+    found = [resting.get(key[0]), resting.get("/".join(key))]
+    return max((each for each in found if each), key=lambda each: each.until_s, default=None)
+
+
+def _worth_the_wait(
+    ask: Ask, ranking: Ranking, house: House, now_s: float
+) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
+    """Rank, for a job that waits for windows, the near-equals of the best as if all were open.
+
+    If the best one is open now, return the whole ranking, as for any other job.
+    """
+    rows = ranking[:]
+    closed_s = [one.candidate.opens_s(now_s) - now_s for one in rows]
+    if not any(closed_s):
+        return ranking, []
+    candidates = [one.candidate for one in rows]
+    as_open = [
+        one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
+        for one, wait_s in zip(rows, closed_s, strict=True)
+    ]
+    near = Ranking(candidates, as_open, ask.objective, house, now_s).near_equals(house.band)
+    if near[0].candidate.opens_s(now_s) <= now_s:
+        return ranking, []
+    liked = {one.key for one in near}
+    kept = [one for one in rows if one.key in liked]
+    words = "could run it, and the job waits for {}, by its wish"
+    place = "/".join(near[0].key)
+    given_up = [
+        (one.candidate, Refusal(Reason.WAITS_FOR_WINDOW, words, (place,)))
+        for one in rows
+        if one.key not in liked
+    ]
+    candidates, estimates = [one.candidate for one in kept], [one.estimate for one in kept]
+    return Ranking(candidates, estimates, ask.objective, house, now_s), given_up
+
+
+def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
+    """Return the best of the quotes for the same work, on the decision's own scale, or None.
+
+    A quote that breaks the deadline or the budget does not count, nor does one that is worse than
+    this site's own pools: adverts are always stale, and a pool that looked idle may be busy. A
+    quote for all the tasks is preferred to one for a part.
+    """
+    if decision.plan is None or decision.ranking is None:
+        return None
+    ask, house, scale = decision.ask, decision.house, decision.ranking.scale
+    wanted = ask.tasks - decision.plan.short
+    limit = inf
+    if ask.task_s is not None:  # else the finish of this site's own pools is a guess
+        own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
+        limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
+    known = {one.key: one for one in decision.preferred}
+    best: tuple[tuple[bool, float, Key], Quote] | None = None
+    for quote in quotes:
+        one = known.get(quote.key)
+        takes = min(quote.tasks, wanted)
+        if one is None or takes < 1:
+            continue
+        if _breaks_limits(ask, one, quote, takes):
+            continue
+        rate = house.rate(one.candidate.advert.currency) or 0.0
+        money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
+        utility = scale.utility(money, quote.finish_s - now_s, one.carbon)
+        if utility > limit:
+            continue
+        rated = ((takes < wanted, utility, quote.key), quote)
+        if best is None or rated[0] < best[0]:
+            best = rated
+    return best[1] if best is not None else None
+
+
+def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
+    if ask.task_s is None:  # its cost and its finish are guesses
+        return ask.deadline_s is not None and quote.begin_s > ask.deadline_s
+    wall_ns = tasks * round(one.estimate.task_s * 1e9)
+    costs = cost_nanos(quote.price_nanos, wall_ns)
+    is_late = ask.deadline_s is not None and quote.finish_s > ask.deadline_s
+    return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
+
+
+def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
+    """Convert a candidate to a lane for the splitter.
+
+    Its rate is that of its slots, or that of its link when that is lower. While the duration of a
+    task is unknown, a place gets one round of tasks to measure it, and no limit applies.
+    """
+    candidate, found = one.candidate, one.estimate
+    is_known = ask.task_s is not None
+    rate = found.slots / found.task_s
+    if ask.task_bytes:
+        rate = min(rate, candidate.link.bytes_s / ask.task_bytes)
+    return Lane(
+        key=candidate.key,
+        rate=rate,
+        task_s=found.task_s,
+        start_s=found.begin_s + found.late_s - now_s,
+        closes_s=found.closes_s - now_s if is_known else inf,
+        tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
+        price_nanos=found.price_nanos,
+        currency=candidate.advert.currency,
+        currency_rate=house.rate(candidate.advert.currency) or 0.0,
+        task_g=one.carbon / ask.tasks,
+    )
+
+
+def _plan(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
+) -> tuple[list[Ranked], Split]:
+    """Split over the preferred places; if they are too few, over others as well."""
+    most = house.sites_max
+    if ask.task_s is None and ask.budget_nanos is not None:
+        # The cost of a task is unknown: measure it at one place, before it costs too much.
+        most = 1
+    preferred = list(liked[:most])
+    plan = _split(ask, preferred, house, now_s)
+    if ask.task_s is None:
+        return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
+    for others, taste in _others(ask, liked, ranking, house):
+        if not plan.short:
+            break
+        other = _split(ask, others, taste, now_s)
+        if other.short < plan.short:
+            preferred, plan = others, other
+    return preferred, plan
+
+
+def _others(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
+) -> Iterator[tuple[list[Ranked], House]]:
+    """Yield alternative places for an ask, each with the preferences to use there.
+
+    First the roomiest. For an ask with both a deadline and a budget also the cheapest, anywhere:
+    limits take precedence over preferences.
+    """
+    most = house.sites_max
+    if len(ranking) > most:
+        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], house
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        anywhere = replace(house, prefer_own_s=0.0)
+        cheapest = ranking.cheapest(most)
+        yield cheapest, anywhere
+        yield _distinct(cheapest[: most // 2], ranking.roomiest(most, ask))[:most], anywhere
+
+
+def _begun(
+    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
+) -> Split:
+    """Return the part of a plan over time that begins at once; the rest waits."""
+    lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
+    tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
+    reason = Reason.BETTER_LATER if deferral.waits else None
+    return Split(lanes, tasks, deferral.waits, reason)
+
+
+def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:
+    limits = Limits()
+    if ask.task_s is not None:
+        deadline_s = inf if ask.deadline_s is None else ask.deadline_s - now_s
+        limits = Limits(deadline_s, ask.budget_nanos)
+    lanes = []
+    tasks, left_nanos = ask.tasks, limits.budget_nanos
+    for one in preferred:
+        lane = lane_of(one, ask, house, now_s)
+        if _starts_at_home(one, house, now_s):
+            at_home = _home_tasks(_as_is(one, lane), house.prefer_own_s)
+            home = min(tasks, at_home, lane.tasks_by(limits.deadline_s))
+            if left_nanos is not None:
+                home = min(home, lane.affords(left_nanos))
+                left_nanos -= lane.cost_nanos(home)
+            lane = replace(lane, tasks_min=home)
+            tasks -= home
+        lanes.append(lane)
+    return split(lanes, ask.tasks, ask.objective, limits, house.band)
+
+
+def _as_is(one: Ranked, lane: Lane) -> Lane:
+    """Reduce a lane to its existing slots, without those that would be started."""
+    warm = one.candidate.advert.slots_warm
+    if lane.slots <= warm:
+        return lane
+    start_s = lane.start_s - one.estimate.late_s
+    return replace(lane, rate=lane.rate * warm / lane.slots, start_s=start_s)
+
+
+def _home_tasks(lane: Lane, prefer_own_s: float) -> int:
+    """Return the number of tasks that start at home while home is preferred."""
+    ahead_s = prefer_own_s - lane.start_s
+    if ahead_s == inf:
+        return lane.tasks_max
+    return tasks_by(ahead_s + lane.task_s, lane.slots, lane.task_s)
+
+
+def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
+    return list({one.key: one for group in groups for one in group}.values())
+
+
+def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:
+    if not house.prefer_own_s or not one.candidate.is_own:
+        return False
+    if one.candidate.is_cold and house.prefer_own_s < inf:
+        return False  # idle owned slots come before peers, and peers before rented slots
+    return one.estimate.begin_s - now_s <= house.prefer_own_s

@@ -1,0 +1,288 @@
+"""Estimates of an ask at a candidate: time, cost and carbon. Pure.
+
+Time and load are taken into account here: each decision makes new estimates. A candidate that can't
+do even one task within the limits is refused; one that can do some says how many. A decision makes
+thousands of estimates, hence the plain tuple, and costs that are computed on demand.
+"""
+
+from math import inf
+from typing import Final, NamedTuple
+
+from federation.messages.adverts import PriceChange
+from federation.money import format_money
+from federation.reasons import Reason
+from policies.placement.asks import Ask, House, WhenClosed
+from policies.placement.butler import Growth
+from policies.placement.market import Candidate, Span
+from policies.placement.outlook import Curve
+from policies.placement.placement import Refusal
+from policies.tariffs import HOUR_NS, Extras, cost_nanos
+
+# Below this the duration of a task does not matter, and dividing by it does harm.
+TASK_MIN_S: Final = 1e-6
+# Keeps a task that just fits from being lost to rounding.
+ROUNDING: Final = 1e-9
+
+
+class Estimate(NamedTuple):
+    """An ask at a candidate, as if all of it went there."""
+
+    wait_s: float  # until a slot is free
+    begin_s: float  # UTC, when the first task could start
+    finish_s: float  # UTC
+    task_s: float
+    slot_s: float  # slot-seconds of all its tasks
+    slots: int
+    closes_s: float  # UTC, when it must be done
+    price_nanos: int  # of a slot-hour of such tasks, the mean over its run
+    carbon_g: float | None  # by the mean intensity over its run
+    late_s: float = 0.0  # the mean delay of its slots after the first: some must be started
+
+    @property
+    def cost_nanos(self) -> int:
+        """The total cost, in the pool's currency."""
+        return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
+
+
+def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Estimate | Refusal:
+    """Estimate an ask at a candidate; a refusal names the limit that not even one task can keep.
+
+    Of several windows, the one that serves the objective best counts.
+    """
+    if now_s > candidate.expires_s:
+        words = "was last heard of {:.0f} s ago, and its word was good for {:.0f} s"
+        ages = (now_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
+        return Refusal(Reason.ADVERT_STALE, words, ages)
+    advert = candidate.advert
+    if advert.currency != house.currency and house.rate(advert.currency) is None:
+        words = "charges in {}, and no rate to {} is set here"
+        return Refusal(Reason.CURRENCY_DIFFERS, words, (advert.currency, house.currency))
+    if advert.free_tags:
+        refusal = _check_free_tags(ask, candidate)
+        if refusal is not None:
+            return refusal
+    if not advert.windows:
+        return _in_span(ask, candidate, candidate.spans[0], now_s, house)
+    spans = [span for span in candidate.spans if span.until_s > now_s]
+    if ask.when_closed is WhenClosed.ELSEWHERE:
+        spans = [span for span in spans if span.from_s <= now_s]
+        if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
+            words = "opens in {:.0f} s, and the job goes elsewhere meanwhile, by its wish"
+            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
+    found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
+    fitting = [each for each in found if isinstance(each, Estimate)]
+    if fitting:
+        return _best(fitting, ask, now_s)
+    return found[0] if found else Refusal(Reason.WINDOW_CLOSED, "shows no window from now on")
+
+
+def tasks_by(seconds: float, slots: float, task_s: float) -> int:
+    """Return the tasks that slots complete in a time, in whole rounds: ⌊slots·⌊seconds/task_s⌋⌋."""
+    return max(0, int(slots * ((seconds / task_s + ROUNDING) // 1) + ROUNDING))
+
+
+def pays_for_one(budget_nanos: int, price_nanos: int, task_ns: int) -> bool:
+    """Whether a budget pays for one task."""
+    return price_nanos * task_ns <= budget_nanos * HOUR_NS
+
+
+def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> int:
+    """Return the number of tasks that a budget pays for, at most `most`."""
+    one = price_nanos * task_ns
+    return most if one == 0 else min(most, budget_nanos * HOUR_NS // one)
+
+
+def fits(ask: Ask, found: Estimate) -> int:
+    """Return how many of an ask's tasks a candidate can do within window, deadline and budget.
+
+    While the duration of a task is a guess, all of them count as fitting.
+    """
+    if ask.task_s is None:
+        return ask.tasks
+    limit_s = found.closes_s if ask.deadline_s is None else min(found.closes_s, ask.deadline_s)
+    tasks = ask.tasks
+    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_s:
+        tasks = min(tasks, found.slots)  # one for each slot: more would begin when it is closed
+    elif found.finish_s > limit_s:
+        tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
+    if ask.budget_nanos is not None:
+        task_ns = round(found.task_s * 1e9)
+        tasks = tasks_for(ask.budget_nanos, found.price_nanos, task_ns, tasks)
+    return tasks
+
+
+def _in_span(
+    ask: Ask, candidate: Candidate, span: Span, now_s: float, house: House
+) -> Estimate | Refusal:
+    advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
+    if not candidate.profile.pythons:
+        return Refusal(Reason.NO_SLOTS, "has no workers now")
+    if not slots:
+        return Refusal(Reason.NO_SLOTS, "has no slot now")
+    task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
+    if task_s is None:
+        task_s = house.task_s_unknown
+    elif task_s < TASK_MIN_S:
+        task_s = TASK_MIN_S
+    wait_s = late_s = 0.0
+    if tasks > candidate.slots_free or span.from_s > now_s:
+        slots_cold = advert.slots_cold
+        if slots_cold:
+            slots, slots_cold = _with_started(ask, candidate, slots, task_s)
+        # All slots serve the backlog; when none is free, those that are working.
+        front_s = candidate.backlog_slot_s(now_s)
+        warm = slots - slots_cold
+        wait_s = front_s / (candidate.serving or warm) if warm else inf
+        if slots_cold:
+            wait_s = min(wait_s, advert.start_s + front_s / slots)
+            late_s = max(0.0, advert.start_s - wait_s) * slots_cold / slots
+    begin_s = now_s if now_s > span.from_s else span.from_s
+    begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
+    run_s = -(-tasks // slots) * task_s + late_s
+    # The last task starts when its arguments have arrived.
+    carry_s = tasks * ask.task_bytes / link.bytes_s + task_s
+    finish_s = begin_s + (run_s if run_s > carry_s else carry_s)
+    price_nanos = span.price_nanos
+    change = candidate.price_change
+    if change is not None and change.at_s < finish_s:
+        price_nanos = _mean_price(price_nanos, change, begin_s, finish_s)
+    if candidate.extras is not None:
+        price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
+    slot_s = tasks * task_s
+    grams, ahead = candidate.carbon_g_per_slot_s, candidate.carbon_ahead
+    if ahead is not None:
+        grams = ahead.mean(begin_s, finish_s)
+    found = Estimate(
+        wait_s,
+        begin_s,
+        finish_s,
+        task_s,
+        slot_s,
+        slots,
+        span.until_s,
+        price_nanos,
+        None if grams is None else grams * slot_s,
+        late_s,
+    )
+    return _check_limits(ask, candidate, found, now_s) or found
+
+
+def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
+    """Return the slots that would do an ask where some must be started: all, and those started."""
+    advert, tasks = candidate.advert, ask.tasks
+    cold = min(slots, advert.slots_cold)
+    warm = slots - cold
+    growth = Growth(cold, advert.start_s, advert.slot_work_s)
+    started = growth.beside(warm, tasks, task_s, ask.objective)
+    return warm + started, started
+
+
+def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:
+    """Return the price of a slot-hour of an ask's tasks in a span, over time."""
+    change = candidate.price_change
+    prices = [span.price_nanos] if change is None else [span.price_nanos, change.price_nanos]
+    extras = candidate.extras
+    if extras is not None:
+        prices = [_for_job(each, extras, ask, task_s) for each in prices]
+    return Curve(() if change is None else (change.at_s,), prices)
+
+
+def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
+    """Check one task against the limits. Only known figures refuse, not a guessed duration."""
+    task_s = 0.0 if ask.task_s is None else found.task_s
+    ends_s = found.begin_s + task_s
+    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
+        words = "closes in {:.0f} s, before a task that starts in {:.0f} s could end"
+        figures = (found.closes_s - now_s, found.begin_s - now_s)
+        return Refusal(Reason.WINDOW_CLOSED, words, figures)
+    if ask.deadline_s is not None and ends_s > ask.deadline_s:
+        words = "would end its first task in {:.1f} s, the deadline is in {:.1f} s"
+        return Refusal(Reason.DEADLINE, words, (ends_s - now_s, ask.deadline_s - now_s))
+    budget_nanos = ask.budget_nanos
+    if budget_nanos is not None:
+        task_ns = round(task_s * 1e9)
+        if not pays_for_one(budget_nanos, found.price_nanos, task_ns):
+            amounts = (cost_nanos(found.price_nanos, task_ns), budget_nanos)
+            texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
+            return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
+    return None
+
+
+def _may_be_stopped(ask: Ask) -> bool:
+    """Whether its tasks may begin too late to end in time: preemptible ones pay less for that."""
+    return ask.price_class == "preemptible"
+
+
+def affords(ask: Ask, candidate: Candidate) -> bool:
+    """Whether a budget may pay for one task there, at the lowest advertised price."""
+    if ask.budget_nanos is None or ask.task_s is None:
+        return True
+    return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
+
+
+def least_nanos(ask: Ask, candidate: Candidate) -> int:
+    """Return the cost of one task there, at the lowest advertised price."""
+    return cost_nanos(*_least(ask, candidate, ask.task_s or 0.0))
+
+
+def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
+    """Return the lowest advertised price of a slot-hour for a job, and a task's duration in ns."""
+    prices = [span.price_nanos for span in candidate.spans]
+    if candidate.price_change is not None:
+        prices.append(candidate.price_change.price_nanos)
+    task_s = ask.task_s_at.get(candidate.key[0], known_s)
+    task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
+    price_nanos = min(prices, default=0)
+    if candidate.extras is not None:
+        price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
+    return price_nanos, task_ns
+
+
+def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
+    """Return the advertised price of a slot-hour of this job now."""
+    price_nanos = candidate.advert.price_nanos
+    if candidate.extras is None:
+        return price_nanos
+    return _for_job(price_nanos, candidate.extras, ask, task_s)
+
+
+def _for_job(price_nanos: int, extras: Extras, ask: Ask, task_s: float) -> int:
+    """Return the price of a slot-hour of this job's tasks, by class, tags and duration."""
+    task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
+    return extras.effective_nanos(price_nanos, ask.price_class, ask.terms.need.tags, task_ns)
+
+
+def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
+    """Refuse if no single worker has the counted tags free now."""
+    free_tags = candidate.advert.free_tags
+    for name, wanted in ask.terms.need.tags.items():
+        if not isinstance(wanted, bool) and free_tags.get(name, wanted) < wanted:
+            words = "has {}={:g} free on one worker now, {:g} needed"
+            return Refusal(Reason.TAG_IN_USE, words, (name, free_tags[name], wanted))
+    return None
+
+
+def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: float) -> int:
+    """Return the mean price of a slot-hour over a run that sees it change."""
+    if change.at_s <= begin_s:
+        return change.price_nanos
+    after = round(1_000_000 * (finish_s - change.at_s) / (finish_s - begin_s))  # in millionths
+    return (now_nanos * (1_000_000 - after) + change.price_nanos * after) // 1_000_000
+
+
+def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
+    """Return the pool's window that serves the objective best; the first among equals.
+
+    With both a deadline and a budget, a window that can do more within them is preferred.
+    """
+    first, objective = fitting[0], ask.objective
+
+    def value(one: Estimate) -> float:
+        money = one.price_nanos / (first.price_nanos or 1)
+        time = (one.finish_s - now_s) / max(first.finish_s - now_s, TASK_MIN_S)
+        carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
+        return objective.money * money + objective.time * time + objective.carbon * carbon
+
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        return min(fitting, key=lambda one: (-fits(ask, one), value(one)))
+    return min(fitting, key=value)

@@ -1,0 +1,177 @@
+"""Pools that may never run a job, at any load and hour: filters, cheapest first. Pure.
+
+The filters use only slowly changing facts, so that similar jobs are judged together and once for
+each pool (policies.placement.market). policies.placement.estimates judges time and load.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from federation.reasons import Reason
+from policies.placement.environments import has_own_python
+from policies.placement.placement import Need, Offer, Refusal, check_environment, check_tags
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A job's requirements of the place where it runs; equal terms have equal verdicts.
+
+    This site's own pools are trusted, and never forbidden by the job's path.
+    """
+
+    need: Need  # its tags must be hashable
+    project: str
+    trusted: frozenset[str]  # peers that may run this; one pool of a peer is "site/pool"
+    allowed_sites: frozenset[str] | None = None  # None: all of them
+    forbidden_sites: frozenset[str] = field(default_factory=frozenset)
+    jurisdictions: frozenset[str] | None = None  # where its data may go; None: anywhere
+    path: tuple[str, ...] = ()  # the sites that it was forwarded through
+    hops_left: int = 3
+    readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
+    barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
+    may_leave: bool = True  # its user is entitled to pools of other sites
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The static facts of a pool, without its load."""
+
+    site: str
+    is_own: bool
+    offer: Offer
+    pythons: tuple[str, ...]
+    jurisdiction: str
+    currency: str
+    projects: frozenset[str] | None
+    may_use: bool  # whether its site accepts work from this one
+
+
+def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse sites that are not individually trusted with the work."""
+    if profile.is_own:
+        return None
+    if not terms.may_leave:
+        words = "is another site's, and its user is entitled to none of those"
+        return Refusal(Reason.NOT_ENTITLED, words)
+    name = profile.offer.name
+    if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
+        return None
+    return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
+
+
+def check_results(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse sites whose results are not trusted: they are pickles, as dangerous as functions."""
+    if profile.is_own or terms.readable is None or profile.site in terms.readable:
+        return None
+    return Refusal(Reason.RESULTS_NOT_TRUSTED, "gives results that are not accepted here")
+
+
+def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse other sites for a job without forwarding hops left."""
+    if profile.is_own or terms.hops_left > 0:
+        return None
+    return Refusal(Reason.NO_HOPS_LEFT, "is a hop away, and the job may not be forwarded again")
+
+
+def check_path(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse sites that forwarded the job before: no loops."""
+    if profile.is_own or profile.site not in terms.path:
+        return None
+    return Refusal(
+        Reason.ALREADY_VISITED, "has passed the job on already: {}", (" > ".join(terms.path),)
+    )
+
+
+def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
+    """Apply the user's choice of sites."""
+    if profile.site in terms.forbidden_sites:
+        return Refusal(Reason.SITE_FORBIDDEN, "is forbidden by the job")
+    if terms.allowed_sites is not None and profile.site not in terms.allowed_sites:
+        return Refusal(Reason.SITE_FORBIDDEN, "is not among the sites that the job allows")
+    return None
+
+
+def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse pools outside the job's jurisdictions, and pools of unknown jurisdiction."""
+    if terms.jurisdictions is None or profile.jurisdiction in terms.jurisdictions:
+        return None
+    return Refusal(
+        Reason.OUTSIDE_JURISDICTION,
+        "is in jurisdiction {}, the job may run in {}",
+        (profile.jurisdiction or "unknown", ", ".join(sorted(terms.jurisdictions)) or "none"),
+    )
+
+
+def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse sites and projects that the pool's owner does not admit."""
+    if not profile.may_use:
+        return Refusal(Reason.NOT_ENTITLED, "takes no work from this site")
+    if profile.projects is None or terms.project in profile.projects:
+        return None
+    return Refusal(Reason.NOT_ENTITLED, "takes no work of project {}", (terms.project,))
+
+
+def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse another minor version of Python: it may crash on pickled code."""
+    if has_own_python(terms.need.environment):
+        return None
+    if terms.need.python in profile.pythons or not profile.pythons:
+        return None  # a pool without workers is refused elsewhere: it passes
+    has = ", ".join(profile.pythons)
+    words = "runs Python {}, the job was made with {}"
+    return Refusal(Reason.PYTHON_DIFFERS, words, (has, terms.need.python))
+
+
+def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse other currencies for a job with a cost limit: the limit holds only in its own."""
+    if terms.need.currency in (None, profile.currency):
+        return None
+    words = "charges in {}, the cost limit is in {}"
+    return Refusal(Reason.CURRENCY_DIFFERS, words, (profile.currency, terms.need.currency))
+
+
+def check_need(terms: Terms, profile: Profile) -> Refusal | None:
+    """Refuse pools that lack the job's tags or its environment."""
+    return check_environment(terms.need, profile.offer) or check_tags(terms.need, profile.offer)
+
+
+Filter = Callable[[Terms, Profile], Refusal | None]
+FILTERS: Final[tuple[Filter, ...]] = (
+    check_trust,
+    check_results,
+    check_hops,
+    check_path,
+    check_sites,
+    check_jurisdiction,
+    check_entitlement,
+    check_pythons,
+    check_limit_currency,
+    check_need,
+)
+
+
+def filters_for(terms: Terms) -> tuple[Filter, ...]:
+    """Return the filters that can refuse on these terms: most jobs ask for little."""
+    is_idle: dict[Filter, bool] = {
+        check_results: terms.readable is None,
+        check_hops: terms.hops_left > 0,
+        check_path: not terms.path,
+        check_sites: terms.allowed_sites is None and not terms.forbidden_sites,
+        check_jurisdiction: terms.jurisdictions is None,
+        check_limit_currency: terms.need.currency is None,
+        check_need: not terms.need.tags and not terms.need.environment,
+    }
+    return tuple(check for check in FILTERS if not is_idle.get(check))
+
+
+def judge_terms(terms: Terms, profile: Profile, filters: Iterable[Filter]) -> Refusal | None:
+    """Return the first reason why this pool may never run jobs on these terms, or None.
+
+    `filters` are those for these terms, chosen once for many pools.
+    """
+    for check in filters:
+        refusal = check(terms, profile)
+        if refusal is not None:
+            return refusal
+    return None

@@ -1,0 +1,506 @@
+"""Invariants of every world, one class each; `all_invariants` lists them.
+
+An invariant sees every line of the trace as it is written (`see`), each gateway's decisions and
+messages (`decided`, `told`) and every commit of a site (`committed`). It checks the state of all
+hosts twice a second (`check`), and once more at the end (`finish`). It raises Broken. Invariants
+that compare sites belong here too: they see the whole world.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from federation.engine.streams import Ended
+from federation.ranges import RangeSet
+from federation.sessions.hearing import SILENT_BEATS
+from federation.sessions.session import DIALLER_WINDOW
+from gateway.ledger.accounting.journal import Booked
+from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.rows import Dimension
+from gateway.runtime.reception import BACKLOG_MAX
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.effects import Effect
+from gateway.scheduler.model.jobs import Job as BrokerJob
+from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.fair_shares import Shares
+from gateway.scheduler.tasks.outcomes import CRASHES_MAX
+from policies.access.entitlements import NO_WINDOW, Rule
+from policies.access.fairness import Node
+from policies.access.windows import Plan as WindowPlan
+from policies.access.windows import Window
+from policies.parties import ANOTHER_SITE
+from simulations.world.client import Job
+from simulations.world.disk import MemoryStore
+from simulations.world.plan import Pool
+from simulations.world.trace import Broken, Entry
+
+if TYPE_CHECKING:
+    from simulations.world.gateway import Member
+    from simulations.world.worker import Worker
+    from simulations.world.world import World
+
+# A stopped process runs on for a moment before it looks at the clock.
+WAKING_S: Final = 0.5
+LATE_S: Final = 3.0  # the latency of a message in bad weather, plus the time until it is looked at
+# Results that were taken in before the store's backlog was found too long.
+BACKLOG_SLACK: Final = 10_000
+LOSSES_MAX: Final = Limits().losses_max
+
+
+class Invariant:
+    """A property that must hold."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    def see(self, entry: Entry) -> None:
+        """Check a line of the trace."""
+
+    def committed(
+        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Check a commit of a site, and its bookings.
+
+        `is_anew`: it is the whole contents, at first and after a power cut.
+        """
+
+    def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
+        """Check effects that a gateway is about to perform, in order."""
+
+    def told(self, site: "Member", message: Any) -> None:
+        """Check a message of a gateway to a client, a worker or another site."""
+
+    def check(self) -> None:
+        """Check the state of all hosts."""
+
+    def finish(self) -> None:
+        """Check the final state."""
+
+    def fail(self, text: str, job: str = "", task: int = 0) -> None:
+        """Raise Broken."""
+        raise Broken(type(self).__name__, text, job, task)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs that any client has opened."""
+        return [job for client in self.world.clients.values() for job in client.jobs.values()]
+
+
+class EndsOnce(Invariant):
+    """Every task ends once, and its client learns the true outcome."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._starts: Counter[tuple[str, int]] = Counter()
+
+    def see(self, entry: Entry) -> None:
+        """Check that a client is never told twice, nor of a call that it never made."""
+        if entry.what == "starts" and entry.job:
+            self._starts[entry.job, entry.first] += 1
+        if entry.what in ("is told twice", "hears of a call never made", "got wrong arguments"):
+            self.fail(f"{entry.host} {entry.what}: {entry.note}", entry.job, entry.first)
+
+    def finish(self) -> None:
+        """Check that nothing is left open, and each outcome is possible."""
+        for job in self.jobs:
+            if job.is_lost:
+                continue
+            if not job.is_over:
+                at = next((at for at, each in enumerate(job.outcomes) if each is None), 0)
+                self.fail(f"job {job.id}: {job.left} tasks never ended", job.id, at)
+            for task, outcome in zip(job.tasks, job.outcomes, strict=True):
+                if isinstance(outcome, bytes):
+                    if outcome != task.result:
+                        self.fail(f"{task} came to {outcome!r}", job.id, task.number)
+                elif isinstance(outcome, Ended) and not self._may_end(job, task.manner, outcome):
+                    self.fail(f"{task} ended as {outcome}", job.id, task.number)
+                elif isinstance(outcome, Ended) and outcome.kind == "lost":
+                    # A task that has not begun goes back without limit; one that has, for so many
+                    # workers.
+                    starts = self._starts[job.id, task.number]
+                    if starts < LOSSES_MAX:
+                        self.fail(f"{task} began {starts} times and was lost", job.id, task.number)
+                elif outcome is None and not job.is_cancelled:
+                    self.fail(f"{task} has no outcome", job.id, task.number)
+
+    def _may_end(self, job: Job, manner: str, ended: Ended) -> bool:
+        kind = ended.kind.partition(":")[0]
+        if kind == "cancelled":
+            return job.is_cancelled
+        if kind == "refused":
+            if "tasks that have not ended" in ended.text:
+                return self._has_queue_limit()
+            is_broke = self._has_budgets and "is exhausted" in ended.text
+            return job.is_cancelled or "can ever run it" in ended.text or is_broke
+        possible = {
+            "error": manner in ("error", "flaky"),
+            "crash": manner == "poison",
+            "timeout": job.plan.timeout_s is not None,
+            "lost": True,  # its workers died while they ran it
+            "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
+            "deadline": job.plan.deadline_s is not None,
+            "queue": self._has_queue_limit(),
+        }
+        return possible.get(kind, False)
+
+    def _has_queue_limit(self) -> bool:
+        """Whether a rule limits its user's queued tasks."""
+        rules = [
+            rule for site in self.world.sites.values() for rule in site.plan.entitlements.rules
+        ]
+        return any(rule.queued_max is not None for rule in rules)
+
+    @property
+    def _has_budgets(self) -> bool:
+        return any(site.budgets for site in self.world.plan.sites)
+
+
+class ChargedOnce(Invariant):
+    """Exactly one charge for each run that counted, and every sum agrees with its parts."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
+
+    def see(self, entry: Entry) -> None:
+        """Count killed runs: they are charged, and may be followed by others."""
+        if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
+            self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
+
+    def committed(
+        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Check that no task is charged more often than it may have run."""
+        for record in records:
+            if not isinstance(record, UsageRecord) or not record.is_charge:
+                continue
+            for client in self.world.clients.values():
+                job = client.jobs.get(record.job)
+                if job is not None and client.gateway == site.name:
+                    charges = site.disk.charged(job.id)
+                    tasks = range(record.first, record.first + record.tasks)
+                    again = {number: charges[number] for number in tasks if charges[number] > 1}
+                    self._check_job(job, again, max(1, client.sessions))
+
+    def _check_job(self, job: Job, charges: Mapping[int, int], sessions: int) -> None:
+        for number, count in charges.items():
+            manner = job.tasks[number].manner
+            runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
+            runs = CRASHES_MAX if manner == "poison" else runs
+            runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
+            # A client in a new session has all its retries again.
+            may_run = runs * sessions if runs > 1 else 1
+            if count > may_run + self._stopped[job.id, number]:
+                self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
+
+    def finish(self) -> None:
+        """Check that deliveries are charged, except after power cuts, and that sums agree."""
+        for client in self.world.clients.values():
+            disk = self.world.sites[client.gateway].disk
+            for job in client.jobs.values():
+                counts = disk.charged(job.id)
+                for number, outcome in enumerate(job.outcomes):
+                    if isinstance(outcome, bytes) and not counts[number] and not disk.power_cuts:
+                        self.fail(f"task {number} of {job.id} is free", job.id, number)
+        for site in self.world.sites.values():
+            store = MemoryStore(site.disk)
+            overhead = site.disk.overhead_nanos()
+            total = overhead + sum(each.cost_nanos for each in site.disk.charges())
+            for dimension in (Dimension.JOB, Dimension.USER, Dimension.POOL):
+                summed = sum(each.cost_nanos for each in store.usage_totals([dimension]))
+                if summed != total:
+                    self.fail(f"{site.name}: {summed} nanos by {dimension}, {total} in all")
+            by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs(1 << 30))
+            if by_row > total:
+                self.fail(f"{site.name}: jobs cost {by_row} nanos, {total} were charged")
+            for each in site.disk.charges():
+                if each.wall_ns and not each.carbon_source:
+                    self.fail(f"{site.name}: what {each.job} emitted is not known", each.job)
+
+
+class InItsPlace(Invariant):
+    """No task runs where its tags forbid, beyond the slots, or beyond a counted tag."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[str, Counter[str]] = {}  # by worker: how many tasks of each job run
+        self._jobs: dict[str, Job] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Count running tasks, by worker."""
+        if entry.what == "opens":
+            self._jobs[entry.job] = entry.data
+        elif entry.what == "starts" and entry.job:
+            running = self._running.setdefault(entry.host, Counter())
+            running[entry.job] += 1
+            self._look(entry, running)
+        elif entry.data is not None and entry.host in self.world.workers and entry.job:
+            self._running[entry.host][entry.job] -= 1
+
+    def _look(self, entry: Entry, running: Counter[str]) -> None:
+        worker, job = self.world.workers[entry.host], self._jobs[entry.job]
+        if running.total() > worker.plan.slots:
+            self.fail(f"{entry.host} runs {running.total()} tasks", entry.job, entry.first)
+        for tag, wanted in job.plan.tags.items():
+            there = worker.tags.get(tag)
+            if there is None:
+                self.fail(f"{entry.host} has no {tag}", entry.job, entry.first)
+            elif there is not True:
+                needs = (self._jobs[name].plan.tags.get(tag, 0) * n for name, n in running.items())
+                used = sum(needs)
+                if used > there + 1e-6:
+                    self.fail(f"{entry.host} uses {used:g} {tag}", entry.job, entry.first)
+            elif wanted is not True:
+                self.fail(f"{entry.host} counts no {tag}", entry.job, entry.first)
+
+
+class RunsOnce(Invariant):
+    """No task runs at two workers at the same time: one lease ends before another begins.
+
+    Excepted are workers that are stopped, or were until now, and work handed out before the gateway
+    died: its workers learn of that when they find the next one.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[tuple[str, int], dict[str, int]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Note which worker runs which task."""
+        if not entry.job or entry.host not in self.world.workers or entry.data is None:
+            return
+        runners = self._running.setdefault((entry.job, entry.first), {})
+        if entry.what != "starts":
+            runners.pop(entry.host, None)
+            return
+        life = self._life_at(entry.host)
+        for name, since in runners.items():
+            other = self.world.workers[name]
+            wakes = other.is_paused or entry.at_s - other.resumed_s < WAKING_S
+            if not wakes and since == self._life_at(name):
+                text = f"task {entry.first} runs at {name}, and now at {entry.host}"
+                self.fail(text, entry.job, entry.first)
+        runners[entry.host] = life
+
+    def _life_at(self, worker: str) -> int:
+        return self.world.sites[self.world.workers[worker].gateway].life
+
+
+class AddsUp(Invariant):
+    """The broker's counts equal the real numbers, and none is negative."""
+
+    def check(self) -> None:
+        """Recount everything."""
+        for site in self.world.sites.values():
+            if site.reception is not None:
+                self._recount(site.name)
+
+    def _recount(self, site: str) -> None:
+        reception = self.world.sites[site].reception
+        assert reception is not None
+        broker = reception.broker
+        for worker in broker.workers.values():
+            held = list(worker.assignments.values())
+            if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
+                self.fail(f"{site}: {worker.name} has {worker.in_flight} tasks in flight")
+            held_bytes = sum(each.run.size for each in held)
+            if worker.held_bytes != held_bytes:
+                text = f"{worker.name} has {worker.held_bytes} bytes of arguments"
+                self.fail(f"{site}: {text}, not {held_bytes}", held[0].job.id if held else "")
+            for tag, free in worker.free.items() if not worker.job else ():
+                used = sum(each.job.counted.get(tag, 0) * len(each.left) for each in held)
+                there = worker.offer.tags[tag]
+                if free < 0 or abs(there - used - free) > 1e-6:
+                    name = held[0].job.id if held else ""
+                    text = f"{site}: {worker.name} has {free:g} {tag} free, {used:g} are in use"
+                    self.fail(text, name)
+        for job in broker.jobs.values():
+            self._recount_job(site, job)
+        if broker.shares is not None:
+            self._recount_shares(site, broker, broker.shares)
+
+    def _recount_shares(self, site: str, broker: Broker, shares: Shares) -> None:
+        held: Counter[Node] = Counter()
+        jobs: Counter[Node] = Counter()
+        for job in broker.jobs.values():
+            for node in job.leaf.path if job.leaf is not None else ():
+                jobs[node] += job.leaf is node
+                for each in job.assignments.values():
+                    held[node] += each.held_ns * len(each.left) * (not each.worker.job)
+        for node in shares.tree.nodes():
+            below = sum(each.used for each in node.children.values())
+            if node.path and (node.held_ns, node.jobs) != (held[node], jobs[node]):
+                self.fail(f"{site}: share {node.title} holds {node.held_ns}, not {held[node]}")
+            if not node.used >= below >= 0:
+                self.fail(f"{site}: share {node.title} has used less than those in it")
+
+    def _recount_job(self, site: str, job: BrokerJob) -> None:
+        waiting = sum(len(run.arguments) for run in job.queue)
+        in_flight = sum(len(each.left) for each in job.assignments.values())
+        counts = (job.waiting, job.in_flight)
+        if counts != (waiting, in_flight) or min(job.load_nanos, job.held_bytes) < 0:
+            self.fail(f"{site}: job counts {counts}, has {(waiting, in_flight)}", job.id)
+        at_work = RangeSet(pair for each in job.assignments.values() for pair in each.left)
+        queued = RangeSet((run.first, run.stop) for run in job.queue)
+        if len(at_work) != in_flight or len(queued) != waiting:
+            self.fail(f"{site}: a task is in two places", job.id)
+        if any(at_work.within(*pair) or job.ended.within(*pair) for pair in queued):
+            self.fail(f"{site}: a task waits that is elsewhere", job.id)
+
+
+class WithinLimits(Invariant):
+    """Queues, windows and backlogs stay within the configured limits; no peer is expelled."""
+
+    def see(self, entry: Entry) -> None:
+        """Check that no peer is expelled: none breaks the rules here."""
+        if entry.what in ("expels", "is thrown out", "distrusts a slot", "hangs up"):
+            self.fail(f"{entry.host} {entry.what}: {entry.note}")
+
+    def check(self) -> None:
+        """Measure every queue."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None:
+                continue
+            rules = reception.lobby.rules
+            if reception.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
+                self.fail(f"{site.name}: {reception.store.backlog} records wait for the store")
+            for found in site.older_books:  # no copy is restored in these worlds
+                self.fail(f"{site.name}: {found}")
+            for client in reception.broker.clients.values():
+                if not 0 <= client.tasks <= 2 * rules.tasks_max:
+                    self.fail(f"{site.name}: client {client.handle} has {client.tasks} tasks")
+            for guest in reception.lobby.guests.values():
+                if guest.session.owes > DIALLER_WINDOW:
+                    self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
+                silent_s = site.now_s() - guest.hearing.heard_s
+                noticed_s = max(SILENT_BEATS * rules.heartbeat_s, rules.grace_s)
+                longest_s = noticed_s + rules.grace_s + 1.0
+                if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
+                    self.fail(f"{site.name}: keeps {guest.name}, silent for {silent_s:.1f} s")
+
+    def _woke(self, resumed_s: float) -> bool:
+        return self.world.clock.now_s - resumed_s < WAKING_S
+
+
+class WindowsKept(Invariant):
+    """In a window without slots for others, their work gets none, and is stopped once it has begun.
+
+    A worker cut off from its gateway works on until its lease is over.
+    """
+
+    def check(self) -> None:
+        """Check all tasks handed out to workers, and those that run in their slots."""
+        for site in self.world.sites.values():
+            for pool in site.plan.pools:
+                if pool.windows.windows and site.reception is not None:
+                    self._check_given(site, pool.name, pool.windows)
+        for worker in self.world.workers.values():
+            if worker.is_up and not worker.is_paused:
+                self._check_running(worker)
+
+    def _check_given(self, site: "Member", pool: str, windows: WindowPlan) -> None:
+        assert site.reception is not None
+        for worker in site.reception.broker.workers.values():
+            if worker.offer.pool != pool or worker.job:
+                continue
+            for each in worker.assignments.values():
+                if each.job.whose.site and _is_shut(windows.at(each.given_s)):
+                    window = windows.at(each.given_s)
+                    assert window is not None
+                    text = f"{site.name} gave others a task in window {window.name!r}"
+                    self.fail(text, each.job.id)
+
+    def _check_running(self, worker: "Worker") -> None:
+        site = self.world.sites[worker.plan.site]
+        windows = next(each.windows for each in site.plan.pools if each.name == worker.plan.pool)
+        utc_s = site.utc_s()
+        window = windows.at(utc_s)
+        is_awake = worker.now_s() - worker.resumed_s >= WAKING_S
+        if window is None or not _is_shut(window) or not is_awake:
+            return
+        if not window.preempts or window.stops_per_minute:
+            return
+        begun_s = [*windows.spans(utc_s - 60, utc_s + 1)][-1].from_s  # it began no earlier
+        late_s = site.plan.rules.grace_s + WAKING_S + LATE_S
+        if utc_s - begun_s > window.spill_s + window.grace_s + late_s:
+            for job in worker.running():
+                if ":" in job:
+                    self.fail(f"{worker.name} still runs work of another site's", job)
+
+
+def _is_shut(window: Window | None) -> bool:
+    """Whether a window gives others no slots."""
+    if window is None:
+        return False
+    return not window.claims.levels(1_000)[window.claims.of(ANOTHER_SITE)].most
+
+
+class EntitlementsKept(Invariant):
+    """No owner gets slots that no rule allows or one denies, nor more than the rule gives."""
+
+    def check(self) -> None:
+        """Check all tasks handed out to workers."""
+        for site in self.world.sites.values():
+            rules = site.plan.entitlements.rules
+            if rules and site.reception is not None:
+                broker, plans = site.reception.broker, site.plan.pools
+                for rule in rules:
+                    self._check(site.name, rule, broker, {each.name: each for each in plans})
+
+    def _check(self, site: str, rule: Rule, broker: Broker, pools: Mapping[str, Pool]) -> None:
+        slots = 0
+        for worker in broker.workers.values():
+            pool = worker.offer.pool
+            if worker.job or not rule.covers(pool):
+                continue
+            held = [a for a in worker.assignments.values() if rule.includes(a.job.whose)]
+            slots += min(worker.slots, sum(len(each.left) for each in held))
+            for each in held if not rule.allows else ():
+                window = pools[pool].windows.at(each.given_s)
+                if rule.holds_in(window.name if window is not None else NO_WINDOW):
+                    self.fail(f"{site} gave {each.job.whose} what it {rule}", each.job.id)
+        if rule.slots_max is not None and slots > rule.slots_max:
+            self.fail(f"{site} has given {slots} slots, and {rule}")
+
+
+class Finishes(Invariant):
+    """When faults have stopped, everything ends, and nothing is left behind."""
+
+    def finish(self) -> None:
+        """Look for leftovers."""
+        for worker in self.world.workers.values():
+            if not worker.is_idle:
+                held = next(iter(worker.roster.held.values()), None)
+                self.fail(f"{worker.name} is still at work", held.terms.job if held else "")
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None:
+                self.fail(f"{site.name} is down")
+                continue
+            for job in reception.broker.jobs.values():
+                self.fail(f"{site.name} still has job {job.id}", job.id)
+            if reception.broker.clients:
+                self.fail(f"{site.name} still has clients")
+            present = {worker.name for worker in reception.broker.workers.values()}
+            missing = {w.name for w in self.world.workers.values() if w.gateway == site.name}
+            missing -= present
+            if missing:
+                self.fail(f"{site.name} never got {sorted(missing)} back")
+            rows = MemoryStore(site.disk).jobs(1 << 30)
+            still = [row.job for row in rows if row.state == "open"]
+            if still:
+                self.fail(f"{site.name}: the store has {still} open", still[0])
+
+
+all_invariants: Final[tuple[Callable[["World"], Invariant], ...]] = (
+    EndsOnce,
+    ChargedOnce,
+    InItsPlace,
+    RunsOnce,
+    AddsUp,
+    WithinLimits,
+    WindowsKept,
+    EntitlementsKept,
+    Finishes,
+)

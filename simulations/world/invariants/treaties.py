@@ -1,0 +1,286 @@
+"""Invariants between sites, under all faults of hosts and the network; see invariants.
+
+Invariants of their books are in books.py.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from federation.membership.gossip import State
+from federation.messages.contracts import Phase
+from federation.money import parse_money
+from gateway.contracts.model.purchase import Purchase
+from gateway.scheduler.broker import Broker
+from simulations.world.client import Job
+from simulations.world.gateway import Member
+from simulations.world.invariants.books import (
+    BooksAgree,
+    BooksBalance,
+    DaysAgree,
+    ReportsAreStatements,
+)
+from simulations.world.invariants.budgets import BudgetsHold
+from simulations.world.invariants.invariants import WAKING_S, Invariant
+from simulations.world.invariants.reserving import ReservationsKept
+from simulations.world.trace import Entry
+
+if TYPE_CHECKING:
+    from simulations.world.world import World
+
+# All sites have found each other this long after the last fault: a dead site is tried every
+# Knobs.reconnect_s, or dials when it comes back, and an exchange comes every exchange_s.
+AGREE_S: Final = 60.0
+LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
+TICKS_S: Final = 0.5  # due work is done at the next tick
+
+
+class PaidOnce(Invariant):
+    """A site buys no task more often than it has booked a run of it for its user."""
+
+    def finish(self) -> None:
+        """Count each user's tasks in the books of purchases."""
+        for site in self.world.sites.values():
+            tables = site.disk.tables
+            bought: defaultdict[str, Counter[int]] = defaultdict(Counter)
+            for key, posted in tables.postings.items():
+                contract = tables.contracts.get(key[:2])
+                if key[0] == "buy" and contract is not None:
+                    tasks = range(posted.first, posted.first + posted.tasks)
+                    bought[contract.job].update(tasks)
+            for name, times in bought.items():
+                used: Counter[int] = Counter()
+                for usage in tables.usage.get(name, {}).values():
+                    used.update(range(usage.first, usage.first + usage.tasks))
+                for number, count in times.items():
+                    if count > used[number]:
+                        text = f"{site.name} bought task {number} {count} times, of"
+                        self.fail(f"{text} {used[number]} runs", name, number)
+
+
+class HoldsEnd(Invariant):
+    """Quotes and holds end in time, by an independent clock, and no contract stays for good."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._since: dict[tuple[str, str, Phase], float] = {}  # when it was first seen
+
+    def check(self) -> None:
+        """Check all quotes and holds."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None or site.is_paused or self._woke(site):
+                continue
+            rules = reception.exchange.rules
+            most_s = {Phase.QUOTED: rules.valid_s, Phase.HELD: rules.hold_s}
+            now_s = site.now_s()
+            for sale in reception.exchange.sales.sales.values():
+                if sale.phase in most_s:
+                    key = site.name, sale.contract, sale.phase
+                    seen_s = now_s - self._since.setdefault(key, now_s)
+                    if seen_s > most_s[sale.phase] + TICKS_S:
+                        self.fail(f"{site.name}: {sale.contract} is {sale.phase} for {seen_s:.1f}")
+
+    def _woke(self, site: Member) -> bool:
+        return self.world.clock.now_s - site.resumed_s < WAKING_S
+
+    def finish(self) -> None:
+        """Check that no contract is left, in memory or in the books."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is not None:
+                for sale in reception.exchange.sales.sales.values():
+                    self.fail(f"{site.name} still sells {sale.contract}, {sale.phase}")
+                for purchase in reception.exchange.purchases.purchases.values():
+                    self.fail(f"{site.name} still buys {purchase.contract}, {purchase.phase}")
+            tables = site.disk.tables
+            for side, contract in tables.contracts.keys() - tables.ended:
+                self.fail(f"{site.name}: the books have {contract} ({side}) open")
+
+
+class IdleContractsClose(Invariant):
+    """A contract without tasks out is closed in time: soon when its job is over.
+
+    By the clock of its buyer. A contract of an earlier run of the buyer waits for its seller.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._busy_s: dict[tuple[str, int, int], float] = {}  # by site, its run, and handle
+        self._over_s: dict[tuple[str, int, int], float] = {}  # since when its job is over
+
+    def see(self, entry: Entry) -> None:
+        """Note tasks that are handed out, however briefly."""
+        if entry.what == "assigns" and entry.data < 0:
+            site = self.world.sites[entry.host]
+            self._busy_s[site.name, site.life, entry.data] = site.now_s()
+
+    def check(self) -> None:
+        """Check every open contract."""
+        for site in self.world.sites.values():
+            is_awake = self.world.clock.now_s - site.resumed_s >= WAKING_S
+            if site.reception is not None and not site.is_paused and is_awake:
+                for purchase in site.reception.exchange.purchases.purchases.values():
+                    if purchase.phase is Phase.OPEN:
+                        self._look(site, site.reception.broker, purchase)
+
+    def _look(self, site: Member, broker: Broker, purchase: Purchase) -> None:
+        key, now_s = (site.name, site.life, purchase.handle), site.now_s()
+        worker = broker.workers.get(purchase.handle)
+        if purchase.is_recovered or (worker is not None and worker.assignments):
+            self._busy_s[key] = now_s
+            self._over_s.pop(key, None)
+            return
+        idle_s = now_s - self._busy_s.setdefault(key, now_s)
+        over_s = 0.0
+        if purchase.job not in broker.jobs:
+            over_s = now_s - self._over_s.setdefault(key, now_s)
+        if idle_s > site.plan.deals.idle_s + LATE_S or over_s > LATE_S:
+            text = f"{site.name} keeps {purchase.contract}, idle for {idle_s:.1f} s"
+            self.fail(text, purchase.job)
+
+
+class RunsWhereWished(Invariant):
+    """No task runs at a site that its user forbade, or that its own site does not trust with it."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._jobs: dict[str, Job] = {}
+        self._homes: dict[str, str] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Check the site of each started task."""
+        if entry.what == "opens":
+            self._jobs[entry.job] = entry.data
+            self._homes[entry.job] = self.world.clients[entry.host].gateway
+        elif entry.what == "starts" and entry.job:
+            plan = self._jobs[entry.job].plan
+            site = self.world.workers[entry.host].gateway
+            home = self._homes[entry.job]
+            distrusted = self.world.sites[home].plan.runs_not
+            if site != home and home in self.world.sites[site].plan.takes_not:
+                self.fail(f"{entry.host} of {site} runs what {home} may not send it", entry.job,
+                          entry.first)  # fmt: skip
+            if site in (*plan.never, *distrusted) or (plan.only and site not in plan.only):
+                self.fail(f"{entry.host} of {site} runs what is forbidden there", entry.job,
+                          entry.first)  # fmt: skip
+
+
+class LimitsHold(Invariant):
+    """No task is handed out after its job's deadline, and no job costs more than its user allowed.
+
+    By the clock of the site where it was opened. Tasks that are out when a limit is reached may
+    end: a job may cost more by its longest tasks, one in each existing slot.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._until: dict[str, tuple[str, float]] = {}  # job → site, deadline by its clock
+
+    def see(self, entry: Entry) -> None:
+        """Check tasks that are handed out."""
+        if entry.what == "opens" and entry.data.plan.deadline_s is not None:
+            site = self.world.sites[self.world.clients[entry.host].gateway]
+            if entry.job not in self._until:
+                until_s = entry.at_s + entry.data.plan.deadline_s - site.skew_s
+                self._until[entry.job] = site.name, until_s
+        elif entry.what == "assigns" and entry.job in self._until:
+            site_name, until_s = self._until[entry.job]
+            late_s = entry.at_s - until_s
+            if entry.host == site_name and late_s > LATE_S:
+                text = f"{site_name} gives out tasks {late_s:.1f} s after their deadline"
+                self.fail(text, entry.job, entry.first)
+
+    def finish(self) -> None:
+        """Check the charges."""
+        prices = [
+            parse_money(pool.price)[0] for plan in self.world.plan.sites for pool in plan.pools
+        ]
+        slots = sum(worker.slots for worker in self.world.plan.workers)
+        for client in self.world.clients.values():
+            costs: Counter[str] = Counter()
+            for record in self.world.sites[client.gateway].disk.charges():
+                costs[record.job] += record.cost_nanos
+            for job in client.jobs.values():
+                most = job.plan.max_cost_nanos
+                if most is None or not job.tasks:
+                    continue
+                longest_s = max(task.seconds for task in job.tasks)
+                more = slots * round(longest_s * max(prices) / 3600)
+                if costs[job.id] > most + more:
+                    self.fail(f"costs {costs[job.id]:,} nanos, {most:,} + {more:,} allowed", job.id)
+
+
+class LeaseHolds(Invariant):
+    """When a buyer gives up tasks at a seller, no worker of the seller runs them any more.
+
+    Excepted are workers that are stopped, or were until now, and tasks that a seller handed out
+    before it died: its workers learn of that when they find the next gateway, and their results are
+    fenced.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[tuple[str, int], dict[str, int]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Note which worker runs which task, and check when a contract is given up."""
+        if not entry.job:
+            return
+        if entry.host in self.world.workers and entry.data is not None:
+            runners = self._running.setdefault((entry.job, entry.first), {})
+            if entry.what == "starts":
+                gateway = self.world.workers[entry.host].gateway
+                runners[entry.host] = self.world.sites[gateway].life
+            else:
+                runners.pop(entry.host, None)
+        elif entry.what == "gives up":
+            for number in range(entry.first, entry.stop):
+                self._look(entry, number)
+
+    def _look(self, entry: Entry, number: int) -> None:
+        for name, life in self._running.get((entry.job, number), {}).items():
+            worker = self.world.workers[name]
+            wakes = worker.is_paused or entry.at_s - worker.resumed_s < WAKING_S
+            is_sellers = worker.gateway == entry.data
+            if is_sellers and not wakes and life == self.world.sites[worker.gateway].life:
+                text = f"{name} still runs task {number}, which {entry.host} places again"
+                self.fail(text, entry.job, number)
+
+
+class AllAgree(Invariant):
+    """Some time after the last fault, all sites believe all others to be alive."""
+
+    def check(self) -> None:
+        """Compare all sites' beliefs, once it is time."""
+        if self.world.clock.now_s >= self.world.plan.calm_s + AGREE_S:
+            self._ask()
+
+    def finish(self) -> None:
+        """Compare once more: a world may end sooner, but not before all agree (World.is_quiet)."""
+        self._ask()
+
+    def _ask(self) -> None:
+        for site in self.world.sites.values():
+            circle = site.circle
+            for other in site.plan.others if circle is not None else ():
+                state = circle.state(other) if circle is not None else None
+                if state is not State.ALIVE:
+                    self.fail(f"{site.name} thinks that {other} is {circle and circle.word(other)}")
+
+
+between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
+    BooksAgree,
+    BooksBalance,
+    DaysAgree,
+    ReportsAreStatements,
+    BudgetsHold,
+    PaidOnce,
+    HoldsEnd,
+    IdleContractsClose,
+    RunsWhereWished,
+    LimitsHold,
+    LeaseHolds,
+    AllAgree,
+    ReservationsKept,
+)

@@ -1,0 +1,1 @@
+"""The work of a run: clients, probes and the tasks that leave evidence."""

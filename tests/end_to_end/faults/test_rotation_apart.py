@@ -1,0 +1,72 @@
+"""Keys that are rotated while sites are parted: they meet again by themselves."""
+
+import pytest
+from support.members import Member, federate, run
+from support.processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+TIMES = {"rotation_spread_s": 2.0, "rotation_overlap_s": 2.0, "give_up_s": 5.0}
+
+
+def make(folder, name):
+    member = Member(folder, name, 1, "0.01 USD", start=False)
+    text = member.config.read_text()
+    for key, value in TIMES.items():
+        assert f"# {key} = " in text
+        text = text.replace(f"# {key} = ", f"{key} = {value} # ")
+    member.config.write_text(text)
+    member.start()
+    return member
+
+
+def fingerprint(member):
+    """Its own, as its operator reads it."""
+    return next(
+        line.split()[2] for line in run("known", *member.where).splitlines() if " self " in line
+    )
+
+
+def knows(member, other):
+    """Whether it holds the newest card of another."""
+    return fingerprint(other) in run("known", *member.where)
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """London and Paris, a federation."""
+    members = []
+    try:
+        for name in ("london", "paris"):
+            members.append(make(tmp_path, name))
+        for member in members:
+            wait_until(lambda m=member: "other gateways come in at" in m.gateway.text(), "its port")
+            member.keep_port()
+        federate(*members)
+        yield members
+    finally:
+        for member in members:
+            member.gateway.stop()
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_sites_that_were_parted_in_a_rotation_meet_again(sites, force):
+    london, paris = sites
+    old = fingerprint(london)
+    paris.gateway.kill()
+    assert "paris" in run("rotate", *force, *london.where)
+    if force:
+        wait_until(lambda: "have taken the place" in london.gateway.text(), "the new keys")
+        assert fingerprint(london) != old
+    london.gateway.kill()
+    london.start()
+    if not force:
+        assert "awaited: paris" in run("known", *london.where)
+    paris.start()
+    wait_until(lambda: fingerprint(london) != old, "the new keys")
+    wait_until(lambda: knows(paris, london), "the new card")
+    wait_until(
+        lambda: "site paris is alive" in london.gateway.text(), "that London sees Paris again"
+    )
+    with london.client() as client:
+        assert client.options(sites=["paris"]).submit(abs, -3).result(timeout=200) == 3

@@ -1,0 +1,107 @@
+"""Threads that wait at one engine: none sleeps on when what it waits for has come."""
+
+import os
+import threading
+import time
+from collections import deque
+
+import pytest
+
+from federation.engine.engine import Engine
+
+pytestmark = pytest.mark.real
+LIMIT_S = 60.0
+
+
+class Line:
+    """A connection on which nothing arrives; a wait ends when somebody wakes it."""
+
+    def __init__(self):
+        self.is_polled = threading.Event()
+        self.results = []
+        self._woken = threading.Event()
+
+    def wake(self):
+        self._woken.set()
+
+    def wait(self, at_most_s, lock):
+        lock.release()
+        self.is_polled.set()
+        self.results.append(self._woken.wait(LIMIT_S))
+        self._woken.clear()
+        lock.acquire()
+
+
+class Turn(threading.Condition):
+    """A condition that keeps how its waits ended."""
+
+    def __init__(self, lock):
+        super().__init__(lock)
+        self.is_waited_for = threading.Event()
+        self.results = []
+
+    def wait(self, timeout=None):
+        self.is_waited_for.set()
+        self.results.append(super().wait(LIMIT_S))
+        return self.results[-1]
+
+
+class SlowFuture:
+    """A future that is resolved only when somebody has looked, and waits."""
+
+    def __init__(self, is_waited_for):
+        self._is_waited_for = is_waited_for
+        self.is_done = False
+
+    def finish(self, value, error):
+        assert self._is_waited_for.wait(LIMIT_S)
+        self.is_done = True
+
+    def done(self):
+        return self.is_done
+
+
+@pytest.fixture
+def engine():
+    made = Engine.__new__(Engine)
+    made._pid = os.getpid()
+    made._lock = threading.RLock()
+    made._turn = Turn(made._lock)
+    made._line = Line()
+    made._leader = made.error = None
+    made.closed, made._drivers, made._driven_s = False, 0, 0.0
+    made._resolved, made._printed = deque(), []
+    made._drain = lambda: False
+    return made
+
+
+def settle(engine, future):
+    """Resolve a future as the thread does that has led, while another looks for it."""
+    engine._resolved.append((future, b"\x80\x05N."))  # a pickled None
+
+    def run():
+        with engine._lock:
+            engine._settle()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while engine._resolved:  # until it has let go of the lock
+        time.sleep(0.001)
+    return thread
+
+
+def test_a_thread_that_polls_is_woken_when_another_has_resolved_its_future(engine):
+    future = SlowFuture(engine._line.is_polled)
+    thread = settle(engine, future)
+    assert engine.drive(lambda: future.is_done, LIMIT_S)
+    thread.join()
+    assert engine._line.results == [True]
+
+
+def test_a_thread_that_waits_for_the_leader_is_woken_too(engine):
+    engine._leader = -1  # another thread, which polls
+    future = SlowFuture(engine._turn.is_waited_for)
+    thread = settle(engine, future)
+    assert engine.drive(lambda: future.is_done, LIMIT_S)
+    thread.join()
+    assert engine._turn.results == [True]

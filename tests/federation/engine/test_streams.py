@@ -1,0 +1,78 @@
+"""The client's books: every call ends once, whatever comes, in whatever order."""
+
+from collections import Counter, deque
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.engine.streams import PENDING, Ended, Stream
+from federation.messages.messages import OpenJob
+
+OPENING = OpenJob(
+    "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
+)
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "extend", "send", "place", "end", "again"]),
+        st.integers(0, 60),
+        st.integers(1, 20),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+@settings(max_examples=300, deadline=None)
+def test_every_call_ends_exactly_once(steps):  # noqa: C901 - one match
+    sink = deque()
+    stream = Stream(OPENING, sink)
+    futures, resolved, chunks, sent = [], Counter(), [], Counter()
+    calls_out = 0
+    for step, first, count in steps:
+        placed = None
+        match step:
+            case "submit":
+                for _ in range(count):
+                    futures.append(stream.submit(b"x", len(futures)))
+            case "extend":
+                chunks.append(stream.extend([b"y"] * count))
+            case "send":
+                found = stream.next_to_send()
+                if found is not None:
+                    calls_out += found[0].missing
+                    for message in found[1]:
+                        last = message.first + len(message.arguments)
+                        sent.update(range(message.first, last))
+            case "place":
+                stop = min(stream.total, first + count)
+                if first < stop:
+                    placed = stream.place(first, [b"v"] * (stop - first), failed=False)
+            case "end":
+                placed = stream.end([(first, first + count)], Ended("lost", "why"))
+            case "again":
+                stream.send_again()
+                calls_out = 0
+        if placed is not None:
+            calls_out -= placed.calls
+            resolved.update(future for future, _ in sink)
+            sink.clear()
+        assert calls_out >= 0
+        assert all(count == 1 for count in resolved.values())
+    stream.end_all(Ended("lost", "the end"))
+    assert stream.unfinished == 0
+    assert all(PENDING not in chunk.outcomes for chunk in chunks)
+
+
+def test_what_ended_elsewhere_is_named_in_a_job_that_was_opened_again_and_only_there():
+    stream = Stream(OPENING, deque())
+    stream.extend([b"x"] * 10)
+    stream.extend([b"y"] * 10)
+    stream.place(0, [b"v"] * 12, failed=False)
+    stream.place(15, [b"v"], failed=False)
+    assert stream.elsewhere() == []
+    stream.opening = replace(OPENING, again=True)
+    assert stream.elsewhere() == [[0, 12], [15, 16]]
+    stream.opening = replace(OPENING, again=True, detached=True)
+    assert stream.elsewhere() == []

@@ -1,0 +1,335 @@
+"""The desk of a whole site: what it refuses, and whose rows it shows, verb by verb."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from support.desk import NOON_S, counter_of
+from support.pure.broker import spec
+
+from federation.errors import ProtocolError
+from federation.messages.messages import Ask
+from federation.reasons import Reason
+from federation.signed.tokens import Scope
+from gateway.config.site import PoolConfig
+from gateway.scheduler.model import events
+from policies.costs.budgets import Budget
+from policies.parties import read_party
+from policies.reservations.reservations import ReservationRules
+
+HOUR_S = 3600.0
+WORKERS = (PoolConfig("workers"),)
+NOT_HERE = "no job 'j-x' here"
+# What is refused of the operator, who may ask everything: verb, details, and what the text has.
+REFUSED = [
+    ("dance", {}, "there is no 'dance' to ask for; there are status, jobs"),
+    ("status", {"more": 1}, "status takes no 'more'; it takes nothing"),
+    ("drain", {"worker": "w", "now": 1}, "drain takes no 'now'; it takes on, worker"),
+    ("drain", {"worker": "w-x"}, "there is no worker 'w-x'"),
+    ("jobs", {"limit": -1}, "limit must be 0 to 1000"),
+    ("jobs", {"limit": 1001}, "limit must be 0 to 1000"),
+    ("jobs", {"limit": True}, "limit must be 0 to 1000"),
+    ("jobs", {"all_users": "yes"}, "all_users must be true or false"),
+    ("job", {}, "job is missing"),
+    ("job", {"job": 7}, "job is missing"),
+    ("job", {"job": "j-x"}, NOT_HERE),
+    ("results", {"job": "j-x"}, "no detached job 'j-x' here"),
+    ("results", {"job": "j-x", "wait_s": 30.1}, "wait_s must be 0 to 30"),
+    ("results", {"job": "j-x", "wait_s": "1"}, "wait_s must be 0 to 30"),
+    ("results", {"job": "j-x", "wait_s": -1}, "wait_s must be 0 to 30"),
+    ("results", {"job": "j-x", "limit": 65}, "limit must be 0 to 64"),
+    ("results", {"job": "j-x", "after": 0.5}, "after must be"),
+    ("forget", {"job": "j-x"}, "no job 'j-x' of yours here"),
+    ("reload", {"dry_run": "yes"}, "dry_run must be true or false"),
+    ("reload", {}, "nothing was changed"),
+    ("can", {}, "user"),
+    ("explain", {"job": "j-x"}, "there never was a job 'j-x' here"),
+    ("explain", {"tasks": 0}, "tasks must be a number from 1"),
+    ("explain", {"tasks": True}, "tasks must be a number from 1"),
+    ("explain", {"task_s": 0}, "task_s must be above zero"),
+    ("explain", {"tags": [1]}, "the job can't be as it is described"),
+    ("explain", {"priority": "high"}, "the job can't be as it is described"),
+    ("probe_pool", {"pool": "local"}, "no grid starts the workers of pool 'local'; of these: none"),
+    ("test_alert", {}, "name is missing"),
+    ("test_alert", {"name": "a-x"}, "a-x"),
+    ("write_off", {"name": 1, "site": "paris"}, "`name` must be a budget's"),
+    ("write_off", {"name": "b", "site": None}, "`name` must be a budget's"),
+    ("write_off", {"name": "b-x", "site": "paris"}, "b-x"),
+    ("invite", {}, "this site is in no federation"),
+    ("token", {"user": "ann"}, "this site is in no federation"),
+    # --- reports ---
+    ("report", {"kind": 7}, "kind must be text"),
+    ("report", {"kind": "song"}, "song"),
+    ("report", {"by": "user"}, "`by` must be a list of names"),
+    ("report", {"by": [1]}, "`by` must be a list of names"),
+    ("report", {"where": ["user"]}, "`where` must be a list of pairs"),
+    ("report", {"where": [["user", 1]]}, "`where` must be a list of pairs"),
+    ("report", {"start_s": "now"}, "start_s and end_s must be seconds"),
+    ("report", {"end_s": True}, "start_s and end_s must be seconds"),
+    ("report", {"whose": 1}, "whose must be text"),
+    ("report", {"static_price": 1}, "static_price must be text"),
+    ("report", {"kind": "utilisation", "whose": "ours"}, "utilisation is of all that used"),
+    ("page", {"start_s": "now"}, "start_s and end_s must be seconds"),
+    # --- reservations ---
+    ("reserve", {"lasts_s": 60.0}, "slots must be a whole number"),
+    ("reserve", {"slots": True, "lasts_s": 60.0}, "slots must be a whole number"),
+    ("reserve", {"slots": 10**9, "lasts_s": 60.0}, "slots must be a whole number"),
+    ("reserve", {"slots": 1}, "lasts_s must be seconds"),
+    ("reserve", {"slots": 1, "lasts_s": -1.0}, "lasts_s must be seconds"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "from_s": "noon"}, "from_s must be seconds"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "pool": "a\n"}, "pool must be text"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "project": "x" * 201}, "project must be text"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "who": "everyone!"}, ""),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "who": "site:paris"}, "you can't reserve for"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "sites": "paris"}, "sites must be a list"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}, "none that we deal with"),
+    ("unreserve", {"reservation": "r-x"}, "no reservation 'r-x' of yours is open here"),
+    ("unreserve", {"reservation": 7}, "reservation must be text"),
+    # --- the books ---
+    ("statement", {"sites": "paris"}, "`sites` must be a list of names"),
+    ("statement", {"sites": ["paris"]}, "no dealings with 'paris'; there are: none yet"),
+    ("statement", {"start_s": 5, "end_s": 5}, "a time that ends before it begins"),
+    ("statement", {"start_s": -1}, "start_s and end_s must be seconds"),
+    ("deliveries", {}, "site must be 1 to 100 printable characters"),
+    ("deliveries", {"site": "x" * 101}, "site must be 1 to 100 printable characters"),
+    ("deliveries", {"site": "paris", "contract": 1}, "contract must be a name"),
+    ("deliveries", {"site": "paris", "state": "odd"}, "state must be one of"),
+    ("deliveries", {"site": "paris"}, "no dealings with 'paris'"),
+    ("payments", {"site": 1}, "site must be a name"),
+    ("payments", {"site": "paris"}, "no dealings with 'paris'"),
+    ("reconcile", {"site": "paris"}, "this site is in no federation"),
+    ("dispute", {"contract": "c", "reason": ""}, "reason must be 1 to"),
+    ("dispute", {"contract": "c", "reason": "r"}, "this site is in no federation"),
+    ("answer_dispute", {"contract": "", "reason": "r"}, "contract must be 1 to"),
+    ("settle", {"site": "paris"}, "this site is in no federation"),
+    ("undo_payment", {"site": "paris"}, "this site is in no federation"),
+]
+AT_HOME = sorted(
+    {"reload", "can", "probe_pool", "test_alert", "write_off", "invite", "token", "settle"}
+)
+
+
+def token(*scopes, projects=None):
+    held = set(scopes)
+
+    def allows(scope, project=None):
+        return scope in held and (projects is None or project is None or project in projects)
+
+    return SimpleNamespace(projects=projects, allows=allows)
+
+
+async def test_what_makes_no_sense_is_refused_with_a_reason(tmp_path):
+    wrong = []
+    async with counter_of(tmp_path, reservations=ReservationRules()) as counter:
+        for verb, details, text in REFUSED:
+            answer = await counter.ask(verb, home=True, **details)
+            is_refused = answer.code in (Reason.BAD_REQUEST, Reason.JOB_NOT_FOUND)
+            if not is_refused or text not in answer.reason:
+                wrong.append((verb, details, answer.code, answer.reason))
+    assert not wrong
+
+
+async def test_orders_are_taken_at_our_own_socket_alone(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        for verb in AT_HOME:
+            code, reason = await counter.refusal(verb)
+            assert (code, reason.partition(",")[0]) == (
+                Reason.BAD_REQUEST,
+                f"{verb} is for the gateway's own host",
+            )
+
+
+async def test_a_token_is_good_for_what_its_scopes_say(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        for verb, scope, details in (
+            ("report", Scope.SUBMIT, {}),
+            ("drain", Scope.AUDIT, {}),
+            ("statement", Scope.REPORT, {}),
+            ("reserve", Scope.AUDIT, {}),
+            ("forget", Scope.REPORT, {"job": "j"}),
+            ("jobs", Scope.SUBMIT, {"all_users": True}),
+        ):
+            code, _ = await counter.refusal(verb, token=token(scope), **details)
+            assert code == Reason.SCOPE_MISSING, verb
+        code, _ = await counter.refusal("deals", token=token(Scope.AUDIT, projects={"fx"}))
+        assert code == Reason.PROJECT_NOT_ALLOWED
+        assert not (await counter.ask("drain", token=token(Scope.ADMIN), on=False)).code
+
+
+def open_jobs(counter):
+    """Ann has jobs of two projects, Bob has one; none runs."""
+    for client, user, job, project in (
+        (1, "ann", "j-risk", "risk"),
+        (1, "ann", "j-fx", "fx"),
+        (2, "bob", "j-bob", "risk"),
+    ):
+        if client not in counter.site.broker.clients:
+            counter.tell(events.ClientJoined(client, user))
+        made = spec(user=user, project=project, detached=True)
+        counter.tell(
+            events.JobOpened(client, job, made),
+            events.TasksArrived(client, job, 0, [b"x"]),
+            events.JobClosed(client, job, 1),
+        )
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({}, {"j-risk", "j-fx"}),
+        ({"user": "bob"}, {"j-bob"}),
+        ({"user": "eve"}, set()),
+        ({"all_users": True}, {"j-risk", "j-fx", "j-bob"}),
+        ({"home": True}, {"j-risk", "j-fx", "j-bob"}),
+        ({"token": token(Scope.SUBMIT)}, {"j-risk", "j-fx"}),
+        ({"token": token(Scope.SUBMIT, projects=frozenset({"fx"}))}, {"j-fx"}),
+        ({"token": token(Scope.AUDIT)}, {"j-risk", "j-fx", "j-bob"}),
+        ({"token": token(Scope.AUDIT, projects=frozenset({"risk"}))}, {"j-risk", "j-bob"}),
+    ],
+)
+async def test_whose_jobs_are_shown(tmp_path, asked, shown):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        answer = await counter.ask("jobs", **asked)
+        assert {each["id"] for each in answer.value} == shown
+        await counter.site.record()
+        for job in ("j-risk", "j-fx", "j-bob"):
+            details = {key: each for key, each in asked.items() if key != "all_users"}
+            answer = await counter.ask("job", job=job, **details)
+            # Who knows the secret may see any job that they name.
+            knows = "token" not in asked
+            assert (not answer.code) is (knows or job in shown)
+
+
+async def test_results_and_their_end_are_their_users_alone(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        answer = await counter.ask("results", job="j-fx")
+        assert (answer.code, answer.value["ended"], answer.value["outcomes"]) == ("", False, [])
+        for verb, user, text in (
+            ("results", "bob", "is not yours"),
+            ("forget", "ann", "has not ended: cancel it first"),
+        ):
+            assert text in (await counter.refusal(verb, user=user, job="j-fx"))[1]
+        counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
+        await counter.site.record()
+        assert "j-fx" not in counter.site.broker.jobs
+        assert "no job" in (await counter.refusal("forget", user="bob", job="j-fx"))[1]
+        assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
+        assert "are gone" in (await counter.refusal("results", job="j-fx"))[1]
+
+
+async def test_what_is_being_drained_is_said_and_done(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        counter.tell(
+            *(
+                events.WorkerJoined(100 + at, name, "workers", 1, {}, "3.11")
+                for at, name in enumerate(("w", "w", "v"))
+            )
+        )
+        workers = counter.site.broker.workers
+        answer = await counter.ask("drain", home=True, worker="w")
+        assert answer.value == {"worker": "w", "workers": 2, "draining": True}
+        assert [workers[100 + at].draining for at in range(3)] == [True, True, False]
+        await counter.ask("drain", home=True, worker="w", on=False)
+        assert not any(each.draining for each in workers.values())
+        answer = await counter.ask("drain", home=True)
+        assert answer.value == {"site": "london", "draining": True}
+
+
+async def test_a_reservation_is_of_who_made_it(tmp_path):
+    """Others neither see nor cancel it, but for those who may use it, and the operator."""
+    rules = ReservationRules(longest_s=10 * HOUR_S, ahead_s=1e6)
+    async with counter_of(
+        tmp_path, reservations=rules, groups={"cy": "quants"}, pools=WORKERS
+    ) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 10, {}, "3.11"))
+        wish = {"slots": 1, "from_s": NOON_S + HOUR_S, "lasts_s": HOUR_S, "pool": "workers"}
+        assert (await counter.ask("reserve", **wish, dry_run=True)).value
+        assert (await counter.ask("reservations", home=True)).value == []
+        [made] = (await counter.ask("reserve", **wish)).value
+        for_group = await counter.ask("reserve", home=True, who="group:quants", **wish)
+        [others] = for_group.value
+        name, theirs = made["id"], others["id"]
+        for asked, shown in (
+            ({}, {name}),
+            ({"user": "bob"}, set()),
+            ({"user": "cy"}, {theirs}),
+            ({"home": True}, {name, theirs}),
+        ):
+            answer = await counter.ask("reservations", **asked)
+            assert {each["id"] for each in answer.value} == shown | (
+                {theirs} if not asked else set()  # in her name, at our own socket
+            ), asked
+        assert "of yours" in (await counter.refusal("unreserve", user="bob", reservation=name))[1]
+        [gone] = (await counter.ask("unreserve", reservation=name)).value
+        assert gone["cancelled_s"] == NOON_S
+        code, _ = await counter.refusal("unreserve", reservation=name)
+        assert code == Reason.BAD_REQUEST
+        assert (await counter.refusal("reserve", who="user:bob", **wish))[0] == Reason.BAD_REQUEST
+
+
+async def test_nothing_is_reserved_that_can_not_be_recorded(tmp_path):
+    async with counter_of(tmp_path, reservations=ReservationRules()) as counter:
+        counter.site.broker.trouble = "the disk is full"
+        _, reason = await counter.refusal("reserve", slots=1, lasts_s=60.0)
+        assert "can't record anything now: the disk is full" in reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"kind": "utilisation"}, "utilisation is of all users' work"),
+        ({"where": [["user", "bob"]]}, "you are shown what is of user ann"),
+        (
+            {"token": token(Scope.AUDIT, projects=frozenset({"fx"})), "where": [["project", "r"]]},
+            "you are shown what is of project fx",
+        ),
+    ],
+)
+async def test_a_report_has_nothing_of_others(tmp_path, asked, text):
+    async with counter_of(tmp_path) as counter:
+        assert text in (await counter.refusal("report", **asked))[1]
+        answer = await counter.ask("report")
+        assert answer.value["notes"][-1].startswith("of ann's own work")
+        assert (await counter.ask("report", home=True, kind="utilisation")).code == ""
+
+
+async def test_budgets_are_shown_to_whom_they_concern(tmp_path):
+    money = [
+        Budget(name, read_party(party), "USD", 10**12, span=None)
+        for name, party in (("mine", "user:ann"), ("his", "user:bob"), ("ours", "group:quants"))
+    ]
+    async with counter_of(tmp_path, budgets=tuple(money), groups={"ann": "quants"}) as counter:
+        for asked, shown in (
+            ({}, {"mine", "ours"}),
+            ({"user": "bob"}, {"his"}),
+            ({"home": True}, {"mine", "his", "ours"}),
+        ):
+            answer = await counter.ask("budgets", **asked)
+            assert {each["name"] for each in answer.value} == shown, asked
+
+
+def asking(backlog_bytes=0):
+    return SimpleNamespace(handle=5, session=SimpleNamespace(backlog_bytes=backlog_bytes))
+
+
+async def test_a_guest_has_so_many_questions_and_reads_the_answers(tmp_path):
+    async with counter_of(tmp_path, unread_bytes=100) as counter:
+        told = []
+        counter.site.lobby.post = lambda guest, answer: told.append(answer)
+        desk, limit = counter.site.desk, counter.site.config.rules.questions_max
+        assert all(desk.takes(asking(), Ask(1, "status", {})) for _ in range(limit))
+        assert not desk.takes(asking(), Ask(2, "status", {}))
+        assert not desk.takes(asking(101), Ask(3, "status", {}))
+        assert [(each.request, each.code) for each in told] == [(2, Reason.BUSY), (3, Reason.BUSY)]
+        assert re.search("101 bytes that you have not read", told[1].reason)
+        with pytest.raises(ProtocolError, match="201 bytes of answers are unread"):
+            desk.takes(asking(201), Ask(4, "status", {}))
+
+
+async def test_a_fault_of_ours_is_told_as_one_and_ends_nothing(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        counter.site.exchange.show = None
+        assert (await counter.refusal("sites"))[0] == Reason.FAULT
+        assert not (await counter.ask("status")).code

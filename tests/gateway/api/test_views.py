@@ -1,0 +1,48 @@
+"""What people are shown of jobs."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from federation.words import count
+from gateway.api import views
+from gateway.ledger.db.rows import JobRow
+
+
+@dataclass
+class Live:
+    in_flight: int = 0
+    waiting: int = 0
+
+
+def row(**changes):
+    fields = dict.fromkeys(JobRow.__dataclass_fields__, 0)
+    texts = dict.fromkeys(("job", "name", "user", "project", "state", "reason"), "x")
+    return JobRow(**{**fields, **texts, "costs_nanos": {}, "prices_nanos": {}, **changes})
+
+
+@pytest.mark.parametrize(
+    ("job", "state"),
+    [(Live(1, 1), "running"), (Live(0, 1), "waiting"), (Live(), "open")],
+)
+def test_a_job_with_nothing_to_run_is_open_and_does_not_wait(job, state):
+    assert views._state(job) == state
+
+
+def test_a_job_all_of_whose_tasks_were_cancelled_is_cancelled():
+    assert views.stored_job(row(state="done", cancelled=3))["state"] == "cancelled"
+    assert views.stored_job(row(state="done", cancelled=2, done=1))["state"] == "done"
+    assert views.stored_job(row(state="done"))["state"] == "done"
+
+
+def test_the_latest_jobs_are_those_submitted_last():
+    jobs = [{"id": at, "submitted_at_s": float(at)} for at in (2, 5, 1, 4)]
+    assert [job["id"] for job in views.latest(jobs, 2)] == [5, 4]
+
+
+def test_one_is_written_without_the_s():
+    assert [count(number, "slot") for number in (0, 1, 2000)] == [
+        "0 slots",
+        "1 slot",
+        "2,000 slots",
+    ]

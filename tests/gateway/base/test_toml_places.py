@@ -1,0 +1,100 @@
+"""Lines of tables and keys."""
+
+import tomllib
+
+import pytest
+
+from gateway.base.toml_lines import find_key, find_places
+
+TEXT = '''\
+# a site
+[site]
+name = "london"
+
+[calendar."bank holidays"]
+dates = ["2026-12-25"]
+
+[[pool]]
+name = "fast"
+note = """
+[site]
+name = "not a key"
+"""
+tags = { gpu = 2 }
+
+[pool.tariff]
+zone = "UTC"
+
+[[pool.window]]
+name = "a"
+from = "17:00"
+
+[[pool.window]]  # another
+name = "b"
+
+[[pool]]
+name = "slow"
+[[pool.window]]
+  from="18:00"
+'''
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("site",), 2),
+        (("site", "name"), 3),
+        (("calendar", "bank holidays"), 5),
+        (("calendar", "bank holidays", "dates"), 6),
+        (("pool", 0), 8),
+        (("pool", 0, "note"), 10),
+        (("pool", 0, "tags"), 14),
+        (("pool", 0, "tariff", "zone"), 17),
+        (("pool", 0, "window", 0), 19),
+        (("pool", 0, "window", 0, "from"), 21),
+        (("pool", 0, "window", 1), 23),
+        (("pool", 1), 26),
+        (("pool", 1, "window", 0, "from"), 29),
+    ],
+)
+def test_tables_and_keys_have_their_lines(path, line):
+    assert find_places(TEXT)[path] == line
+
+
+def test_every_place_is_in_the_document():
+    document = tomllib.loads(TEXT)
+    for path in find_places(TEXT):
+        found = document
+        for step in path:
+            found = found[step]
+
+
+def test_lines_are_those_of_toml():
+    """Which knows no others than these; a text or a comment may hold what Unicode has besides."""
+    text = "# one\u2028two\x85three\r\n[site]\r\nname = 1\r\n"
+    assert find_places(text) == {("site",): 2, ("site", "name"): 3}
+
+
+def test_a_line_of_spaces_takes_no_time():
+    """It took seconds for thousands of them, and years for a million."""
+    text = f"a = [\n[{' ' * 1_000_000}\n1]]\n"
+    assert find_places(text) == {("a",): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("max is 4: one pilot has 8 slots (pilot_slots)", ("max",)),
+        ("has no key 'idel'; there are idle, max", ("idel",)),
+        ("pilot_slots is 0", ("pilot_slots",)),
+        ("http: keep_s is less than fresh_s", ("http", "keep_s")),
+        ("http must be a table", ("http",)),
+        ("tags.gpu must be a table", ("tags", "gpu")),
+        ("maximum is missing", ()),
+        ("", ()),
+    ],
+)
+def test_the_first_key_that_a_message_names_is_meant(text, found):
+    table = {"pilot_slots": 8, "max": 4, "idel": 1, "": 0}
+    table |= {"http": {"fresh_s": 1, "keep_s": 0}, "tags": {"gpu": 3}}
+    assert find_key(table, text) == found

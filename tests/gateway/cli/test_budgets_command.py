@@ -1,0 +1,42 @@
+"""`gridfed budgets`: what its table says of a budget, in a word."""
+
+import pytest
+
+from gateway.api import budget_views
+from gateway.cli.inspect.budgets import _row
+from policies.costs.budgets import Budget, Purse
+from policies.parties import read_party
+
+UNIT = 10**9
+OWNED = {"owner": "london"}
+
+
+def purse(spent=0, held=0, **changes):
+    made = Purse(Budget("b", read_party("ours"), "USD", 10 * UNIT, **changes), 1e9)
+    made.spent_nanos, made.held_nanos = spent * UNIT, held * UNIT
+    return made
+
+
+@pytest.mark.parametrize(
+    ("spent", "held", "changes", "lasts_s", "rule"),
+    [
+        (9, 0, {}, None, "hard"),
+        (9, 1, {}, None, "hard, nothing left now"),
+        (10, 0, {}, None, "hard, exhausted"),
+        (9, 0, {"is_hard": False}, None, "soft"),
+        (12, 0, {"is_hard": False}, None, "soft, used up"),
+        (9, 0, {"is_credit": True, "span": None}, None, "credit"),
+        (9, 1, {"is_credit": True, "span": None}, None, "credit, nothing left now"),
+        (12, 0, {"is_credit": True, "span": None}, None, "credit, exhausted"),
+        (0, 0, OWNED, 4.5, "slice of london's, 4.5 s"),
+        (0, 0, OWNED, 0.0, "slice of london's, lapsed"),
+    ],
+)
+def test_the_rule_says_whether_there_is_anything_left(spent, held, changes, lasts_s, rule):
+    assert _row(budget_views.standing(purse(spent, held, **changes), (), lasts_s))[-1] == rule
+
+
+def test_a_budget_for_good_begins_anew_never():
+    row = _row(budget_views.standing(purse(span=None), (), None))
+    assert row[:4] == ["b", "ours", "ever", "10 USD"]
+    assert row[-2] == ""

@@ -1,0 +1,279 @@
+"""Two and three sites: what a job's user allows goes with it, and whose results are opened."""
+
+from dataclasses import replace
+
+import pytest
+from support.pure.town import CHEAP, DEAR, UTC_S, Town, dear_and_cheap, spec
+
+from federation.errors import ProtocolError
+from federation.messages import deals
+from federation.reasons import Reason
+from gateway.config.pools import PoolFacts
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Side
+from policies.placement.asks import Wishes
+
+
+@pytest.fixture
+def town():
+    """A dear small site, and a cheap large one, that know each other."""
+    return dear_and_cheap()
+
+
+@pytest.fixture
+def chain():
+    """London knows paris, and not tokyo, where alone there is a GPU; paris knows both."""
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 1)
+    town.build("tokyo", 2 * CHEAP, 4, gpu=True)
+    london.permits.strangers.add("tokyo")
+    town.show(hidden={("tokyo", "london")})
+    return town
+
+
+def said(town, kind, sender=None):
+    return [each for who, _, each in town.said if isinstance(each, kind) and sender in (None, who)]
+
+
+def question(town, **changes):
+    """What london asks paris next; it has not arrived."""
+    town.sites["london"].submit(1000, **changes)
+    [(_, _, ask)] = [each for each in town.said if isinstance(each[2], deals.AskQuote)]
+    town.mail.clear()
+    return ask
+
+
+def answer(town, ask, utc_s=UTC_S):
+    """What paris says to it."""
+    town.sites["paris"].exchange.sales.names._contracts.clear()  # as if it was never asked
+    before = len(town.said)
+    town.sites["paris"].exchange.hear("london", Side.BUYER, ask, town.now_s, utc_s)
+    town.sites["paris"].do()
+    [(_, _, message)] = town.said[before:]
+    return message
+
+
+def refusal(town, ask, utc_s=UTC_S):
+    message = answer(town, ask, utc_s)
+    assert isinstance(message, deals.Decline)
+    assert not town.sites["paris"].exchange.sales.sales
+    return message.code
+
+
+# --- the grant of a question ---------------------------------------------------------------------
+
+
+def test_a_question_with_its_grant_is_quoted(town):
+    assert isinstance(answer(town, question(town)), deals.Quote)
+
+
+def test_a_question_without_a_grant_is_refused(town):
+    assert refusal(town, replace(question(town), grant=b"")) == "altered"
+
+
+def test_a_forged_grant_is_refused(town):
+    ask = question(town)
+    forged = town.sites["paris"].notary.issue(
+        replace(town.sites["paris"].notary.check("london", ask.grant, UTC_S).errand)
+    )
+    assert refusal(town, replace(ask, grant=forged)) == "wrong-site"
+
+
+def test_an_expired_grant_is_refused(town):
+    assert refusal(town, question(town), UTC_S + 90_000) == "expired"
+
+
+def test_the_grant_of_another_job_is_refused(town):
+    ask = question(town)
+    for changes in ({"project": "fx"}, {"user": "bob"}, {"function": b"g" * 32}):
+        other = replace(ask, **changes)
+        town.sites["paris"].notary._shown.clear()
+        assert refusal(town, other) == "wrong-purpose"
+
+
+def test_a_grant_is_good_for_one_contract(town):
+    ask = question(town)
+    assert refusal(town, replace(ask, contract="london-1-99")) == "wrong-purpose"
+    assert refusal(town, ask) == "replayed"
+
+
+def test_a_grant_for_another_site_is_refused(town):
+    town.build("lyon", CHEAP, 4)
+    ask = question(town)
+    lyon = town.sites["lyon"]
+    lyon.exchange.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+    lyon.do()
+    assert [each.code for each in said(town, deals.Decline, "lyon")] == ["wrong-destination"]
+
+
+def test_a_job_that_came_by_another_way_than_its_grant_is_refused(town):
+    town.build("lyon", CHEAP, 4)
+    assert refusal(town, replace(question(town), path=["lyon", "london"])) == "wrong-path"
+
+
+def test_more_than_was_granted_is_refused(town):
+    assert refusal(town, replace(question(town), hops_left=3)) == "widened"
+
+
+def test_where_a_job_may_go_goes_with_its_grant(town):
+    paris = town.sites["paris"]
+    paris.exchange._facts["local"] = PoolFacts(jurisdiction="EU")
+    town.pass_time(0.1)
+    town.show()
+    wishes = Wishes(jurisdictions=frozenset({"EU"}), forbidden_sites=frozenset({"oslo"}))
+    ask = question(town, wishes=wishes)
+    errand = paris.notary.check("london", ask.grant, UTC_S).errand
+    assert errand.regions == {"EU"}
+    assert errand.sites == {"london", "paris"}
+    paris.notary._shown.clear()
+    assert refusal(town, replace(ask, wishes={})) == "widened"
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def test_a_contract_never_costs_more_than_its_grant_and_the_job_no_more_than_its_limit(
+    town, monkeypatch
+):
+    monkeypatch.setattr(
+        "gateway.contracts.model.purchase.SLACK_S", 1e6
+    )  # ten seconds pass at once here
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(100)
+    town.run(lambda: len(london.answers()) == 100, task_s=10.0)
+    london.results.clear()
+    town.pass_time(4.0)
+    before = sum(row[1] for row in london.postings("buy").values())
+    london.submit(3000, job="k", max_cost_nanos=10**7, currency="USD")
+    town.run(lambda: "k" not in london.broker.jobs, task_s=10.0)
+    town.pass_time(4.0)
+    costs = sum(row[1] for row in london.postings("buy").values())
+    assert 0 < costs - before <= 10**7
+    for contract in {key[0] for key in paris.postings("sell")}:
+        costs = sum(row[1] for key, row in paris.postings("sell").items() if key[0] == contract)
+        granted = next(
+            paris_ask.grant
+            for paris_ask in said(town, deals.AskQuote)
+            if paris_ask.contract == contract
+        )
+        paris.notary._shown.clear()
+        errand = paris.notary.check("london", granted, UTC_S).errand
+        assert errand.max_cost_nanos is None or costs <= errand.max_cost_nanos <= 10**7
+
+
+def test_a_delivery_beyond_the_grant_is_refused(town):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: said(town, deals.Forward))
+    forward = said(town, deals.Forward)[0]
+    purchase = london.exchange.purchases.purchases[forward.contract]
+    purchase.max_cost_nanos = 5
+    dear = deals.Deliver(
+        *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 10**13, 0, 0, 6, 0, [])
+    )
+    with pytest.raises(ProtocolError, match="more than was granted"):
+        london.exchange.hear("paris", Side.SELLER, dear, town.now_s, UTC_S)
+
+
+def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_another(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    first = set(london.exchange.purchases.purchases)
+    paris.exchange.tick(town.now_s, UTC_S + 100_000)
+    paris.do()
+    town.deliver()
+    assert "expired" in {each.code for each in said(town, deals.Decline, "paris")}
+    assert "paris" not in london.exchange.purchases.resting.sites
+    town.run(lambda: len(london.answers()) == 20_000)
+    assert {each.contract for each in said(town, deals.Forward)} - first
+
+
+# --- whose results are opened --------------------------------------------------------------------
+
+
+def test_results_say_which_sites_they_came_through(chain):
+    london = chain.sites["london"]
+    london.submit(300, tags={"gpu": True})
+    chain.run(lambda: len(london.answers()) == 300)
+    assert {tuple(each.sites) for each in london.results[1]} == {("paris", "tokyo")}
+
+
+def test_our_own_results_came_through_nobody():
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    london.submit(10)
+    town.run(lambda: len(london.answers()) == 10)
+    assert {tuple(each.sites) for each in london.results[1]} == {()}
+
+
+def test_work_goes_to_no_site_whose_results_are_not_accepted(town):
+    london = town.sites["london"]
+    london.permits.unread.add("paris")
+    london.submit(1000)
+    town.run(lambda: len(london.answers()) == 1000)
+    assert not said(town, deals.AskQuote)
+    decision = london.exchange.decide(spec(), 1000, UTC_S)
+    assert {refused.reason for _, refused in decision.refused} == {Reason.RESULTS_NOT_TRUSTED}
+
+
+def test_nobody_passes_work_on_to_a_site_whose_results_its_origin_does_not_accept(chain):
+    london = chain.sites["london"]
+    london.permits.unread.add("tokyo")
+    london.submit(300, tags={"gpu": True})
+    chain.deliver()
+    chain.pass_time(1.0)
+    assert said(chain, deals.AskQuote, "london")
+    assert not said(chain, deals.AskQuote, "paris")
+    assert not london.answers()
+
+
+def test_results_that_are_not_accepted_any_more_reach_nobody_as_pickles(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    london.permits.unread.add("paris")
+    london.results.clear()
+    [(worker, order)] = [(w, each) for w, work in paris.at_work.items() for each in work][:1]
+    boom = [[0, "error", "Traceback: boom", b"a pickle"]]
+    at = order.assignment, order.first
+    paris.do(events.Reported(worker, *at, [b"", b"a pickle"], boom, [], 10, 10))
+    paris.at_work.clear()
+    town.deliver()
+    town.pass_time(0.3)
+    found = [each for part in london.results[1] if part.sites == ["paris"] for each in [part]]
+    assert found
+    for part in found:
+        assert not any(part.values)
+        assert len(part.failures) == len(part.values)
+        assert {kind for _, kind, _, _ in part.failures} <= {"untrusted", "error"}
+        assert not any(payload for *_, payload in part.failures)
+    assert any("boom" in text for part in found for _, _, text, _ in part.failures)
+
+
+@pytest.mark.parametrize("sites", [["london"], ["a"] * 9, [""], ["x\n"]])
+def test_a_way_that_results_can_not_have_come_is_refused(town, sites):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: said(town, deals.Forward))
+    forward = said(town, deals.Forward)[0]
+    posing = deals.Deliver(
+        *(
+            forward.contract,
+            forward.epoch,
+            forward.first,
+            [b"r"],
+            [],
+            [],
+            0,
+            0,
+            0,
+            0,
+            int(UTC_S * 1000),
+            sites,
+        )
+    )
+    with pytest.raises(ProtocolError, match="through"):
+        london.exchange.hear("paris", Side.SELLER, posing, town.now_s, UTC_S)

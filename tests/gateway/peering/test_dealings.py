@@ -1,0 +1,173 @@
+"""What a site does about its links to others: whom it keeps, and what a closed one means."""
+
+from types import SimpleNamespace
+
+import pytest
+from support.pure.town import UTC_S, dear_and_cheap
+
+from federation.membership.happenings import Connected, Disconnected, Unreachable
+from federation.messages import deals
+from federation.messages.messages import PutFunction
+from federation.messages.slices import AskSlice
+from federation.sessions.session import Session
+from gateway.config.federation import FederationConfig
+from gateway.contracts.slices.borrowing import Borrowing
+from gateway.peering.dealings import Dealings
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.events import FunctionArrived
+from gateway.sessions.links import LinkDown, LinkUp
+from gateway.sessions.lobby import CameIn, Guest, Left, Said
+from gateway.sessions.pace import Pace
+from policies.placement.asks import Wishes
+from simulations.world.peers import Roll
+
+ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
+
+
+class Office:
+    """London's dealings; whom it keeps a link to is in `kept`."""
+
+    def __init__(self) -> None:
+        self.town = dear_and_cheap()
+        self.london = self.town.sites["london"]
+        self.kept: list[str] = []
+        self.expelled: list[str] = []
+        self.said: list[tuple[str, object]] = []
+        self.acted: list[object] = []
+        peers = SimpleNamespace(
+            registry=Roll("london", ["paris"], 1),
+            links=SimpleNamespace(up=[], post=self._post),
+            directory=SimpleNamespace(may_dial=lambda site: True),
+            keep=lambda sites: setattr(self, "kept", list(sites)),
+            flush=lambda now_s: None,
+            answer=lambda guest, message, *, urgent=False: self._post(guest.name, message),
+            expel=self._expel,
+        )
+        reception = SimpleNamespace(
+            exchange=self.london.exchange,
+            outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
+            config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
+            act=self.acted.append,
+            put_function=lambda message, sender: FunctionArrived(message.digest),
+        )
+        clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
+        self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
+
+    def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
+        self.said.append((site, message))
+
+    def meet(self, site: str) -> Guest:
+        """A site dials us, and reads nothing."""
+        session = Session(window=1, peer_window=1, numbers_acks=True, message_bytes_max=1 << 20)
+        guest = Guest(1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, Pace(0, 0.0))
+        self.dealings.hear_peers([CameIn(guest)])
+        return guest
+
+    def _expel(self, guest: Guest, reason: str) -> None:
+        self.expelled.append(f"{guest.name}: {reason}")
+        self.dealings.hear_peers([Left(guest, reason)])
+
+
+@pytest.fixture
+def office():
+    return Office()
+
+
+def test_what_was_heard_together_is_acted_on_once(office):
+    """To act is to plan: a site may send one function after the other."""
+    guest = office.meet("paris")
+    office.acted.clear()
+    digests = [bytes([number]) * 32 for number in range(9)]
+    office.dealings.hear_peers([Said(guest, PutFunction(each, b"")) for each in digests])
+    assert office.acted == [[FunctionArrived(each) for each in digests]]
+
+
+def test_the_links_to_sellers_are_kept_as_long_as_there_is_a_contract(office):
+    office.dealings.tick()
+    assert "paris" not in office.kept
+    office.london.submit(8, wishes=ABROAD)
+    office.town.deliver()
+    office.dealings.tick()
+    assert "paris" in office.kept
+    office.town.run(lambda: len(office.london.answers()) == 8)
+    office.town.pass_time(30.0)
+    assert office.london.exchange.purchases.sellers == set()
+    office.dealings.tick()
+    assert "paris" not in office.kept
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(office, is_idle):
+    office.dealings.hear_link(LinkDown("paris", "it is over", is_idle))
+    office.london.submit(8, wishes=ABROAD)
+    office.town.deliver()
+    asked = [m for *_, m in office.town.said if isinstance(m, deals.AskQuote)]
+    assert bool(asked) == is_idle
+
+
+def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
+    rome, oslo = office.meet("rome"), office.meet("oslo")
+    for guest in (rome, oslo):
+        guest.session.post(bytes(10_000))
+    office.dealings.tick()
+    assert office.expelled == []
+    rome.session.post(b"x")
+    for _ in range(2):
+        office.dealings.tick()
+    assert office.expelled == ["rome: 10,001 bytes wait for it, over 10,000"]
+
+
+def test_results_that_are_not_settled_may_wait_besides(office):
+    rome = office.meet("rome")
+    for _ in range(100):
+        office.london.exchange.sales._unsettled.owe("rome")
+    rome.session.post(bytes(40_000))
+    office.dealings.tick()
+    assert office.expelled == []
+    rome.session.post(b"x")
+    office.dealings.tick()
+    [line] = office.expelled
+    assert line.endswith("over 10,000 and 30,000 of results")
+
+
+def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monkeypatch):
+    monkeypatch.setattr(Borrowing, "owners", {"rome"})
+    office.dealings.tick()
+    assert "rome" in office.kept
+
+
+def test_a_slice_goes_signed_by_whatever_session_there_is(office):
+    asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
+    office.dealings.carry("paris", Side.SELLER, asked)
+    office.meet("rome")
+    office.dealings.carry("rome", Side.SELLER, asked)
+    sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
+    assert sealed == ["paris", "rome"]
+    guest = office.meet("paris")
+    office.dealings.hear_peers([Said(guest, asked)])
+    assert office.expelled == ["paris: protocol error: 'ask-slice' that nobody signed"]
+
+
+def test_gossip_is_told_with_whom_a_session_is_open(office):
+    membership, told = office.dealings.circle.membership, []
+    handle = membership.handle
+    membership.handle = lambda event, now: told.append(event) or handle(event, now)
+    guest = office.meet("paris")
+    assert told.pop() == Connected("paris")
+    office._expel(guest, "enough")
+    assert told.pop() == Unreachable("paris")
+    office.dealings.hear_link(LinkUp("paris", resumed=False))
+    assert told.pop() == Connected("paris")
+    office.dealings.hear_link(LinkDown("paris", "it is over", is_idle=True))
+    assert told.pop() == Disconnected("paris")
+
+
+def test_gossip_is_told_of_no_end_while_the_other_session_is_open(office):
+    membership, told = office.dealings.circle.membership, []
+    office.meet("paris")
+    handle = membership.handle
+    membership.handle = lambda event, now: told.append(event) or handle(event, now)
+    for is_idle in (True, False):
+        office.dealings.hear_link(LinkDown("paris", "it is over", is_idle))
+    assert told == []

@@ -1,0 +1,146 @@
+"""What an operator orders about keys and trust: what is refused, and what changes."""
+
+import pytest
+from support.pure.site_keys import NOW_S, folder_of_london
+
+from federation.errors import GridError
+from federation.signed.tokens import Scope, check_token
+from gateway.peering.orders import RULES_MAX, VALID_MAX_S, perform, shown
+from gateway.trust.permissions import ANY
+from gateway.trust.registry import TRUST_FILE, Registry
+from gateway.trust.standing import Level
+
+SEND = {"rule": "permit", "verb": "send"}
+RUN = {"rule": "permit", "verb": "run"}
+NO_SEND = {"rule": "forbid", "verb": "send"}
+REFUSED = [
+    ("invite", {}, "does not know where who is invited should come in"),
+    ("join", {}, "invitation is missing"),
+    ("join", {"invitation": "x", "approve": "yes"}, "approve must be true or false"),
+    ("approve", {}, "a site's name"),
+    ("approve", {"site": "rome"}, "no site 'rome' is known here"),
+    ("approve", {"site": "paris", "fingerprint": "00:11"}, "is not the fingerprint"),
+    ("approve", {"site": "paris", "fingerprint": 7}, "fingerprint is missing"),
+    ("expel", {"site": "rome"}, "no site 'rome' is known here"),
+    ("expel", {"site": "paris", "reason": "two\nlines"}, "the reason "),
+    ("expel", {"site": "paris", "keep": 1}, "keep must be true or false"),
+    ("trust", {"site": "rome"}, "no site 'rome' is known here"),
+    ("trust", {"site": "paris", "may_send": SEND}, "rules are a list of at most"),
+    ("trust", {"site": "paris", "may_send": [SEND] * (RULES_MAX + 1)}, "rules are a list of at"),
+    ("trust", {"site": "paris", "may_send": [RUN]}, "is about the other direction"),
+    ("trust", {"site": "paris", "may_send": [NO_SEND]}, "may_send has a rule that forbids"),
+    ("trust", {"site": "paris", "never_send": [SEND]}, "never_send has a rule that permits"),
+    ("trust", {"site": "paris", "may_send": [{"rule": "maybe"}]}, "a rule can't be read"),
+    ("trust", {"site": "paris", "may_send": [SEND | {"classes": ["pii"]}]}, "means nothing yet"),
+    ("trust", {"site": "paris", "may_run": [RUN | {"slots_max": 3}]}, "slots= and budget= are"),
+    ("trust", {"site": "paris", "pickles": 1}, "pickles must be true or false"),
+    ("trust", {"site": ANY, "pickles": True}, "are for one site at a time"),
+    ("token", {}, "user is missing"),
+    ("token", {"user": "eve@paris"}, ""),
+    ("token", {"user": "ann", "scopes": ["root"]}, "there is no scope 'root'; there are"),
+    ("token", {"user": "ann", "scopes": "admin"}, "scopes must be a list of names"),
+    ("token", {"user": "ann", "projects": [1]}, "projects must be a list of names"),
+    ("token", {"user": "ann", "sites": "paris"}, "sites must be a list of names"),
+    ("token", {"user": "ann", "expires_s": 0}, "expires_s must be a time of at most"),
+    ("token", {"user": "ann", "expires_s": VALID_MAX_S + 1}, "expires_s must be a time of at most"),
+    ("token", {"user": "ann", "expires_s": True}, "expires_s must be a time of at most"),
+    ("revoke", {}, "token is missing"),
+    ("revoke", {"token": "no token"}, ""),
+    ("rotate", {"compromised": "yes"}, "compromised must be true or false"),
+    ("rotate", {"force": 1}, "force must be true or false"),
+    ("known", {"forget": "yes"}, "forget must be true or false"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folder_of_london(tmp_path / "federation")
+
+
+def opened(folder):
+    return Registry(folder, clock=lambda: NOW_S)
+
+
+async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(folder):
+    registry, before, wrong = opened(folder), (folder / TRUST_FILE).read_bytes(), []
+    for verb, details, text in REFUSED:
+        try:
+            found = await perform(registry, verb, details)
+        except GridError as error:
+            if text not in str(error):
+                wrong.append((verb, details, str(error)))
+        else:
+            wrong.append((verb, details, found))
+    assert not wrong
+    assert (folder / TRUST_FILE).read_bytes() == before
+
+
+async def test_a_site_is_shown_before_its_fingerprint_is_compared_and_approved_after(folder):
+    registry = opened(folder)
+    await perform(registry, "expel", {"site": "paris", "reason": "audit"})
+    assert opened(folder).level("paris") is Level.EXPELLED
+    await perform(registry, "expel", {"site": "paris", "keep": True})
+    view = await perform(registry, "approve", {"site": "paris"})
+    before = view["level"]
+    again = await perform(registry, "approve", {"site": "paris"})
+    assert again["level"] == before
+    approved = await perform(
+        registry, "approve", {"site": "paris", "fingerprint": view["fingerprint"]}
+    )
+    assert approved["level"] == "approved"
+    assert opened(folder).level("paris") is Level.APPROVED
+
+
+async def test_rules_of_a_kind_take_the_place_of_those_and_of_no_others(folder):
+    registry = opened(folder)
+    told = {"site": "paris", "never_send": [NO_SEND | {"projects": ["fx"]}], "may_run": [RUN]}
+    await perform(registry, "trust", told)
+    view = await perform(registry, "trust", {"site": "paris", "may_send": [SEND], "may_run": []})
+    again = opened(folder).book.members["paris"].rules
+    found = {(each["verb"], each["rule"]) for each in view["rules"]}
+    assert found == {("send", "permit"), ("send", "forbid")}
+    assert {(rule.verb.value, rule.permits) for rule in again} == {("send", True), ("send", False)}
+    every = await perform(registry, "trust", {"site": ANY, "may_run": [RUN]})
+    assert every == {"site": ANY, "rules": [RUN]}
+
+
+async def test_a_token_is_good_until_it_is_revoked(folder):
+    registry = opened(folder)
+    made = await perform(registry, "token", {"user": "ann", "expires_s": 60})
+    assert made["scopes"] == sorted([Scope.SUBMIT, Scope.CANCEL])
+    assert (made["sites"], made["projects"], made["expires_s"]) == (["london"], None, NOW_S + 60)
+    assert check_token(made["token"], registry.book, NOW_S).user == "ann"
+    told = await perform(registry, "revoke", {"token": made["token"]})
+    assert told == {"id": made["id"], "user": "ann"}
+    with pytest.raises(GridError):
+        check_token(made["token"], opened(folder).book, NOW_S)
+    other = await perform(registry, "token", {"user": "bob", "scopes": ["report"]})
+    assert await perform(registry, "revoke", {"token": other["id"]}) == {
+        "id": other["id"],
+        "user": "",
+    }
+    with pytest.raises(GridError):
+        check_token(other["token"], opened(folder).book, NOW_S)
+
+
+async def test_who_has_left_neither_leaves_again_nor_invites(folder):
+    registry = opened(folder)
+    registry.join_address = "tls+tcp://london.example:7463"
+    invited = await perform(registry, "invite", {"expires_s": 60})
+    assert (invited["site"], invited["expires_s"]) == ("london", NOW_S + 60)
+    left = await perform(registry, "leave", {})
+    assert sorted(left["told"]) == ["berlin", "paris"]
+    for verb in ("leave", "invite"):
+        with pytest.raises(GridError, match="has left"):
+            await perform(registry, verb, {})
+    own = (await perform(opened(folder), "known", {}))["sites"][0]
+    assert (own["site"], own["level"]) == ("london", "left")
+
+
+def test_the_log_has_what_was_ordered_without_secrets():
+    assert shown("known", {"from": None}) == ""
+    assert shown("known", {"from": "paris", "forget": True}) == (
+        'an operator orders known {"forget": true, "from": "paris"}'
+    )
+    for verb, key in (("join", "invitation"), ("revoke", "token")):
+        assert shown(verb, {key: "secret", "approve": None}) == f"an operator orders {verb} {{}}"

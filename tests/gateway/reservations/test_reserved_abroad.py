@@ -1,0 +1,96 @@
+"""Work in slots that are reserved at another site."""
+
+from dataclasses import replace
+
+import pytest
+from support.pure.town import CHEAP, DEAR, UTC_S, Town
+
+from gateway.scheduler.model import events
+from policies.access.windows import EVERYBODY, Plan, rules_at
+from policies.costs.budgets import Budget
+from policies.costs.pricelist import PriceList
+from policies.parties import Whose, read_party
+from policies.placement.asks import Wishes
+from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.tariffs import Extras
+
+ABROAD = Wishes(forbidden_sites=frozenset({"london"}), allowed_sites=frozenset({"paris"}))
+PRICE = 36 * 10**9
+EXTRAS = Extras(preemptible=333_333, minimum_nanos=10**6, step_ns=10**9)
+
+
+def reserved(price_nanos=PRICE, asked_nanos=0, seller="paris"):
+    """London has reserved two slots of Paris, or of Rome; Paris asks as much for its own, or more.
+
+    The pools of all sites have the same name.
+    """
+    town = Town()
+    budget = Budget("desk", read_party("user:ann"), "USD", 10**15, span=None)
+    london = town.build("london", DEAR, 1, [budget])
+    paris = town.build("paris", CHEAP, 4)
+    town.build("rome", CHEAP, 4)
+    paris.do(events.PricesChanged({"local": PriceList(PRICE, "USD", "v", extras=EXTRAS).at(UTC_S)}))
+    town.show()
+    made = Reservation(
+        "london-1-1", "local", read_party("user:ann@london"), 2, UTC_S - 1, UTC_S + 3600.0,
+        price_nanos, "USD", Whose("ann"), made_s=0.0, state=State.BOOKED,
+    )  # fmt: skip
+    london.broker.reserved.hold(made, seller)
+    there = replace(made, price_nanos=asked_nanos or price_nanos)
+    rules = overlay(rules_at(Plan((), EVERYBODY), UTC_S), [there], ReservationRules(), UTC_S)
+    paris.do(events.RulesTurned({"local": rules}))
+    return town, london, paris
+
+
+def at_work(site):
+    return [
+        assignment.tariff
+        for worker in site.broker.workers.values()
+        for assignment in worker.assignments.values()
+    ]
+
+
+@pytest.mark.parametrize("price_class", ["guaranteed", "preemptible"])
+@pytest.mark.parametrize("price_nanos", [PRICE, 3 * PRICE])
+def test_work_of_each_class_has_the_slots_at_what_was_booked(price_class, price_nanos):
+    town, london, paris = reserved(price_nanos)
+    london.submit(2, wishes=ABROAD, price_class=price_class)
+    town.deliver()
+    town.pass_time(0.6)
+    assert {each.version for each in at_work(paris)} == {"reservation london-1-1"}
+    assert {(each.price_nanos, each.minimum_nanos, each.step_ns) for each in at_work(london)} == {
+        (price_nanos, 0, 0)
+    }
+
+
+def test_a_quote_above_what_was_booked_is_not_taken():
+    town, london, paris = reserved(PRICE, PRICE + 1)
+    london.submit(2, wishes=ABROAD)
+    town.deliver()
+    town.pass_time(0.6)
+    assert at_work(paris) == []
+
+
+def test_a_price_that_another_site_was_promised_is_not_taken():
+    town, london, paris = reserved(10 * PRICE, seller="rome")
+    london.submit(2, wishes=ABROAD)
+    town.deliver()
+    town.pass_time(0.6)
+    assert at_work(paris) == at_work(london) == []
+
+
+def test_what_a_seller_charges_by_the_name_of_anothers_reservation_is_held_and_spent_beside_it():
+    town, london, paris = reserved(PRICE, seller="rome")
+    [earmark] = london.broker.reserved
+    total_nanos = earmark.left_nanos
+    purse = london.broker.purses.own["desk"]
+    london.submit(2, wishes=ABROAD)
+    town.deliver()
+    town.pass_time(0.6)
+    assert {each.version for each in at_work(london)} == {"reservation london-1-1"}
+    assert purse.held_nanos > total_nanos, "what the contract may cost is held"
+    town.now_s += 2.0
+    paris.work(2, task_s=2.0)
+    town.deliver()
+    assert purse.spent_nanos > 0
+    assert earmark.left_nanos == total_nanos

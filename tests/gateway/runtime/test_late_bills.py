@@ -1,0 +1,123 @@
+"""Bills for contracts that are over, the store being read when the test says so."""
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from federation.messages.contracts import Delivery, Verdict
+from federation.messages.deals import Bill, Settle
+from gateway.ledger.db.records import ContractEnded, ContractOpened, posted, settled
+from gateway.ledger.store.store import SqlStore
+from gateway.runtime.late_bills import WAITING_MAX, LateBills
+from gateway.scheduler.model.effects import AnswerBill, Say, Write
+
+
+def delivery(first):
+    return Delivery(1, first, first + 10, 100, 7, 1_700_000_000_000)
+
+
+class Books:
+    """London's, who bought of Paris: 0 is paid, 10 pending, 20 void."""
+
+    def __init__(self, store):
+        self.store = store
+        self.asked = []
+        self.done = []
+        self.bills = LateBills(store, self.recall, self.done.extend)
+        for name in ("london-1-1", "london-1-2"):
+            self.write(
+                ContractOpened(name, "buy", "paris", "job", "fast", 2, 5, "USD", 30.0, 1.0),
+                *(posted(name, "buy", "paris", delivery(first), "USD") for first in (0, 10, 20)),
+                settled(name, "buy", "paris", delivery(0), Verdict.POST, "USD", 5.0),
+                settled(name, "buy", "paris", delivery(20), Verdict.VOID, "USD", 5.0),
+                ContractEnded(name, "buy", "settled", 9.0),
+            )
+
+    def write(self, *records):
+        done = threading.Event()
+        self.store.write(records, False, done.set)
+        assert done.wait(200)
+
+    def recall(self, find, then):
+        self.asked.append((find, then))
+
+    def read(self):
+        find, then = self.asked.pop(0)
+        then(find())
+
+    def bill(self, *firsts, contract="london-1-1", site="paris"):
+        rows = [delivery(first).row for first in firsts]
+        self.bills.take(AnswerBill(site, Bill(contract, rows), 77.0))
+
+    @property
+    def verdicts(self):
+        said = [each.message for each in self.done if isinstance(each, Say)]
+        assert all(isinstance(each, Settle) for each in said)
+        return [{row[1]: row[2] for row in each.verdicts} for each in said]
+
+    @property
+    def written(self):
+        return [each.record for each in self.done if isinstance(each, Write)]
+
+
+@pytest.fixture
+def books(tmp_path):
+    with closing(SqlStore(f"sqlite:///{tmp_path}/london.db")) as store:
+        yield Books(store)
+
+
+def test_what_is_posted_is_paid_once_it_was_read_and_nothing_else(books):
+    books.bill(0, 10, 20, 30)
+    assert books.done == []
+    books.read()
+    assert books.verdicts == [{0: 1, 10: 1, 20: 0, 30: 0}]
+    assert books.written == [
+        settled("london-1-1", "buy", "paris", delivery(10), Verdict.POST, "USD", 77.0)
+    ]
+    assert all(each.durable for each in books.done if isinstance(each, Write))
+    assert not books.asked
+
+
+def test_all_bills_of_a_contract_are_answered_by_one_reading_and_others_after_it(books):
+    for first in (0, 10, 10):
+        books.bill(first)
+    books.bill(0, contract="london-1-2")
+    assert len(books.asked) == 1
+    books.read()
+    assert books.verdicts == [{0: 1}, {10: 1}, {10: 1}]
+    assert len(books.written) == 1
+    books.read()
+    assert books.verdicts[3:] == [{0: 1}]
+    assert not books.asked
+
+
+def test_another_sites_contract_is_not_paid(books):
+    books.bill(0, 10, site="rome")
+    books.bill(0, contract="london-9-9")
+    books.read()
+    books.read()
+    assert books.verdicts == [{0: 0, 10: 0}, {0: 0}]
+    assert books.written == []
+
+
+def test_what_the_store_can_not_say_now_is_billed_again(books):
+    books.bill(0)
+    books.bill(0, contract="london-1-2")
+    _, then = books.asked.pop()
+    then("the store can't be read")
+    assert books.done == []
+    books.read()
+    assert books.verdicts == [{0: 1}]
+
+
+def test_who_bills_on_and_on_waits(books):
+    for n in range(WAITING_MAX + 30):
+        books.bill(0, contract=f"london-1-{n}")
+    books.bill(0, site="rome")
+    for _ in range(WAITING_MAX + 1):
+        books.read()
+    assert len(books.verdicts) == WAITING_MAX + 1
+    books.bill(10)
+    books.read()
+    assert books.verdicts[-1] == {10: 1}

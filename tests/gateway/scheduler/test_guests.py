@@ -1,0 +1,20 @@
+"""Whose code a job is: of a guest it is the site's that vouches for the guest."""
+
+import pytest
+from support.pure.broker import spec
+
+
+@pytest.mark.parametrize(
+    ("user", "path", "origin"),
+    [
+        ("ada", (), ""),
+        ("ada@bank.example", (), ""),
+        ("eve@paris", (), "paris"),
+        ("eve@rome", ("rome", "paris"), "paris"),
+    ],
+)
+def test_a_job_is_the_code_of_the_site_that_it_came_from(user, path, origin):
+    job = spec(user=user, path=path)
+    assert job.origin == origin
+    assert job.need.is_others is bool(origin)
+    assert job.whose.site == (origin if path else "")  # a guest's is ours to rules and books

@@ -1,0 +1,117 @@
+"""What waits to be heard: in turns, and of nobody more than there is room for."""
+
+import itertools
+import os
+
+import pytest
+
+from federation.messages.messages import HANDSHAKE, MESSAGES, Hello, Refused, Unknown
+from federation.messages.wire import pack
+from federation.sessions.handshake import Dialogue, SharedSecret
+from federation.sessions.memory import MemoryPort
+from federation.sessions.session import DIALLER_WINDOW, FRAME_BYTES_MAX
+from gateway.config.limits import HouseRules
+from gateway.sessions.inbox import TURN_MAX, WAITING_BYTES_MAX, Inbox
+from gateway.sessions.lobby import CameIn, Left, Lobby, Said, TurnedAway
+
+WORD = MESSAGES.encode(Unknown("x"))
+FULL = [WORD] * (FRAME_BYTES_MAX // (len(WORD) + 8))  # of a frame
+
+
+@pytest.fixture
+def port():
+    made = MemoryPort()
+    yield made
+    made.close()
+
+
+class House:
+    """A lobby and its inbox."""
+
+    def __init__(self, port):
+        self.port = port
+        self.lobby = Lobby(port, HouseRules())
+        self.inbox = Inbox(self.lobby)
+        self.news = []
+
+    def take_in(self):
+        self.inbox.add_frames(self.port.receive(), 0.0)
+
+    def turn(self):
+        before = len(self.news)
+        self.news += self.inbox.take()
+        self.lobby.flush(0.0)
+        return len(self.news) - before
+
+    def of(self, kind):
+        return [each for each in self.news if isinstance(each, kind)]
+
+
+@pytest.fixture
+def house(port):
+    return House(port)
+
+
+@pytest.fixture
+def link(house):
+    """A client that has come in."""
+    link = house.port.dial()
+    dialogue = Dialogue(
+        hello=Hello([], "client", "c", "ada", b"", "", 0, {}),
+        credentials=SharedSecret(""),
+        random_bytes=os.urandom,
+    )
+    dialogue.connected(0.0)
+    while not dialogue.is_open:
+        dialogue.flush(link.send, 0.0)
+        house.take_in()
+        house.turn()
+        for frame in link.receive():
+            dialogue.receive(frame, 0.0)
+    return link
+
+
+def test_what_is_under_way_is_heard_turn_by_turn(house, link):
+    for number in range(1, DIALLER_WINDOW + 1):
+        link.send(pack([number, 0, FULL[: 5 * TURN_MAX]]))
+        for _ in range(50):  # a dialler that only listens keeps up its heartbeats
+            link.send(pack([0, 0, []]))
+    house.take_in()
+    while house.inbox:
+        assert house.turn() <= TURN_MAX
+    assert len(house.of(Said)) == DIALLER_WINDOW * 5 * TURN_MAX
+    assert not house.of(Left)
+
+
+def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
+    sent_bytes = 0
+    for number in itertools.count(1):
+        frame = pack([number, 0, FULL])
+        link.send(frame)
+        house.take_in()
+        if house.of(Left) or not house.lobby.guests:
+            break
+        sent_bytes += len(frame)
+        assert sent_bytes <= WAITING_BYTES_MAX
+    assert sent_bytes > DIALLER_WINDOW * FRAME_BYTES_MAX
+    while house.inbox:
+        house.turn()
+    (left,) = house.of(Left)
+    assert "more frames than may be under way" in left.reason
+    assert not house.of(Said)
+    told = HANDSHAKE.decode(link.receive()[-1], 1 << 16)
+    assert isinstance(told, Refused)
+    link.send(pack([1, 0, FULL]))
+    house.take_in()
+    assert not house.inbox  # what comes now is not so much as kept
+
+
+def test_the_same_of_who_has_not_come_in(house):
+    link = house.port.dial()
+    for _ in range(WAITING_BYTES_MAX // FRAME_BYTES_MAX + 1):
+        link.send(b"x" * FRAME_BYTES_MAX)
+        house.take_in()
+    assert not house.of(CameIn)
+    while house.inbox:
+        house.turn()
+    assert len(house.of(TurnedAway)) == 1

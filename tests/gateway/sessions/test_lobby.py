@@ -1,0 +1,319 @@
+"""Who waits at the door: caps, paces, silent pipes; and what an urgent message may overtake."""
+
+import itertools
+
+import pytest
+
+from federation.messages.messages import HANDSHAKE, Answer, Ask, Hello
+from federation.messages.wire import pack
+from federation.sessions.handshake import Dialogue, Opened, SharedSecret
+from federation.sessions.memory import MemoryPort
+from federation.transport import Origin
+from gateway.config.limits import HouseRules
+from gateway.sessions.half_open import GREETING_MAX_S
+from gateway.sessions.lobby import (
+    LAST_WORD_S,
+    LOOKED_AT_MIN,
+    QUIET_S,
+    ROUND_S,
+    CameIn,
+    Left,
+    Lobby,
+    Said,
+    TurnedAway,
+)
+
+
+class Caller:
+    """A dialler over a link in memory."""
+
+    def __init__(self, port, name="caller", role="client", origin=Origin()):  # noqa: B008
+        numbers = itertools.count(1)
+        self.link = port.dial(origin)
+        self.heard = []
+        self.dialogue = Dialogue(
+            hello=Hello([], role, name, "ada", b"", "", 0, {}),
+            credentials=SharedSecret(""),
+            random_bytes=lambda count: bytes([next(numbers)]) * count,
+        )
+        self.dialogue.connected(0.0)
+
+    def step(self, now_s=0.0):
+        self.dialogue.flush(self.link.send, now_s)
+        for frame in self.link.receive():
+            self.heard += self.dialogue.receive(frame, now_s)
+        self.dialogue.flush(self.link.send, now_s)
+
+
+class House:
+    """A lobby over a port in memory."""
+
+    def __init__(self, handles=None, **rules):
+        self.port = MemoryPort()
+        self.lobby = Lobby(self.port, HouseRules(**rules), handles=handles)
+        self.news = []
+
+    def step(self, now_s=0.0):
+        self.news += self.lobby.pipes_came(self.port.came(), now_s)
+        for pipe, frame in self.port.receive():
+            self.news += self.lobby.receive(pipe, frame, now_s)
+        self.lobby.flush(now_s)
+        self.lobby.pipes_gone(self.port.gone(), now_s)
+
+    def tick(self, now_s):
+        self.news += self.lobby.tick(now_s)
+        self.lobby.pipes_gone(self.port.gone(), now_s)
+
+    def of(self, kind):
+        return [each for each in self.news if isinstance(each, kind)]
+
+
+@pytest.fixture
+def make_house():
+    made = []
+
+    def make(**rules):
+        made.append(House(**rules))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.port.close()
+
+
+def meet(house, *callers, now_s=0.0):
+    for _ in range(4):
+        for caller in callers:
+            caller.step(now_s)
+        house.step(now_s)
+
+
+def test_a_pipe_that_never_greets_is_dropped_in_time(make_house):
+    house = make_house()
+    link = house.port.dial()
+    house.step(0.0)
+    house.tick(GREETING_MAX_S)
+    assert link.is_up
+    house.tick(GREETING_MAX_S + 0.1)
+    house.tick(GREETING_MAX_S + 0.2 + LAST_WORD_S)
+    assert not link.is_up
+    assert [each.code for each in house.of(TurnedAway)] == ["late"]
+
+
+EVIL, HONEST = Origin("203.0.113.9", 1), Origin("198.51.100.7", 1)
+
+
+def test_pipes_that_never_greet_keep_no_newcomer_out(make_house):
+    house = make_house(strangers_max=4, host_strangers_max=4)
+    silent = [house.port.dial(EVIL) for _ in range(4)]
+    house.step()
+    for origin in (HONEST, EVIL):
+        meet(house, Caller(house.port, origin=origin))
+    assert len(house.of(CameIn)) == 2
+    assert [each.code for each in house.of(TurnedAway)] == ["busy"]
+    house.tick(LAST_WORD_S + 0.1)
+    assert [link.is_up for link in silent] == [False, True, True, True]
+
+
+def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_house):
+    house = make_house(strangers_max=4, host_strangers_max=2)
+    for _ in range(10):
+        meet(house, Caller(house.port, origin=HONEST))
+    assert len(house.of(CameIn)) == 10
+    assert not house.of(TurnedAway)
+
+
+def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_house):
+    house = make_house(strangers_max=1)
+    house.port.dial(EVIL)
+    house.step()
+    caller = Caller(house.port, origin=HONEST)
+    caller.step()
+    ((pipe, frame),) = house.port.receive()
+    news = house.lobby.receive(pipe, frame, 0.0)
+    assert next(news).code == "busy"  # the other; the rest waits for its turn
+    house.lobby.pipes_gone([pipe], 0.0)
+    assert not list(news)
+    meet(house, Caller(house.port, origin=HONEST))
+    assert len(house.of(CameIn)) == 1
+
+
+def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_house):
+    house = make_house(strangers_max=2)
+    links = [house.port.dial(EVIL) for _ in range(50)]
+    house.step()
+    assert sum(link.is_up for link in links) == 2 + 2  # half-open, and being told
+
+
+def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_it_does(make_house):
+    house = make_house(handshakes_per_s=1.0)
+    for _ in range(4):
+        house.port.dial(EVIL)
+    house.step(0.0)
+    assert [each.code for each in house.of(TurnedAway)] == ["busy", "busy"]
+    other = Caller(house.port, origin=HONEST)
+    meet(house, other, now_s=0.0)
+    late = Caller(house.port, origin=EVIL)
+    meet(house, late, now_s=2.0)
+    assert len(house.of(CameIn)) == 2
+
+
+def test_who_is_turned_away_is_named_by_what_it_said(make_house):
+    house = make_house()
+    caller = Caller(house.port, name="essex", role="gateway")
+    with pytest.raises(Exception, match="not let in"):
+        meet(house, caller)
+    (away,) = house.of(TurnedAway)
+    assert (away.role, away.name, away.code) == ("gateway", "essex", "role")
+
+
+def test_who_sends_too_fast_is_answered_slowly_and_loses_nothing(make_house):
+    house = make_house(frames_per_s=10.0, heartbeat_s=1000.0)
+    caller = Caller(house.port)
+    meet(house, caller)
+    now_s, sent = 0.0, 60
+    for number in range(1, sent + 1):
+        caller.dialogue.post(Ask(number, "status", {}))
+        meet(house, caller, now_s=now_s)
+    at_once = len(house.of(Said))
+    assert at_once < sent
+    while len(house.of(Said)) < sent:
+        now_s += 0.1
+        assert now_s < 60
+        house.tick(now_s)
+        meet(house, caller, now_s=now_s)
+    assert [each.message.request for each in house.of(Said)] == list(range(1, sent + 1))
+    assert now_s > 0.3
+
+
+def test_an_urgent_message_overtakes_what_waits(make_house):
+    house = make_house()
+    caller = Caller(house.port)
+    meet(house, caller)
+    (guest,) = [each.guest for each in house.of(CameIn)]
+    for number in range(3):
+        house.lobby.post(guest, Answer(number, "", "", None))
+    house.lobby.post(guest, Answer(99, "", "", None), urgent=True)
+    meet(house, caller)
+    said = [each.request for each in caller.heard if not isinstance(each, Opened)]
+    assert said == [99, 0, 1, 2]
+
+
+def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
+    house = make_house()
+    caller = Caller(house.port)
+    meet(house, caller)
+    thief = Caller(house.port, name="thief")
+    thief.dialogue._session_id = caller.dialogue._session_id
+    thief.dialogue.connected(0.0)
+    meet(house, thief)
+    assert len(house.of(CameIn)) == 2
+    assert house.of(Left) == []
+
+
+def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house):
+    numbers = itertools.count(1)
+    one, other = make_house(handles=numbers), make_house(handles=numbers)
+    callers = Caller(one.port), Caller(other.port)
+    meet(one, callers[0])
+    meet(other, callers[1])
+    assert [each.guest.handle for each in one.of(CameIn) + other.of(CameIn)] == [1, 2]
+
+
+def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
+    house = make_house()
+    hello = Hello([], "client", "caller", "ada", b"", "", 0, {"a": "in here"})
+    deep = HANDSHAKE.encode(hello).replace(pack("in here"), b"\x91" * 1_000 + b"\x90")
+    stranger = house.port.dial()
+    stranger.send(deep)
+    house.step()
+    assert [each.code for each in house.of(TurnedAway)] == ["protocol"]
+    caller = Caller(house.port)
+    meet(house, caller)
+    assert len(house.of(CameIn)) == 1
+
+
+def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
+    """As under SIGSTOP, or on a host that is short of CPU: their frames still wait to be read."""
+    house = make_house(heartbeat_s=0.3, grace_s=2.0)
+    caller = Caller(house.port)
+    for _ in range(3):
+        house.step()
+        caller.step()
+    (guest,) = house.lobby.guests.values()
+    house.tick(0.0)
+    house.tick(60.0)
+    assert guest.pipe is not None
+    for at in range(1, 40):
+        house.tick(60.0 + at * 0.05)
+    assert guest.pipe is None, "silence since then counts"
+
+
+TICK_S = 0.05
+
+
+def come_in(house):
+    caller = Caller(house.port)
+    meet(house, caller)
+    (guest,) = house.lobby.guests.values()
+    for at in range(1, 101):
+        house.tick(at * TICK_S)
+    caller.dialogue.post(Ask(1, "jobs", {}))
+    caller.step(5.0)
+    house.step(5.0)
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+    return caller, guest
+
+
+@pytest.mark.parametrize("is_ticked_first", [False, True])
+def test_a_frame_that_is_read_after_a_stop_of_the_gateway_may_be_as_old_as_the_stop(
+    make_house, is_ticked_first
+):
+    house = make_house()
+    caller, guest = come_in(house)
+    caller.dialogue.post(Ask(2, "jobs", {}))
+    caller.step(5.1)
+    if is_ticked_first:
+        house.tick(14.0)
+    house.step(14.0)
+    assert guest.hearing.heard_s == 14.0
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+
+
+def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(make_house):
+    house = make_house()
+    caller, guest = come_in(house)
+    caller.link.close()
+    house.step(14.0)
+    assert guest.pipe is None
+    assert guest.hearing.heard_s == 14.0
+    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+
+
+def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):
+    house = make_house(heartbeat_s=2.0)
+    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(house, *callers)
+    now_s, beats, most = 0.0, 0, 0
+    while now_s < 2.0 + ROUND_S:
+        now_s += TICK_S
+        house.tick(now_s)
+        came = sum(len(caller.link.receive()) for caller in callers)
+        beats, most = beats + came, max(most, came)
+    assert beats == len(callers)
+    assert most <= LOOKED_AT_MIN
+
+
+def test_who_falls_quiet_among_many_guests_is_acknowledged_with_the_next_tick(make_house):
+    house = make_house()
+    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(house, *callers)
+    house.tick(1.0)
+    for caller in (callers[0], callers[-1]):
+        caller.dialogue.post(Ask(1, "status", {}))
+        caller.step(1.0)
+    house.step(1.0)
+    house.tick(1.0 + QUIET_S)
+    for caller in (callers[0], callers[-1]):
+        caller.step(1.0 + QUIET_S)
+        assert caller.dialogue.session.is_idle

@@ -1,0 +1,223 @@
+"""What a site may do: nothing by default, forbid over permit, in whatever order."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.trust.permissions import (
+    ANY,
+    ITSELF,
+    Request,
+    Rule,
+    Verb,
+    Why,
+    decide,
+    forbid,
+    from_plain,
+    permit,
+    to_plain,
+)
+
+ASKED = Request(
+    verb=Verb.SEND,
+    site="paris",
+    pool="cpu",
+    project="risk",
+    data_class="internal",
+    other="paris",
+    slots=10,
+    open_nanos=500,
+    currency="EUR",
+)
+
+
+def names(*each):
+    return frozenset(each)
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ([], Why.NOT_PERMITTED),
+        ([permit(Verb.SEND)], Why.PERMITTED),
+        ([permit(Verb.RUN)], Why.NOT_PERMITTED),
+        ([permit(Verb.SEND, pools=names("cpu", "gpu"))], Why.PERMITTED),
+        ([permit(Verb.SEND, pools=names("gpu"))], Why.NOT_PERMITTED),
+        ([permit(Verb.SEND, projects=names("pricing"))], Why.NOT_PERMITTED),
+        ([permit(Verb.SEND, classes=names("public"))], Why.NOT_PERMITTED),
+        ([permit(Verb.SEND, slots_max=10)], Why.PERMITTED),
+        ([permit(Verb.SEND, slots_max=9)], Why.OVER_SLOTS),
+        ([permit(Verb.SEND, budget_nanos=500, currency="EUR")], Why.PERMITTED),
+        ([permit(Verb.SEND, budget_nanos=499, currency="EUR")], Why.OVER_BUDGET),
+        ([permit(Verb.SEND, budget_nanos=10**9, currency="USD")], Why.OVER_BUDGET),
+        ([permit(Verb.SEND, slots_max=9), permit(Verb.SEND, pools=names("cpu"))], Why.PERMITTED),
+        ([permit(Verb.SEND), forbid(Verb.SEND, classes=names("internal"))], Why.FORBIDDEN),
+        ([permit(Verb.SEND), forbid(Verb.SEND, classes=names("secret"))], Why.PERMITTED),
+        ([permit(Verb.SEND), forbid(Verb.RUN)], Why.PERMITTED),
+    ],
+)
+def test_rules(rules, why):
+    assert decide(rules, ASKED).why is why
+    assert decide(rules[::-1], ASKED).why is why
+    assert decide(rules, ASKED).is_yes is (why is Why.PERMITTED)
+
+
+def test_permits_are_not_added_up():
+    halves = [permit(Verb.SEND, slots_max=5, pools=names(pool)) for pool in ("cpu", ANY)]
+    assert decide(halves, ASKED).why is Why.OVER_SLOTS
+
+
+def test_a_permit_is_for_the_neighbours_own_work_unless_it_names_others():
+    relayed = replace(ASKED, other="lyon")
+    assert decide([permit(Verb.SEND)], relayed).why is Why.NOT_PERMITTED
+    named = permit(Verb.SEND, sites=names(ITSELF, "lyon"))
+    assert decide([named], relayed).is_yes
+    assert decide([named], ASKED).is_yes
+    assert not decide([named], replace(ASKED, other="oslo")).is_yes
+    assert not decide([permit(Verb.SEND, sites=names("lyon"))], ASKED).is_yes
+    assert decide([permit(Verb.SEND, sites=names(ANY))], relayed).is_yes
+
+
+def test_what_is_forbidden_is_so_whoever_brings_it():
+    relayed = replace(ASKED, other="lyon")
+    everything = permit(Verb.SEND, sites=names(ANY))
+    assert decide([everything, forbid(Verb.SEND, pools=names("cpu"))], relayed).why is Why.FORBIDDEN
+    only_lyon = forbid(Verb.SEND, sites=names("lyon"))
+    assert decide([everything, only_lyon], relayed).why is Why.FORBIDDEN
+    assert decide([everything, only_lyon], ASKED).is_yes
+
+
+def test_the_rule_that_decided_is_told():
+    rule = permit(Verb.SEND, slots_max=10)
+    assert decide([rule, permit(Verb.SEND, slots_max=3)], ASKED).rule == rule
+    assert decide([rule, forbid(Verb.SEND)], ASKED).rule == forbid(Verb.SEND)
+
+
+def test_a_limit_on_a_prohibition_makes_no_sense():
+    with pytest.raises(ValueError, match="forbids all"):
+        forbid(Verb.SEND, slots_max=3)
+    with pytest.raises(ValueError, match="go together"):
+        permit(Verb.SEND, budget_nanos=3)
+
+
+# --- against a second, naive evaluator -----------------------------------------------------------
+
+some = st.sampled_from(["a", "b", ANY])
+sets = st.frozensets(some, min_size=1, max_size=2)
+others = st.frozensets(st.sampled_from(["x-site", "y-site", ITSELF, ANY]), min_size=1, max_size=2)
+
+
+@st.composite
+def any_rule(draw):
+    details = {
+        "pools": draw(sets),
+        "projects": draw(sets),
+        "classes": draw(sets),
+        "sites": draw(others),
+    }
+    verb = draw(st.sampled_from(Verb))
+    if draw(st.booleans()):
+        return forbid(verb, **details)
+    budget = draw(st.none() | st.integers(0, 3))
+    currency = "" if budget is None else draw(st.sampled_from(["EUR", "USD"]))
+    slots = draw(st.none() | st.integers(0, 3))
+    return permit(verb, **details, slots_max=slots, budget_nanos=budget, currency=currency)
+
+
+requests = st.builds(
+    Request,
+    verb=st.sampled_from(Verb),
+    site=st.just("x-site"),
+    pool=st.sampled_from(["a", "b"]),
+    project=st.sampled_from(["a", "b"]),
+    data_class=st.sampled_from(["a", "b"]),
+    other=st.sampled_from(["x-site", "y-site"]),
+    slots=st.integers(0, 4),
+    open_nanos=st.integers(0, 4),
+    currency=st.sampled_from(["EUR", "USD"]),
+)
+
+
+def is_about(rule, asked):
+    if ANY in rule.sites:
+        reaches = True
+    elif asked.other == asked.site:
+        reaches = ITSELF in rule.sites
+    else:
+        reaches = asked.other in rule.sites
+    return (
+        rule.verb == asked.verb
+        and (ANY in rule.pools or asked.pool in rule.pools)
+        and (ANY in rule.projects or asked.project in rule.projects)
+        and (ANY in rule.classes or asked.data_class in rule.classes)
+        and reaches
+    )
+
+
+def naive(rules, asked):
+    """The same in the plainest words, for the yes or no alone."""
+    about = [rule for rule in rules if is_about(rule, asked)]
+    if any(not rule.permits for rule in about):
+        return False
+    for rule in about:
+        if rule.slots_max is not None and asked.slots > rule.slots_max:
+            continue
+        budget, currency = rule.budget_nanos, rule.currency
+        if budget is not None and (asked.currency != currency or asked.open_nanos > budget):
+            continue
+        return True
+    return False
+
+
+@settings(max_examples=400)
+@given(st.lists(any_rule(), max_size=5), requests, st.randoms())
+def test_two_evaluators_agree_and_order_does_not_matter(rules, asked, random):
+    answer = decide(rules, asked)
+    assert answer.is_yes == naive(rules, asked)
+    shuffled = list(rules)
+    random.shuffle(shuffled)
+    assert decide(shuffled, asked) == answer
+
+
+@given(any_rule())
+def test_a_rule_survives_the_file(rule):
+    assert from_plain(json.loads(json.dumps(to_plain(rule)))) == rule
+
+
+def test_a_rule_in_the_file_says_no_more_than_it_must():
+    assert to_plain(permit(Verb.SEND)) == {"rule": "permit", "verb": "send"}
+    assert from_plain({"rule": "forbid", "verb": "run"}) == forbid(Verb.RUN)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        None,
+        [],
+        {},
+        {"rule": "allow", "verb": "send"},
+        {"rule": "permit"},
+        {"rule": "permit", "verb": "fly"},
+        {"rule": "permit", "verb": "send", "pool": ["a"]},
+        {"rule": "permit", "verb": "send", "pools": "a"},
+        {"rule": "permit", "verb": "send", "pools": []},
+        {"rule": "permit", "verb": "send", "sites": ["Not A Site"]},
+        {"rule": "permit", "verb": "send", "slots_max": -1},
+        {"rule": "permit", "verb": "send", "budget_nanos": 5},
+        {"rule": "forbid", "verb": "send", "slots_max": 5},
+    ],
+)
+def test_a_wrong_rule_is_told(plain):
+    with pytest.raises(ValueError, match=r"rule|Verb|must|go together"):
+        from_plain(plain)
+
+
+def test_a_rule_is_a_value():
+    assert len({permit(Verb.SEND), permit(Verb.SEND), Rule(**_fields(permit(Verb.SEND)))}) == 1
+
+
+def _fields(rule):
+    return {name: getattr(rule, name) for name in Rule.__dataclass_fields__}

@@ -1,0 +1,75 @@
+"""What the trust book's rules come to for those who deal with other sites."""
+
+from types import SimpleNamespace
+
+import pytest
+from support.pure.site_keys import NOW_S, card
+
+from gateway.config.federation import Follow
+from gateway.trust.book import TrustBook
+from gateway.trust.permissions import ANY, ITSELF, Verb, forbid, permit
+from gateway.trust.permits import KEPT_S, BookPermits
+
+SITES = ("paris", "rome", "tokyo")
+
+
+@pytest.fixture
+def book():
+    """London's, in which all others are approved, and their results taken."""
+    made = TrustBook(card("london"), Follow.TWO)
+    for site in SITES:
+        made.note("card", card(site).raw, NOW_S)
+        made.approve(site, made.find(site).fingerprint)
+        made.trust_results(site, pickles=True)
+    return made
+
+
+@pytest.fixture
+def permits(book):
+    return BookPermits(SimpleNamespace(approved=SITES, book=book), lambda: 0.0)  # type: ignore[arg-type]
+
+
+def test_a_pool_that_is_forbidden_is_barred_though_its_site_may_run_everything(book, permits):
+    secret = frozenset({"secret"})
+    book.trust("paris", [permit(Verb.RUN), forbid(Verb.RUN, pools=secret)])
+    assert permits.runners("risk") == {"paris"}
+    assert permits.barred("risk") == {"paris/secret"}
+
+
+def test_a_single_pool_may_be_permitted_alone(book, permits):
+    book.trust("paris", [permit(Verb.RUN, pools=frozenset({"open"}))])
+    assert permits.runners("risk") == {"paris/open"}
+    assert permits.barred("risk") == set()
+
+
+def test_work_goes_on_only_where_the_rules_let_a_site_pass_it(book, permits):
+    book.trust("paris", [permit(Verb.RUN, sites=frozenset({ITSELF, "tokyo"}))])
+    book.trust("rome", [permit(Verb.RUN)])
+    assert permits.reach("paris", "risk") == {"paris", "tokyo"}
+    assert permits.reach("rome", "risk") == {"rome"}
+
+
+def test_nobody_passes_work_on_to_a_site_that_may_never_run_it(book, permits):
+    book.trust("paris", [permit(Verb.RUN, sites=frozenset({ANY}))])
+    book.trust("rome", [forbid(Verb.RUN)])
+    assert permits.reach("paris", "risk") == {"paris", "tokyo"}
+
+
+def test_nobody_passes_work_on_to_a_site_whose_results_are_not_taken(book, permits):
+    book.trust("paris", [permit(Verb.RUN, sites=frozenset({ANY}))])
+    book.trust_results("tokyo", pickles=False)
+    assert permits.reach("paris", "risk") == {"paris", "rome"}
+
+
+def test_a_rule_counts_a_moment_after_it_was_made(book):
+    now_s = [0.0]
+    permits = BookPermits(
+        SimpleNamespace(approved=SITES, book=book),  # type: ignore[arg-type]
+        lambda: now_s[0],
+    )
+    assert permits.reach("paris", "risk") == {"paris"}
+    assert permits.runners("risk") == set()
+    book.trust("paris", [permit(Verb.RUN, sites=frozenset({ANY}))])
+    now_s[0] = KEPT_S
+    assert permits.reach("paris", "risk") == set(SITES)
+    assert permits.runners("risk") == {"paris"}

@@ -1,0 +1,171 @@
+"""Who may ask what, and whose rows they see: verb by verb."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from federation.reasons import Reason
+from federation.signed.tokens import Scope
+from gateway.api import books_desk
+from gateway.api.desk import TAKES, Desk
+from gateway.peering import orders
+from gateway.trust.rights import (
+    ALL_USERS,
+    RIGHTS,
+    Asker,
+    Denied,
+    Right,
+    Rows,
+    asker_of,
+    is_operator,
+    right_to,
+)
+from policies.parties import Whose, read_party
+
+# What a token of one scope alone may ask, verb by verb.
+ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "shares", "job"} | {
+    *("results", "explain")
+}
+ADMIN = {"drain", "reload", "can", "probe_pool", "test_alert", "write_off"} | {
+    *(*books_desk.ORDERS, *orders.VERBS)
+}
+OF_SCOPE = {
+    Scope.SUBMIT: ANY | {"forget", "unreserve", "reserve"},
+    Scope.CANCEL: ANY | {"forget", "unreserve"},
+    Scope.REPORT: ANY | {"report", "budgets"},
+    Scope.AUDIT: ANY
+    | {"report", "budgets", "page", "statement", "deals", "deliveries"}
+    | {"disputes", "payments", "alerts"},
+    Scope.ADMIN: ANY | ADMIN,
+}
+# Whose rows: these verbs name users, their jobs, and what is theirs.
+OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
+    *("workers", "shares", "report", "budgets")
+}
+
+
+def token(*scopes, projects=None):
+    return SimpleNamespace(
+        projects=projects, allows=lambda scope, project=None: scope.value in set(scopes)
+    )
+
+
+def guest(user="ann", *, is_local=False):
+    return SimpleNamespace(handle=1, user=user, is_local=is_local)
+
+
+def ask(verb, held, who=None, **details):
+    return asker_of(who or guest(), held, right_to(verb), details)
+
+
+def is_denied(verb, held, who=None, **details):
+    try:
+        ask(verb, held, who, **details)
+    except Denied as denied:
+        return denied.code
+    return ""
+
+
+def test_every_verb_has_a_right_and_every_right_a_verb():
+    assert set(RIGHTS) == {
+        *Desk(None)._verbs,
+        *(*books_desk.QUESTIONS, *books_desk.ORDERS, *orders.VERBS),
+    }
+
+
+def test_a_verb_that_is_not_in_the_table_takes_an_administrator_at_our_own_socket():
+    assert right_to("new") == Right(Rows.SITE, (Scope.ADMIN,), at_home=True)
+
+
+def test_lists_that_can_be_asked_of_all_users_take_that_word():
+    for verb, right in RIGHTS.items():
+        assert right.takes_all_users == (ALL_USERS in TAKES.get(verb, ())), verb
+
+
+@pytest.mark.parametrize("verb", RIGHTS)
+@pytest.mark.parametrize("scope", OF_SCOPE)
+def test_what_each_scope_is_good_for(verb, scope):
+    expected = "" if verb in OF_SCOPE[scope] else Reason.SCOPE_MISSING
+    assert is_denied(verb, token(scope)) == expected
+
+
+@pytest.mark.parametrize("verb", RIGHTS)
+def test_whose_rows_a_verb_shows(verb):
+    right = RIGHTS[verb]
+    assert (right.rows is Rows.OWN) == (verb in OWN)
+    every = token(*Scope)
+    row = ("bob", "risk")
+    if right.rows is not Rows.OWN:
+        return
+    assert not ask(verb, token(*(set(Scope) - {Scope.AUDIT}))).may_see(*row)
+    assert ask(verb, every).sees(*row)
+    assert ask(verb, None, guest(is_local=True)).sees(*row)
+    assert not ask(verb, None).sees(*row)
+    assert ask(verb, None).sees("ann", "risk")
+    assert ask(verb, None, **{ALL_USERS: True}).sees(*row)
+    for held in (token(*(set(Scope) - {Scope.AUDIT})), every):
+        narrow = SimpleNamespace(allows=held.allows, projects=frozenset({"fx"}))
+        assert ask(verb, narrow).sees("ann", "fx")
+        assert not ask(verb, narrow).sees("ann", "risk")
+        assert not ask(verb, narrow).may_see("ann", "risk")
+
+
+@pytest.mark.parametrize("verb", [verb for verb, right in RIGHTS.items() if right.takes_all_users])
+def test_all_users_are_not_for_everybody(verb):
+    held = token(Scope.SUBMIT, Scope.REPORT)
+    assert is_denied(verb, held, **{ALL_USERS: True}) == Reason.SCOPE_MISSING
+    assert is_denied(verb, held, **{ALL_USERS: "yes"}) == Reason.BAD_REQUEST
+
+
+def test_a_token_of_one_project_tells_nothing_of_the_whole_site():
+    held = token(Scope.AUDIT, projects=frozenset({"fx"}))
+    for verb in OF_SCOPE[Scope.AUDIT] - ANY - {"report", "budgets"}:
+        assert is_denied(verb, held) == Reason.PROJECT_NOT_ALLOWED, verb
+
+
+def test_work_that_another_site_sent_is_no_users_here():
+    assert not Asker(1, "ada").sees("ada", "risk", "paris")
+    assert Asker(1, "ada", sees_all=True).sees("ada", "risk", "paris")
+
+
+@pytest.mark.parametrize(
+    ("party", "is_shown"),
+    [
+        ("user:ann", True),
+        ("user:bob", False),
+        ("group:quants", True),
+        ("group:prod", False),
+        ("project:risk", True),
+        ("ours", True),
+        ("all", True),
+        ("others", False),
+        ("site:paris", False),
+    ],
+)
+def test_a_rule_is_shown_to_those_for_whom_it_counts(party, is_shown):
+    assert Asker(1, "ann").concerns(read_party(party), "quants") is is_shown
+    assert Asker(1, "ann", sees_all=True).concerns(read_party(party), "quants")
+    if is_shown and party not in ("project:risk",):
+        assert read_party(party).includes(Whose("ann", "quants"))
+
+
+def test_a_token_of_some_projects_shows_the_rules_of_no_other():
+    asker = Asker(1, "ann", projects=frozenset({"fx"}))
+    assert asker.concerns(read_party("project:fx"), "")
+    assert not asker.concerns(read_party("project:risk"), "")
+    assert asker.concerns(read_party("user:ann"), "")
+
+
+@pytest.mark.parametrize(
+    ("is_local", "held", "may_all"),
+    [
+        (True, None, True),
+        (False, None, False),  # by the shared secret, which proves no name
+        (False, token(Scope.ADMIN), True),
+        (True, token(Scope.SUBMIT, Scope.CANCEL), False),
+        (False, token(Scope.ADMIN, projects={"risk"}), False),
+    ],
+)
+def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
+    assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
+    assert asker_of(guest(is_local=is_local), held, Right(Rows.OWN), {}).is_operator is may_all

@@ -1,0 +1,124 @@
+"""Messages between agent and slot: cut anywhere, or nonsense."""
+
+import itertools
+import socket
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from gateway.worker.slot.channel import (
+    BlockingChannel,
+    ChannelClosedError,
+    Decoder,
+    NonsenseError,
+    Outgoing,
+    encode,
+    encode_parts,
+    is_part,
+)
+
+MESSAGES = [["ready"], ["part", 1, [b"x" * 300, b""], [], [], 1, 2, 3, True], ["forget", b"d"]]
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=6))
+def test_messages_arrive_however_the_bytes_are_cut(cuts):
+    data = b"".join(map(encode, MESSAGES))
+    edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    decoder = Decoder()
+    found = []
+    for low, high in itertools.pairwise(edges):
+        found += decoder.feed(data[low:high])
+    assert found == MESSAGES
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff" * 8, encode([]), encode([1]), b"\0\0\0\1\xc1", b"\0\0\0\5\xdd\xff\xff\xff\xff"],
+)
+def test_nonsense_is_named(data):
+    with pytest.raises(NonsenseError):
+        list(Decoder().feed(data))
+
+
+def test_the_slots_end_says_when_the_agent_is_gone():
+    ours, theirs = socket.socketpair()
+    channel = BlockingChannel(theirs)
+    for message in MESSAGES:
+        ours.sendall(encode(message))
+    assert [channel.receive() for _ in MESSAGES] == MESSAGES
+    ours.sendall(encode(["ready"])[:-1])
+    ours.close()
+    with pytest.raises(ChannelClosedError):
+        channel.receive()
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_good"),
+    [
+        ("error", True),
+        ("result", True),
+        *((each, False) for each in ("preempted", "cancelled", "crash", "timeout")),
+    ],
+)
+def test_a_slot_can_only_say_that_a_task_failed(kind, is_good):
+    """Whoever reaches its end could else say that he was stopped, and pay nothing."""
+    assert is_part([[b""], [[0, kind, "", b""]], [], 1, 2, 3, True]) == is_good
+
+
+class Narrow:
+    """A socket that takes so many bytes at a time, and none until it was waited for."""
+
+    def __init__(self, room):
+        self.room = room
+        self.taken = []
+        self.objects = set()
+
+    def send(self, view):
+        if self.taken and self.taken[-1] is None:
+            raise BlockingIOError
+        part = view[: self.room]
+        self.objects.add(id(view.obj))
+        self.taken += [bytes(part), *([None] if len(part) < len(view) else [])]
+        return len(part)
+
+    def wait(self):
+        if self.taken and self.taken[-1] is None:
+            self.taken.pop()
+
+
+LARGE = bytes(range(256)) * 4096  # 1 MiB
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *MESSAGES,
+        ["chunk", 7, b"d", [LARGE, b"small", LARGE], True, "job", 9, None],
+        ["function", b"d", LARGE],
+        ["part", 1, [LARGE], [[0, "error", "text", LARGE]], [], 1, 2, 3, True],
+        ["chunk", 7, b"d", [b"x"] * 70_000 + [LARGE], True, "job", 9, None],
+    ],
+)
+def test_a_message_in_parts_is_the_same_message(message):
+    parts = encode_parts(message)
+    assert list(Decoder().feed(b"".join(parts))) == [message]
+
+
+def test_large_byte_strings_are_sent_from_where_they_are():
+    outgoing, connection = Outgoing(), Narrow(200_000)
+    outgoing.add(encode_parts(["chunk", 0, b"d", [LARGE] * 60, False, "job", 9, None]))
+    outgoing.add(encode_parts(["forget", b"d"]))
+    turns = 0
+    while outgoing:
+        outgoing.send(connection)
+        connection.wait()
+        turns += 1
+    # No turn of the loop sends, or copies, more than the socket takes at once.
+    data = b"".join(connection.taken)
+    assert [message[0] for message in Decoder().feed(data)] == ["chunk", "forget"]
+    assert id(LARGE) in connection.objects
+    assert max(map(len, connection.taken)) <= connection.room
+    assert turns > 60 * len(LARGE) // connection.room - 60
+    assert len(connection.objects) < 200  # headers, and never what is left of a payload

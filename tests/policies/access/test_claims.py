@@ -1,0 +1,163 @@
+"""Who may use how much: tables, and what holds whatever is claimed and used."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.access.claims import (
+    EVERYTHING,
+    NOTHING,
+    Amount,
+    Claim,
+    Claims,
+    called_back,
+    excess,
+    more,
+    read_amount,
+)
+from policies.parties import OTHERS, Whose, read_party
+
+RISK, ADA = Whose("bo", "", "risk"), Whose("ada", "", "pricing")
+PARIS = Whose("cy@paris", "", "risk", "paris")
+REST = 2  # the number of everybody else's claim below
+OWNED = Claims(
+    (Claim(OTHERS, borrows=NOTHING), Claim(read_party("project:risk"), guaranteed=Amount(6)))
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "of_200"), [(0, 0), (40, 40), (500, 200), ("25%", 50), ("33.34 %", 66), ("100%", 200)]
+)
+def test_amounts_are_slots_or_a_part_of_them(value, of_200):
+    assert read_amount(value).of(200) == of_200
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "40", "101%", "%", "1.234%", None, 10**9])
+def test_what_is_no_amount_is_said(value):
+    with pytest.raises(ValueError, match="is no number of slots"):
+        read_amount(value)
+
+
+def test_work_belongs_to_the_first_claim_that_includes_it():
+    assert [OWNED.of(each) for each in (PARIS, RISK, ADA)] == [0, 1, REST]
+
+
+@pytest.mark.parametrize(
+    ("claims", "used", "claim", "slots"),
+    [
+        # Nobody claims anything.
+        (Claims(), {}, 0, 10),
+        (Claims(), {0: 10}, 0, 0),
+        # Others may have nothing; what is guaranteed is lent, all of it.
+        (OWNED, {}, 0, 0),
+        (OWNED, {}, 1, 10),
+        (OWNED, {}, REST, 10),
+        (OWNED, {1: 6}, REST, 4),
+        # What is not lent is kept.
+        (Claims((Claim(read_party("project:risk"), Amount(6), lends=NOTHING),)), {}, 1, 4),
+        (Claims((Claim(read_party("project:risk"), Amount(6), lends=NOTHING),)), {0: 6}, 1, 4),
+        (Claims((Claim(read_party("project:risk"), Amount(6), lends=Amount(2)),)), {0: 1}, 1, 6),
+        # A bound on what is borrowed.
+        (Claims((Claim(read_party("all"), borrows=Amount(part=5_000)),)), {0: 2}, 0, 3),
+        (Claims((Claim(read_party("all"), Amount(2), borrows=Amount(1)),)), {}, 0, 3),
+        # Over its claim already.
+        (OWNED, {0: 3}, 0, 0),
+    ],
+)
+def test_how_many_more_slots_a_claim_may_take(claims, used, claim, slots):
+    assert more(claims.levels(10), used, 10, claim) == slots
+
+
+@pytest.mark.parametrize(
+    ("used", "wanted", "given"),
+    [
+        ({REST: 10}, {1: 100}, {REST: 6}),
+        ({REST: 10}, {1: 2}, {REST: 2}),
+        ({REST: 10, 1: 0}, {}, {}),
+        ({REST: 4}, {1: 100}, {}),  # there are six free
+        ({REST: 8}, {1: 100}, {REST: 4}),
+        ({1: 6, REST: 4}, {1: 100}, {}),  # it has what is guaranteed
+        ({0: 3, REST: 7}, {1: 6}, {REST: 6}),
+        ({0: 7, REST: 3}, {1: 8}, {0: 6}),
+    ],
+)
+def test_what_is_called_back_for_those_who_have_less_than_theirs(used, wanted, given):
+    assert called_back(OWNED.levels(10), used, wanted, 10) == given
+
+
+def test_what_is_over_its_claim_is_found():
+    assert excess(OWNED.levels(10), {0: 3, 1: 7, REST: 0}) == {0: 3}
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ([Claim(OTHERS), Claim(OTHERS)], "others is named twice"),
+        (
+            [Claim(OTHERS, Amount(part=6_000)), Claim(read_party("ours"), Amount(part=5_000))],
+            "110 % of the slots are guaranteed",
+        ),
+        ([Claim(read_party(f"user:u{n}")) for n in range(65)], "64 at most"),
+    ],
+)
+def test_what_can_not_be_claimed_is_said(claims, why):
+    with pytest.raises(ValueError, match=why):
+        Claims(tuple(claims))
+
+
+amounts = st.integers(0, 20).map(Amount) | st.integers(0, 2_500).map(lambda part: Amount(part=part))
+claims = st.lists(st.tuples(amounts, amounts | st.just(EVERYTHING), amounts), max_size=4).map(
+    lambda rows: Claims(
+        tuple(Claim(read_party(f"user:u{at}"), *row) for at, row in enumerate(rows))
+    )
+)
+
+
+@given(claims=claims, total=st.integers(0, 30), takers=st.lists(st.integers(0, 4), max_size=200))
+def test_nobody_takes_more_than_there_is_nor_what_is_kept_for_others(claims, total, takers):
+    """Whoever asks takes one slot as long as it may."""
+    levels = claims.levels(total)
+    used = {}
+    for taker in takers:
+        claim = taker % len(levels)
+        if more(levels, used, total, claim):
+            used[claim] = used.get(claim, 0) + 1
+        assert sum(used.values()) <= total
+        assert all(slots <= levels[at].most for at, slots in used.items())
+        for at, each in enumerate(levels):
+            kept = max(0, each.kept - used.get(at, 0))
+            assert more(levels, used, total, at) >= min(kept, each.most - used.get(at, 0))
+    assert excess(levels, used) == {}
+
+
+@given(
+    claims=claims,
+    total=st.integers(1, 30),
+    used=st.dictionaries(st.integers(0, 4), st.integers(0, 30)),
+    wanted=st.dictionaries(st.integers(0, 4), st.integers(0, 50)),
+)
+def test_what_is_called_back_is_enough_and_never_of_what_is_guaranteed(claims, total, used, wanted):
+    levels = claims.levels(total)
+    used = {at: slots for at, slots in used.items() if at < len(levels)}
+    wanted = {at: slots for at, slots in wanted.items() if at < len(levels)}
+    total = max(total, sum(used.values()))
+    levels = claims.levels(total)
+    given_up = called_back(levels, used, wanted, total)
+    for at, slots in given_up.items():
+        assert 0 < slots <= used[at] - levels[at].guaranteed
+    left = {at: slots - given_up.get(at, 0) for at, slots in used.items()}
+    free = total - sum(left.values())
+    short = sum(
+        min(slots, max(0, levels[at].guaranteed - left.get(at, 0))) for at, slots in wanted.items()
+    )
+    over = sum(max(0, slots - levels[at].guaranteed) for at, slots in left.items())
+    assert free >= short or over == 0
+    if given_up:
+        assert free <= short
+
+
+@given(claims=claims, total=st.integers(0, 30))
+def test_levels_never_guarantee_more_than_there_is(claims, total):
+    levels = claims.levels(total)
+    assert sum(each.guaranteed for each in levels) <= total
+    assert all(0 <= each.kept <= each.guaranteed <= each.most <= total for each in levels)

@@ -1,0 +1,96 @@
+"""A whole site in this process, at a port to which nobody comes: its desk is asked directly."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+
+from federation.messages.messages import Answer, Ask
+from gateway.config.site import SiteConfig
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.model import events
+from gateway.site import Site
+
+NOON_S = 1_793_707_200.0
+
+
+class ClosedPort:
+    """A port that nobody finds; see Port for what it has."""
+
+    addresses = ["ipc:///closed"]
+
+    def __init__(self) -> None:
+        self._quiet, self._other = os.pipe()
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        return []
+
+    def came(self) -> list[int]:
+        return []
+
+    def gone(self) -> list[int]:
+        return []
+
+    def remotes(self) -> list[tuple[str, int]]:
+        return []
+
+    def fileno(self) -> int:
+        return self._quiet
+
+    def close(self) -> None:
+        for each in (self._quiet, self._other):
+            os.close(each)
+
+
+async def read_at_once(query: Any, *arguments: Any) -> Any:
+    """As Surroundings.read, in our own thread."""
+    await trio.lowlevel.checkpoint()
+    return query(*arguments)
+
+
+class Counter:
+    """Asks a site as a client, a holder of a token, or its operator."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    async def ask(
+        self, verb: str, user: str = "ann", token: Any = None, *, home: bool = False, **details: Any
+    ) -> Answer:
+        """The answer to one question, asked by a guest of its own."""
+        guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home)
+        if token is not None:
+            self.site.reception._tokens[77] = SimpleNamespace(token=token)
+        try:
+            return await self.site.desk._answer(guest, Ask(1, verb, details))
+        finally:
+            self.site.reception._tokens.pop(77, None)
+
+    async def refusal(self, verb: str, **asked: Any) -> tuple[str, str]:
+        """The code and the text of an answer that is none."""
+        answer = await self.ask(verb, **asked)
+        assert answer.code, answer.value
+        return answer.code, answer.reason
+
+    def tell(self, *happened: events.Event) -> None:
+        """Let something happen to the site's broker."""
+        for each in happened:
+            self.site.expect(each)
+
+
+@asynccontextmanager
+async def counter_of(folder: Any, **config: Any) -> AsyncIterator[Counter]:
+    """A site with these settings that runs until the block ends."""
+    told: list[str] = []
+    surroundings = Surroundings(
+        utc_s=lambda: NOON_S, open_port=lambda *_: ClosedPort(), read=read_at_once
+    )
+    made = SiteConfig(**{"name": "london", "state": str(folder), **config})
+    site = Site(made, told.append, surroundings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: site.run(task_status=task_status))
+        yield Counter(site)
+        nursery.cancel_scope.cancel()

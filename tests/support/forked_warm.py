@@ -1,0 +1,21 @@
+"""What the server of forked processes has done before the first of them begins: see forked.py.
+
+They have what it loaded, what it compiled for a store, and that no other distribution owns our
+packages.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from support import compiled_sql
+
+import gateway.cli.operate.serve
+import gateway.site
+import gateway.worker.agent  # noqa: F401
+from federation.houses import check_owners
+from gateway.ledger.store.store import SqlStore
+
+check_owners()
+compiled_sql.share()
+with TemporaryDirectory() as folder:
+    SqlStore(f"sqlite:///{Path(folder) / 'ledger.db'}").close()

@@ -1,0 +1,24 @@
+"""A site's Reception without its loops: what it says and asks for goes nowhere."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.config.site import SiteConfig, check
+from gateway.runtime.reception import Reception, Seat
+from gateway.runtime.surroundings import Surroundings
+from simulations.world.disk import Disk, MemoryStore
+
+
+def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> Reception:
+    """A reception on a disk, at a moment; `seat`: what of its Seat is not as usual."""
+    return Reception(
+        check(config, 0.0),
+        SimpleNamespace(),
+        MemoryStore(disk),
+        surroundings=Surroundings(now_s=lambda: 100.0, utc_s=lambda: utc_s),
+        seat=Seat(boot=2, **seat),
+        on_stored=lambda call: call(),
+        ask=lambda *_: None,
+        say=lambda _: None,
+        on_unfinished=lambda: None,
+    )

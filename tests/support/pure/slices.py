@@ -1,0 +1,198 @@
+"""Gateways that spend from one budget, as pure objects: their purses, disks and messages."""
+
+from collections import deque
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from federation.messages.slices import AskSlice
+from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.slices.borrowing import Borrowing, held_of
+from gateway.contracts.slices.lending import Lending
+from gateway.ledger.db.records import SliceHeld, SliceLent
+from gateway.scheduler.model.effects import Harden, Say, Write
+from gateway.scheduler.model.purses import Purses, Spent
+from policies.calendar.periods import Span
+from policies.costs.budgets import Budget
+from policies.parties import read_party
+
+AMOUNT, SLICE = 60, 25
+BEGIN_S = 1_700_000_000.0
+LONDON = ZoneInfo("Europe/London")
+SITES = ("london", "paris", "lyon", "essex")  # the first is the owner
+TERMS = {"party": read_party("project:risk"), "unit": "USD", "zone": LONDON}
+
+
+def own_budget(**changes):
+    fields = {"name": "risk", "amount_nanos": AMOUNT, "span": Span.DAY, "slice_s": 60.0, **TERMS}
+    return Budget(**(fields | {"sites": frozenset(SITES[1:])} | changes))
+
+
+def slice_of(**changes):
+    fields = {"name": "risk", "amount_nanos": SLICE, "span": Span.DAY, "owner": "london", **TERMS}
+    return Budget(**(fields | changes))
+
+
+@dataclass(frozen=True)
+class Spending:
+    """A usage record, as far as it matters here."""
+
+    at_s: float
+    nanos: int
+
+
+@dataclass
+class Work:
+    """What runs, and what is held for it. A contract goes on when its gateway dies."""
+
+    left: int
+    is_contract: bool
+
+
+class Gateway:
+    """The purses of one site, what is on its disk, and what it does with its part."""
+
+    def __init__(self, town, name, budget, skew_s=0.0):
+        self.town, self.name, self.budget, self.skew_s = town, name, budget, skew_s
+        self.log = []  # what was written; of it `committed` survives a kill, `hard` a power cut
+        self.committed = self.hard = 0
+        self.work = []
+        self.boot = 0
+        self.start()
+
+    @property
+    def utc_s(self):
+        return self.town.now_s + self.skew_s
+
+    def start(self):
+        self.boot += 1
+        self.outcome = Outcome()
+        self.purses = Purses([self.budget], now_s=self.utc_s)
+        (self.purse,) = self.purses.own.values()
+        self.lending = Lending(self.purses, self.outcome)
+        self.borrowing = Borrowing(self.purses, self.boot, self.outcome)
+        lent = {(e.site, e.account): e for e in self.log if isinstance(e, SliceLent)}
+        held = {e.account: e for e in self.log if isinstance(e, SliceHeld)}
+        accounts = {e: self.spent(e.account / 1000) for e in held.values() if not e.is_closed}
+        known = Spent(0, 0) if self.budget.owner else self.spent(0.0)
+        for each, spent in accounts.items():
+            known = spent if each == held_of(self.purse, each.account) else known
+        self.purses.take_up({self.budget.name: known}, {}, self.utc_s)
+        self.lending.recover(lent.values(), self.utc_s)
+        self.borrowing.recover(accounts, self.utc_s)
+        for each in self.work:
+            self.purse.held_nanos += each.left
+        self.perform()
+
+    def spent(self, since_s):
+        """What the books have, as gateway.runtime.budget_books reads it."""
+        period = self.budget.period_at(self.utc_s)
+        found = [e for e in self.log if isinstance(e, Spending) and e.at_s >= since_s]
+        start_s = period.start_s if period is not None else 0.0
+        now = sum(e.nanos for e in found if e.at_s >= start_s)
+        return Spent(sum(e.nanos for e in found), now)
+
+    def perform(self):
+        """As the outbox does: what is said waits for what was written before."""
+        effects, self.outcome.effects = self.outcome.effects, []
+        for effect in effects:
+            match effect:
+                case Write(record, durable):
+                    self.log.append(record)
+                    if durable:
+                        self.hard = self.committed = len(self.log)
+                case Harden():
+                    self.hard = self.committed = len(self.log)
+                case Say(site, _, message):
+                    self.committed = len(self.log)
+                    self.town.mail.append((self.name, site, message))
+
+    def die(self, *, power):
+        del self.log[self.hard if power else self.committed :]
+        self.committed = len(self.log)
+        self.hard = min(self.hard, len(self.log))
+        self.work = [each for each in self.work if each.is_contract]
+        self.start()
+
+    def begin(self, each, tasks, *, is_contract=False):
+        """Hand out as many of so many tasks as there is room for."""
+        self.purse.turn(self.utc_s)
+        for _ in range(self.purse.fits(each, tasks)):
+            self.purse.held_nanos += each
+            self.work.append(Work(each, is_contract))
+            if is_contract:  # it is on the disk before it is committed to
+                self.hard = self.committed = len(self.log)
+
+    def report(self, at, nanos, *, is_last=True):
+        """Some work has come to so much; a contract may deliver again."""
+        work = self.work[at]
+        nanos = min(nanos, work.left)
+        is_last = is_last or not work.is_contract
+        released = work.left if is_last else nanos
+        self.purse.held_nanos -= released
+        work.left -= released
+        if is_last:
+            del self.work[at]
+        self.purse.spend(nanos, self.utc_s)
+        self.log.append(Spending(self.utc_s, nanos))
+
+    def tick(self):
+        self.lending.tick(self.utc_s)
+        self.borrowing.tick(self.town.now_s, self.utc_s)
+        self.perform()
+        self.purse.short_nanos = self.purse.least_short_nanos = 0
+
+    def hear(self, sender, message):
+        if isinstance(message, AskSlice):
+            self.lending.hear(sender, message, self.utc_s)
+        else:
+            self.borrowing.hear(sender, message)
+        self.perform()
+
+
+class Town:
+    """Gateways, and what is on its way between them."""
+
+    def __init__(self, skews=(0.0,) * 4, owned=None, held=None):
+        self.now_s = BEGIN_S
+        self.mail = deque()
+        self.gateways = {}
+        for name, skew_s in zip(SITES, skews, strict=True):
+            budget = (owned or own_budget()) if name == "london" else (held or slice_of())
+            self.gateways[name] = Gateway(self, name, budget, skew_s)
+
+    @property
+    def owner(self):
+        return self.gateways["london"]
+
+    def deliver(self, at=0):
+        sender, receiver, message = self.mail[at]
+        del self.mail[at]
+        if receiver in self.gateways:
+            self.gateways[receiver].hear(sender, message)
+
+    def run(self, seconds, step_s=0.5):
+        """Let time pass with nothing lost."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += step_s
+            for each in self.gateways.values():
+                each.tick()
+            while self.mail:
+                self.deliver()
+
+    def show(self):
+        """Where everybody stands, for whoever reads that a test has failed."""
+        shares = self.owner.lending.of("risk")
+        accounts = [one for each in self.gateways.values() for one in each.borrowing._accounts]
+        return "\n".join(map(str, [self.by_period(), *shares, *accounts]))
+
+    def by_period(self):
+        """What all sites together have in their books, by period."""
+        found = {}
+        for each in self.gateways.values():
+            for spent in each.log:
+                if isinstance(spent, Spending):
+                    period = each.budget.period_at(spent.at_s)
+                    key = period.key if period is not None else "ever"
+                    found[key] = found.get(key, 0) + spent.nanos
+        return found

@@ -1,0 +1,505 @@
+"""Two sites with real books and a post that a test carries by hand: what is between them is ours.
+
+Everything that decides or books is the gateway's own: Purchases and Sales, Outbox, Bookkeeper with
+Disputes, and a store of its own each. In place of brokers and sessions there is what they come to:
+tasks that are out, and messages that wait in `World.mail` until they are carried, lost or doubled.
+"""
+
+import contextlib
+import shutil
+from collections import defaultdict, deque
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+
+import trio
+from sqlalchemy import NullPool, create_engine
+from support.exports import traded
+from support.pure.books import envelope
+
+from federation.messages import deals
+from federation.messages.contracts import Phase
+from federation.messages.deals import Sealed
+from federation.messages.messages import MESSAGES
+from federation.messages.payments import Payments
+from federation.messages.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
+from federation.ranges import RangeSet
+from federation.signed.envelopes import body_of
+from gateway.api import books_desk
+from gateway.config.books import BookRules
+from gateway.config.contracts import DealRules
+from gateway.contracts.buying.purchases import Purchases
+from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.purchase import from_books
+from gateway.contracts.model.sale import former_sale
+from gateway.contracts.selling.sales import Sales
+from gateway.ledger.audit.audit import audit
+from gateway.ledger.db.records import ContractOpened, UsageRecord
+from gateway.ledger.store import owed
+from gateway.ledger.store.store import SqlStore
+from gateway.runtime.outbox import Outbox
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import Harden, Say, Write
+from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.quotas.reserved import Reserved
+from gateway.settlement.bookkeeper import Bookkeeper
+from gateway.settlement.office import NoSuchEntry, Office
+
+DAY_S = 86_400.0
+BEGIN_S = 1_793_491_200.0 + 9 * 3600  # 2026-11-01, 9 o'clock
+DEADLINE_S = 200.0
+TASKS = 10  # of a bundle
+PRICE_NANOS = 10**12
+RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5.0)
+ABOUT_BOOKS = (*FROM_BUYER, *FROM_SELLER, Payments)
+
+
+@cache
+def _reader(url):
+    """What asks the same questions of one database again and again, whatever becomes of it."""
+    return create_engine(url, poolclass=NullPool)
+
+
+class Crash(BaseException):
+    """The process ends here; no code of it may go on."""
+
+
+class Disk:
+    """Where a site's books are: an SQLite file, which a power cut sets back, or a server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        path = Path(url.removeprefix("sqlite:///"))
+        self._files = [path, path.with_name(f"{path.name}-wal")] if "sqlite" in url else []
+        self._kept: list[bytes] = []
+
+    def keep(self) -> None:
+        """What is written now is on the disk."""
+        self._kept = [each.read_bytes() if each.exists() else b"" for each in self._files]
+
+    def cut(self) -> None:
+        """The power fails, and all since `keep` is gone; nobody has the files open."""
+        for path, content in zip(self._files, self._kept, strict=True):
+            path.write_bytes(content)
+
+
+class Site:
+    """One of the two: `side` says what it does with the other one, "buy" or "sell"."""
+
+    def __init__(self, name, other, side, url, world):
+        self.name, self.other, self.side, self.world = name, other, side, world
+        self.disk = Disk(url)
+        self.fuse = None  # how many writes until it crashes, and whether the last is committed
+        self.start()
+
+    # --- its lives -------------------------------------------------------------------------------
+
+    def start(self):
+        self.store = SqlStore(self.disk.url)
+        self.disk.keep()
+        self.told, self.stored = [], SimpleQueue()
+        self.settled = {}
+        self.outcome = Outcome()
+        self.broker = SimpleNamespace(workers={}, jobs={}, clients={}, reserved=Reserved(Purses()))
+        self.outbox = Outbox(None, self, None, self.stored.put, lambda jobs: None)
+        self.outbox.carrier = self
+        everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
+        arguments = DealRules(), everybody, SimpleNamespace(), self.outcome
+        self.purchases = Purchases(self.name, 1, self.broker, *arguments)
+        self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome)
+        self.keeper = Bookkeeper(
+            Office(
+                RULES,
+                self.store,
+                self._read,
+                self._write,
+                self,
+                is_live=self.purchases.purchases.__contains__,
+                is_partner=lambda name: True,
+                note_settled=self._note_settled,
+                settled_ms=lambda side, site: self._settled_ms(side).get(site, 0),
+                utc_s=lambda: self.world.utc_s,
+                say=self.told.append,
+            )
+        )
+        for row in self.store.open_contracts():
+            postings = self.store.postings(self.side, row.contract)
+            if self.side == "sell":
+                self.sales.recover(row, postings, 0.0)
+            else:
+                self.purchases.recover(row, postings, 0.0, None)
+        # What an operator's order sees of a gateway.
+        self.desk = SimpleNamespace(
+            store=self.store,
+            bookkeeper=self.keeper,
+            read=self._read,
+            harden=self._write,
+            surroundings=SimpleNamespace(utc_s=lambda: self.world.utc_s),
+        )
+        self.ask(self.keeper._recall)
+        self.perform()
+
+    def crash(self, *, power=False):
+        """Lose all that is known by heart; with its power, also what is not on the disk."""
+        self.store.close()
+        if power:
+            self.disk.cut()
+        self.fuse = None
+        self.world.cut()
+        self.start()
+        self.world.meet()
+
+    def close(self):
+        self.store.close()
+
+    @contextlib.contextmanager
+    def alive(self):
+        """Do something; should it crash in the middle, it is up again afterwards."""
+        try:
+            yield
+        except Crash:
+            self.crash()
+
+    # --- its store, as the outbox sees it ------------------------------------------------------
+
+    def write(self, records, durable, done):
+        """As Store.write, but that it may be the last."""
+        is_committed = True
+        if self.fuse is not None:
+            writes, is_committed = self.fuse
+            self.fuse = (writes - 1, is_committed) if writes else None
+            if not writes and not is_committed:
+                raise Crash
+            is_last = not writes
+        else:
+            is_last = False
+        waiting = SimpleQueue()
+        self.store.write(records, durable, lambda: waiting.put(None))
+        waiting.get(timeout=DEADLINE_S)
+        if durable:
+            self.disk.keep()
+        if is_last:
+            raise Crash
+        done()
+
+    def contract(self, side, contract):
+        return self.store.contract(side, contract)
+
+    def postings(self, side, contract):
+        return self.store.postings(side, contract)
+
+    async def _read(self, query, *arguments):
+        await trio.lowlevel.checkpoint()
+        return query(*arguments)
+
+    async def _write(self, *records):
+        await trio.lowlevel.checkpoint()
+        self.write(records, True, lambda: None)
+
+    def _settled_ms(self, side):
+        return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
+
+    def _note_settled(self, side, site, until_ms):
+        found = self._settled_ms(side)
+        found[site] = max(until_ms, found.get(site, 0))
+
+    # --- what it says and hears ----------------------------------------------------------------
+
+    def seal(self, site, message):
+        return Sealed(envelope(message))
+
+    def carry(self, site, side, message):
+        self.world.mail[self.name].append(message)
+
+    def reach(self, site, message):
+        self.world.mail[self.name].append(message)
+
+    def flush(self):
+        pass
+
+    def perform(self):
+        """Carry out what was decided, and let what came of it be known."""
+        for event in self.outcome.events:
+            self._happened(event)
+        effects, self.outcome.effects = self.outcome.effects, []
+        self.outcome.events.clear()
+        self.purchases.deliveries.acted()
+        self.outbox.perform([each for each in effects if isinstance(each, (Write, Harden, Say))])
+        for each in effects:
+            if not isinstance(each, (Write, Harden, Say)):
+                self.outbox.perform([each])
+
+    def _happened(self, event):
+        """What a broker does: it counts tasks as back, and writes what they cost."""
+        if not isinstance(event, events.Reported):
+            return
+        worker = self.broker.workers[event.worker]
+        stop = event.first + len(event.values)
+        worker.assignments[event.assignment].left.remove(event.first, stop)
+        self.outcome.effects.insert(0, Write(usage(
+            f"job-{worker.contract}", "paris/fast", event.assignment, event.first,
+            len(event.values), event.cost_nanos, event.wall_ns, self.world.utc_s,
+        )))  # fmt: skip
+
+    def ask(self, work):
+        """Let the bookkeeper do something in its turn."""
+        return trio.run(self.keeper.in_turn, work)
+
+    def order(self, verb, **details):
+        """Let the bookkeeper do what an operator wants."""
+        trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
+
+    def hear(self, message):
+        raw = b""
+        if isinstance(message, Sealed):
+            raw = message.envelope
+            message = MESSAGES.decode(body_of(raw), len(raw))
+        if not isinstance(message, ABOUT_BOOKS):
+            now = 0.0, self.world.utc_s
+            (self.sales if self.side == "sell" else self.purchases).hear(self.other, message, *now)
+            self.perform()
+            return
+        self.keeper.hear(self.other, message, raw)
+        while (found := self.keeper.turns.take()) is not None:
+            self.ask(found[1])
+
+    # --- what its books say --------------------------------------------------------------------
+
+    def audit(self):
+        with _reader(self.disk.url).begin() as connection:
+            return audit(connection)
+
+    def exported(self):
+        """Its sales to the other one less its purchases, as its exports have them."""
+        with _reader(self.disk.url).begin() as connection:
+            return traded(connection, self.name, self.other)
+
+    def days(self):
+        """What was delivered and reversed, by day and currency."""
+        found = defaultdict(Sums)
+        for each in self.store.entries(self.side, self.other, 0, 10**15):
+            found[each.delivery.at_ms // DAY_MS, each.currency].add(each)
+        for each in found.values():
+            each.deliveries = 0  # of old ones one row may stand for many
+        return dict(found)
+
+    def paid(self):
+        """What both have booked of payments, side by side."""
+        return owed.paid_with(self.store, self.other, self.store.payments(self.other))
+
+    def statement(self):
+        """What the other one owes us by our books, by currency."""
+        found = owed.statements(self.store, self.other, 0.0, 1e10)
+        return {each.currency: each for each in found}
+
+
+def usage(job, pool, epoch, first, tasks, cost_nanos, wall_ns, at_s):
+    return UsageRecord(
+        *(job, first, tasks, epoch, "ada", "risk", "var", pool, "w", "ok", at_s - 1, at_s),
+        *(wall_ns, wall_ns, 1, PRICE_NANOS, "USD", "1", cost_nanos),
+    )
+
+
+class World:
+    """London buys of Paris. What either says waits in `mail`, by who said it."""
+
+    def __init__(self, urls):
+        self.utc_s = BEGIN_S
+        self.mail = {"london": deque(), "paris": deque()}
+        self.opened = 0
+        self.epochs = 0
+        self.delivered = {}  # (contract, epoch, first) → tasks, cost: all that Paris ever did
+        self.paris = self.london = None
+        self.paris = Site("paris", "london", "sell", urls[0], self)
+        self.london = Site("london", "paris", "buy", urls[1], self)
+
+    @property
+    def sites(self):
+        return self.london, self.paris
+
+    def close(self):
+        for each in self.sites:
+            each.close()
+
+    # --- the post ------------------------------------------------------------------------------
+
+    def carry(self, sender, at=0):
+        """Carry one message; the first of a deal overtakes nothing, those about books may."""
+        receiver = self.paris if sender == "london" else self.london
+        queue = self.mail[sender]
+        message = queue[at]
+        del queue[at]
+        with receiver.alive():
+            receiver.hear(message)
+
+    def carry_all(self):
+        """Carry everything, and all that is answered."""
+        while any(self.mail.values()):
+            for sender, queue in self.mail.items():
+                if queue:
+                    self.carry(sender)
+
+    def cut(self):
+        """The session is gone, with all that was on its way."""
+        for queue in self.mail.values():
+            queue.clear()
+
+    def meet(self):
+        """There is a new session: what may be lost is said again."""
+        if self.paris is not None and self.london is not None:
+            with self.paris.alive():
+                self.paris.sales.buyer_came("london")
+                self.bill()
+
+    # --- work ----------------------------------------------------------------------------------
+
+    def open(self):
+        """A contract that both have in their books."""
+        self.opened += 1
+        contract = f"london-1-{self.opened}"
+        for site, job in ((self.london, f"job-{contract}"), (self.paris, f"london:{contract}")):
+            record = ContractOpened(
+                *(contract, site.side, site.other, job, "fast", 2, PRICE_NANOS, "USD", 30.0),
+                self.utc_s,
+                step_ns=0,
+            )
+            site.fuse = None
+            site.write([record], True, lambda: None)
+            row = site.store.contract(site.side, contract)
+            if site is self.london:
+                purchase = from_books(row, [], 0.0)
+                purchase.handle = -self.opened
+                site.purchases._book.add(purchase)
+                site.broker.workers[purchase.handle] = SimpleNamespace(
+                    contract=contract, assignments={}, in_flight=0
+                )
+            else:
+                sale = former_sale(row, [])
+                sale.phase, sale.job = Phase.OPEN, job
+                site.sales.sales["london", contract] = sale
+
+    @property
+    def open_contracts(self):
+        """The contracts under which both go on."""
+        ours = self.london.purchases.purchases
+        return sorted(
+            contract
+            for (_, contract), sale in self.paris.sales.sales.items()
+            if sale.phase is Phase.OPEN
+            and contract in ours
+            and ours[contract].handle in self.london.broker.workers
+        )
+
+    def forward(self, contract):
+        """London gives out a bundle: under which epoch, and its first task."""
+        self.epochs += 1
+        purchase = self.london.purchases.purchases[contract]
+        first = TASKS * self.epochs
+        left = RangeSet([(first, first + TASKS)])
+        assignment = SimpleNamespace(left=left, given_s=self.utc_s - 1e6, recalls=0)
+        self.london.broker.workers[purchase.handle].assignments[self.epochs] = assignment
+        return self.epochs, first
+
+    def recall(self, contract, epoch):
+        """London does not want it any more, and places it elsewhere."""
+        purchase = self.london.purchases.purchases[contract]
+        self.london.broker.workers[purchase.handle].assignments.pop(epoch, None)
+
+    def do(self, contract, epoch, first, tasks, cost_nanos):
+        """Paris did some of it: it books, and delivers."""
+        message = self.delivery(contract, epoch, first, tasks, cost_nanos)
+        site, wall_ns = self.paris, message.wall_ns
+        with site.alive():
+            used = usage(
+                f"london:{contract}", "local", epoch, first, tasks, cost_nanos, wall_ns, self.utc_s
+            )
+            site.outcome.write(used)
+            site.sales._post(site.sales.sales["london", contract], message)
+            self.delivered[contract, epoch, first] = tasks, cost_nanos
+            site.perform()
+
+    def delivery(self, contract, epoch, first, tasks, cost_nanos):
+        wall_ns = cost_nanos * 3_600 * 10**9 // PRICE_NANOS + 1
+        return deals.Deliver(
+            *(contract, epoch, first, [b"r"] * tasks, [], [], wall_ns, wall_ns, 1, cost_nanos),
+            *(int(self.utc_s * 1000), []),
+        )
+
+    def bill(self):
+        """Paris bills what it has not billed, and ends what is over."""
+        with self.paris.alive():
+            for sale in list(self.paris.sales.sales.values()):
+                self.paris.sales._bill(sale)
+                self.paris.sales._end(sale, self.utc_s)
+            self.paris.perform()
+
+    def close_contract(self, contract):
+        """London wants nothing more under it."""
+        with self.london.alive():
+            self.london.purchases.purchases[contract].phase = Phase.CLOSING
+            self.london.purchases._say(
+                self.london.purchases.purchases[contract], deals.CloseContract(contract)
+            )
+            self.london.perform()
+
+    def lapse(self):
+        """All leases are over, as London counts them: it waits for nothing any more."""
+        with self.london.alive():
+            for now_s in (1e3, 1e6):
+                self.london.purchases.tick(now_s, self.utc_s)
+            self.london.perform()
+
+    def look(self):
+        for site in self.sites:
+            with site.alive():
+                site.ask(site.keeper.look)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def come_to_rest(self):
+        """Every contract ends, everything is carried, disputes are answered, days compared."""
+        for site in self.sites:
+            site.fuse = None
+        for contract in sorted(self.london.purchases.purchases):
+            self.close_contract(contract)
+        self.meet()
+        self.carry_all()
+        for _ in range(2):
+            for sale in list(self.paris.sales.sales.values()):
+                if sale.phase is Phase.OPEN:
+                    self.paris.sales._lapse(sale)
+            self.meet()
+            self.carry_all()
+        self.lapse()
+        self.carry_all()
+        self.bill()
+        self.carry_all()
+        self.look()
+        self.carry_all()
+        for each in self.paris.store.disputes():
+            if each.state == "open":
+                with contextlib.suppress(NoSuchEntry):  # answered with another of it
+                    self.answer(each.contract, accept=bool(each.epoch % 2))
+        self.carry_all()
+        for _ in range(3):
+            self.utc_s += 2 * DAY_S
+            for _ in range(4):
+                self.look()
+                self.carry_all()
+
+    def answer(self, contract, *, accept):
+        with self.paris.alive():
+            disputes = self.paris.keeper.disputes
+            self.paris.ask(lambda: disputes.answer(contract, None, accept=accept, reason="so"))
+
+
+def copies(template: Path, folder: Path, names):
+    """URLs of new databases, as the template."""
+    for name in names:
+        path = folder / f"{name}.db"
+        for each in chain(folder.glob(f"{name}.db-*"), [path]):
+            each.unlink(missing_ok=True)
+        shutil.copyfile(template, path)
+        yield f"sqlite:///{path}"
