@@ -17,7 +17,8 @@ LIMIT_S = 60.0
 START = """
 import itertools, os, signal, sys, threading, time
 from pathlib import Path
-from federation import Client; from federation.engine.engine import mapping
+from federation import Client
+from federation.engine import mapping
 
 folder = Path(sys.argv[1])
 paths = [folder / str(at) for at in range(40)]

@@ -549,7 +549,7 @@ def test_the_script_tells_each_task_its_name_and_no_secret():
     _, request = asked()
     head, line = request.script.splitlines()
     assert head == "#!/bin/sh"
-    assert line.startswith("exec /opt/gridfed/bin/python -P -m gateway.worker.agent --gateway ")
+    assert line.startswith("exec /opt/gridfed/bin/python -P -s -m gateway.worker.agent --gateway ")
     assert '--name "o1.$SLURM_ARRAY_TASK_ID" ' in line
     assert "s3cret" not in request.script
 
