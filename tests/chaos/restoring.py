@@ -74,6 +74,7 @@ def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
     if done.returncode:
         return [f"the copy can't be restored: {done.stderr.strip()}"]
     for each in stage.federation.sites.values():
+        each.around.gateway_source = ""  # the books are of this version's schema by now
         each.start()
     wrong = []
     try:
