@@ -262,7 +262,7 @@ async def test_new_keys_are_not_used_before_all_have_acknowledged_them(tmp_path)
         assert london.told("the new keys are used now")
         new = london.registry.ring.current.key.public
         await until(lambda: paris.registry.keys_of("london") == (new,), "the new card")
-        assert london.meets(paris)
+        await until(lambda: london.meets(paris), "a session, once ports are open anew")
         await until(lambda: not london.registry.ring.retired, "the end of the old keys")
         nursery.cancel_scope.cancel()
 
