@@ -324,21 +324,15 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
         # Free work takes nothing, but a grant must be above zero.
         if not costs[key]:
             return min(1, left_nanos)
-        part = left_nanos * costs[key] // sum(costs.values())
-        return (
-            part
-            if decision.ask.task_s is None
-            else min(part, _enough(SHARE_FACTOR * costs[key], part))
+        left_nanos = left_nanos * costs[key] // sum(costs.values())
+        wanted_nanos = SHARE_FACTOR * costs[key]
+    else:
+        wanted_nanos = RIVAL_FACTOR * max(
+            (lane.cost_nanos(n) for lane, n in plan.shares), default=0
         )
     if decision.ask.task_s is None or not plan.shares:
         return left_nanos
-    most = max(lane.cost_nanos(n) for lane, n in plan.shares)
-    return min(left_nanos, _enough(RIVAL_FACTOR * most, left_nanos))
-
-
-def _enough(wanted_nanos: int, left_nanos: int) -> int:
-    """The grant where `wanted_nanos` are wanted and `left_nanos` are left."""
-    return max(wanted_nanos, -(-left_nanos // 8))
+    return min(left_nanos, max(wanted_nanos, -(-left_nanos // 8)))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:

@@ -104,8 +104,7 @@ class Sale:
     @property
     def is_spent(self) -> bool:
         """Whether its cost has reached its grant's limit."""
-        most = self.max_cost_nanos
-        return most is not None and self.spent_nanos >= most
+        return self.is_spent_by(0)
 
     def is_spent_by(self, cost_nanos: int) -> bool:
         """Whether a further delivery at this cost uses up its grant."""

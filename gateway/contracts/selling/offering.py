@@ -34,7 +34,7 @@ from policies.placement.decisions import Decision
 from policies.placement.placement import judge
 from policies.placement.ranking import Ranked
 from policies.reservations.reservations import NAMED
-from policies.tariffs import Tariff
+from policies.tariffs import Extras, Tariff
 
 UNMEASURED_S: Final = 1.0  # see Offering._slots_paid
 # Contracts whose slots are used by the buyer, or were just offered to it.
@@ -202,13 +202,18 @@ class Offering:
         one = price.expected_nanos(1, task_s)
         if most is None or not one:
             return tasks
-        is_over = self.shortfalls.is_over(ask.path[-1], self._broker.monotonic_s)
-        return max(0 if is_over else 1, min(tasks, most // one))
+        return max(0 if self._has_shortfall(ask) else 1, min(tasks, most // one))
+
+    def _has_shortfall(self, ask: deals.AskQuote) -> bool:
+        """Whether small grants of a buyer have left too much unpaid."""
+        return self.shortfalls.is_over(ask.path[-1], self._broker.monotonic_s)
 
     def _check_grant(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline | None:
         """Decline a question whose grant pays for no slot, at the price of any pool."""
+        if not self._has_shortfall(ask):
+            return None  # a grant of any amount buys a slot
         prices = [price for _, price in self._priced(ask, spec, utc_s)]
         if not prices or any(self._slots_paid(ask, spec, price) for price in prices):
             return None
@@ -446,9 +451,7 @@ def _price_of(one: Ranked, spec: JobSpec) -> Tariff:
     With its minimum and step, as its seller charges them: a price of slot time that includes them
     holds for tasks of one duration only.
     """
-    advert, extras = one.candidate.advert, one.candidate.extras
-    if extras is None:
-        return Tariff(advert.price_nanos, advert.currency, RELAY, price_class=spec.price_class)
+    advert, extras = one.candidate.advert, one.candidate.extras or Extras()
     return Tariff(
         extras.price_nanos(advert.price_nanos, spec.price_class, spec.tags),
         advert.currency,

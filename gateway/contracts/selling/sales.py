@@ -455,14 +455,13 @@ class Sales:
 
     def _end_if_over(self, sale: Sale, now_s: float, utc_s: float) -> None:
         """End a contract that may not go on; see `gateway.contracts.selling.stopping`."""
+        if sale.is_overrun:
+            return  # its tasks are being stopped already
         if self._stopping.is_overrun(sale, utc_s):
-            if not sale.is_overrun:
-                sale.is_overrun = True
-                reason = "what runs under it costs more than its grant allows"
-                self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
-            return
-        over = self._stopping.why_over(sale, now_s, utc_s)
-        if over is not None:
+            sale.is_overrun = True
+            reason = "what runs under it costs more than its grant allows"
+            self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
+        elif over := self._stopping.why_over(sale, now_s, utc_s):
             self._end_early(sale, *over)
 
     def _ask_for_waiting(self, sale: Sale) -> None:

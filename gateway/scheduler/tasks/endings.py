@@ -122,11 +122,10 @@ class Endings:
 
     def check_cost(self, job: Job) -> None:
         """End the tasks that have not begun of a job that has reached its cost limit."""
-        limit = job.spec.max_cost_nanos
-        if limit is None:
+        if job.spec.max_cost_nanos is None:
             return
         self._handout.refile(job)
-        if job.limited_nanos < limit:
+        if job.has_money:
             return
         if job.waiting:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
