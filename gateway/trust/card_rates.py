@@ -7,6 +7,8 @@ new leaf, the pipes of all sites are lost. So other sites may cause that only se
 
 from typing import Final
 
+from gateway.base.fading import FadingAmounts
+
 # A rotation takes two cards; a site's own succession of cards, at most LINEAGE_MAX + 1 at once.
 CARDS_MAX: Final = 12  # of one site at once,
 CARD_EVERY_S: Final = 60.0  # and then one in this time
@@ -22,20 +24,16 @@ class CardPaces:
     """
 
     def __init__(self) -> None:
-        self._taken: dict[str, tuple[float, float]] = {}  # by site: cards that count, since when
+        self._taken = FadingAmounts(1 / CARD_EVERY_S)  # by site: cards that count
         self._waiting: dict[tuple[str, str], bytes] = {}  # by site and source: the newest
 
     def allows(self, site: str, now_s: float) -> bool:
         """Whether one more card of this site may be taken now."""
-        return self._count(site, now_s) <= CARDS_MAX - 1
+        return self._taken.at(site, now_s) <= CARDS_MAX - 1
 
     def note(self, site: str, now_s: float) -> None:
         """Count a card of this site that was new."""
-        self._taken[site] = self._count(site, now_s) + 1, now_s
-
-    def _count(self, site: str, now_s: float) -> float:
-        count, since_s = self._taken.get(site, (0.0, now_s))
-        return max(0.0, count - (now_s - since_s) / CARD_EVERY_S) if now_s >= since_s else 0.0
+        self._taken.add(site, 1, now_s)
 
     def put_off(self, site: str, source: str, card: bytes) -> None:
         """Keep the last card of this site that a source has passed on, until it may be taken."""

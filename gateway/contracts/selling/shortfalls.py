@@ -9,6 +9,7 @@ duration.
 
 from typing import Final
 
+from gateway.base.fading import FadingAmounts
 from gateway.contracts.model.sale import Sale
 from policies.tariffs import HOUR_NS
 
@@ -20,22 +21,14 @@ class Shortfalls:
     """The unpaid slot-seconds of each buyer."""
 
     def __init__(self) -> None:
-        self._of: dict[
-            str, tuple[float, float]
-        ] = {}  # by buyer: slot-seconds, and when (monotonic)
+        self._unpaid_s = FadingAmounts(FORGOTTEN_SHARE)  # by buyer
 
     def note(self, sale: Sale, unpaid_nanos: int, now_s: float) -> None:
         """Note an amount that a delivery cost beyond its contract's grant."""
         price_nanos = sale.price.price_nanos
-        if unpaid_nanos <= 0 or not price_nanos:
-            return
-        unpaid_s = unpaid_nanos * HOUR_NS / price_nanos / 1e9
-        self._of[sale.buyer] = self._left_s(sale.buyer, now_s) + unpaid_s, now_s
+        if unpaid_nanos > 0 and price_nanos:
+            self._unpaid_s.add(sale.buyer, unpaid_nanos * HOUR_NS / price_nanos / 1e9, now_s)
 
     def is_over(self, buyer: str, now_s: float) -> bool:
         """Whether a buyer's unpaid time is more than is allowed."""
-        return self._left_s(buyer, now_s) > ALLOWED_S
-
-    def _left_s(self, buyer: str, now_s: float) -> float:
-        unpaid_s, at_s = self._of.get(buyer, (0.0, now_s))
-        return max(0.0, unpaid_s - FORGOTTEN_SHARE * max(0.0, now_s - at_s))
+        return self._unpaid_s.at(buyer, now_s) > ALLOWED_S

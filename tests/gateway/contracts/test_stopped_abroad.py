@@ -5,6 +5,8 @@ buyer's purchase and the seller's sale have the same amount. What can't be deliv
 charged at neither site.
 """
 
+from types import SimpleNamespace
+
 import pytest
 from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap
 
@@ -14,7 +16,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from policies.costs.pricelist import PriceList
 from policies.placement.asks import Wishes
-from policies.tariffs import Extras
+from policies.tariffs import Extras, Tariff
 
 ABROAD = Wishes(forbidden_sites=frozenset({"london"}))
 PRICE = 36 * 10**9  # nano-units a slot-hour: 10 ** 7 a slot-second
@@ -404,7 +406,8 @@ def test_small_grants_that_leave_much_unpaid_are_declined():
 
 def test_a_grant_that_pays_for_a_second_is_quoted_for_all_the_same():
     town, london, paris = priced_town()
-    paris.exchange.offering.shortfalls._of["london"] = (1000.0, 0.0)
+    paid_before = SimpleNamespace(buyer="london", price=Tariff(PRICE, "USD", "v1"))
+    paris.exchange.offering.shortfalls.note(paid_before, 1000 * 10**7, 0.0)
     for name, limit in (("tiny", 1), ("paid", 10**8)):
         digest = name.encode() * 8
         terms = {"function": digest, "max_cost_nanos": limit, "currency": "USD"}

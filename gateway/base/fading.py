@@ -1,0 +1,21 @@
+"""Amounts by key that shrink at a steady rate: leaky buckets. Pure."""
+
+
+class FadingAmounts:
+    """An amount for each key, from which `per_s` is taken away with each second that passes.
+
+    Times are of any clock; if it is set back, a key's amount is forgotten.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._of: dict[str, tuple[float, float]] = {}  # by key: an amount, and when it was so much
+
+    def at(self, key: str, now_s: float) -> float:
+        """Return what is left of a key's amount."""
+        amount, since_s = self._of.get(key, (0.0, now_s))
+        return max(0.0, amount - (now_s - since_s) * self._per_s) if now_s >= since_s else 0.0
+
+    def add(self, key: str, amount: float, now_s: float) -> None:
+        """Add to a key's amount."""
+        self._of[key] = self.at(key, now_s) + amount, now_s
