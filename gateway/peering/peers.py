@@ -14,7 +14,7 @@ those that arrive at our port, `link_news` for those on our links.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -384,14 +384,18 @@ class Peers:
                 break
         if not waiting:
             del self._unread[source]
-        if refused:
-            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-            self._say_often(f"{source} passed on what is not believed: {refused[0]}{more}")
+        self._tell_refused(source, refused)
         for kind, raw in self.registry.news:
             if kind == "expulsion":
                 self._tell_expulsion(raw)
         if self.registry.news:
             self.trust_changed(by_others=True)
+
+    def _tell_refused(self, source: str, refused: Sequence[ProtocolError]) -> None:
+        """Log the first of the statements that were not believed."""
+        if refused:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            self._say_often(f"{source} passed on what is not believed: {refused[0]}{more}")
 
     async def _read(self) -> None:
         """Read on, one site after another, and leave time for other work."""
@@ -435,7 +439,7 @@ class Peers:
                 if turned:
                     self._say(turned)
                     self.trust_changed()
-                self.registry.take_due()
+                self._tell_refused("a site", self.registry.take_due())
                 self.trust_changed(by_others=True)
                 shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
