@@ -415,19 +415,19 @@ CHECKS: list[Callable[[Facts], Iterator[str]]] = [
 ]
 
 
-def reconcile(facts: Facts) -> dict[str, list[str]]:
-    """Return the violations by check; a check without any has an empty list."""
-    others = _of_other_version(facts)
-    return {
-        check.__name__: [text for text in check(facts) if others.isdisjoint(_words(text))]
-        for check in CHECKS
-    }
+def reconcile(facts: Facts) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the violations by check, and what concerns jobs that the other version took.
 
-
-def found_in_other_version(facts: Facts) -> list[str]:
-    """Return what is wrong with jobs that a gateway of the other version took."""
+    A check without violations has an empty list.
+    """
     others = _of_other_version(facts)
-    return [text for check in CHECKS for text in check(facts) if others & _words(text)]
+    violations: dict[str, list[str]] = {}
+    apart: list[str] = []
+    for check in CHECKS:
+        ours = violations[check.__name__] = []
+        for text in check(facts):
+            (apart if others & _words(text) else ours).append(text)
+    return violations, apart
 
 
 def _words(text: str) -> set[str]:

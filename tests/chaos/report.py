@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.faults import Fault
-from tests.chaos.reconciliation import SHOWN, Facts, found_in_other_version
+from tests.chaos.reconciliation import SHOWN, Facts
 from tests.chaos.storm import Happened
 
 SLACK_S = 1.0  # beside the restart, where no lease has to run out
@@ -22,6 +22,7 @@ class Summary:
     Attributes:
         about: command, seed, commit, times, load.
         missing: by kind of fault, why it could not be done here.
+        of_other_version: what is wrong with jobs that a gateway of that version took.
         not_drawn: kinds that the schedule never came to.
     """
 
@@ -30,6 +31,7 @@ class Summary:
     missing: dict[str, str]
     facts: Facts
     violations: dict[str, list[str]]
+    of_other_version: list[str]
     kinds: Sequence[Fault] = field(default_factory=list)
     lease_s: float = 1.0
 
@@ -121,10 +123,9 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {name}", *(f"- {each}" for each in found[:SHOWN])]
             if len(found) > SHOWN:
                 lines.append(f"- and {len(found) - SHOWN} more: see report.json")
-    others = found_in_other_version(summary.facts)
-    if others:
+    if summary.of_other_version:
         lines += ["", "## Of jobs that the other version took: no violations of this one"]
-        lines += [f"- {each}" for each in others[:SHOWN]]
+        lines += [f"- {each}" for each in summary.of_other_version[:SHOWN]]
     return "\n".join(lines) + "\n"
 
 
@@ -137,7 +138,7 @@ def as_json(summary: Summary) -> str:
             "faults": [asdict(each) for each in summary.happened],
             "missing": summary.missing,
             "violations": summary.violations,
-            "of the other version": found_in_other_version(summary.facts),
+            "of the other version": summary.of_other_version,
         },
         indent=1,
     )

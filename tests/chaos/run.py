@@ -184,7 +184,7 @@ def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
         say(f"{len(storm.happened)} faults have happened, {stage.killed} kills; now it is quiet")
         facts = collecting.collect(stage, clients, settings.quiet_s, say)
         storm.measure_abroad()
-        violations = reconcile(facts)
+        violations, of_other_version = reconcile(facts)
         if copy is not None:
             is_there = copy.finish()
             say("starting the sites with a copy of the books of Paris")
@@ -207,7 +207,7 @@ def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
             "load of the host": f"{load} ({os.cpu_count()} cores)",
         }
         return Summary(
-            about, storm.happened, missing, facts, violations, settings.kinds,
+            about, storm.happened, missing, facts, violations, of_other_version, settings.kinds,
             settings.times.lease_s,
         )  # fmt: skip
 
