@@ -481,9 +481,10 @@ class Client(concurrent.futures.Executor):
                 retry. A task that had not begun on a lost worker is tried again without limit.
             priority: jobs of higher priority go first.
             project: the project that is billed, besides the user.
-            max_cost: "5 USD"; when the job has cost this much, no more of its tasks start. All
-                calls of one function submitted under a limit are one job; without a limit, submit
-                begins a new job when a function was not used for a while.
+            max_cost: "5 USD"; when the job has cost this much, no more of its tasks start, and
+                at twice as much those that run are stopped. All calls of one function submitted
+                under a limit are one job; without a limit, submit begins a new job when a function
+                was not used for a while.
             name: the name of the job.
             prints: whether the output of tasks is shown here; otherwise it is shown nowhere.
             objective: "cheapest", "fastest", "greenest", or weights as in {"money": 1, "time": 2,

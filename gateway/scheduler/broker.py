@@ -37,6 +37,7 @@ from gateway.scheduler.model.terms import opened_record
 from gateway.scheduler.quotas.accounts import Accounts, Limits
 from gateway.scheduler.quotas.admission import Admission
 from gateway.scheduler.quotas.fair_shares import Shares
+from gateway.scheduler.quotas.overruns import Overruns
 from gateway.scheduler.quotas.preemption import Preemption
 from gateway.scheduler.quotas.reserved import Reserved
 from gateway.scheduler.quotas.roster import Roster
@@ -129,6 +130,7 @@ class Broker:
         )
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
+        self._overruns = Overruns()
         self._losses = Losses(
             *(self.charging, self._endings, self._withdrawals),
             release=self._handout.release,
@@ -721,6 +723,7 @@ class Broker:
             if assignment is not None and task in assignment.left:
                 begun_s = max(assignment.given_s, now_s - ran_s)
                 assignment.begun.setdefault(task, begun_s)
+                self._overruns.begun(assignment.job)
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End queued tasks whose deadline has passed."""
@@ -865,7 +868,7 @@ class Broker:
         is_behind = event.is_behind or bool(self.trouble)
         for fault in self._overdue.look(now_s, is_behind=is_behind):
             self._turn_out(fault, now_s)
-        for ending in self.spending.ticked(now_s):
+        for ending in (*self.spending.ticked(now_s), *self._overruns.look(now_s)):
             self._end_for_money(ending, now_s)
         if self.shares is not None:
             self.shares.note_overdue(self.workers.values(), now_s)

@@ -357,7 +357,17 @@ def _unmatched(site: str, books: Books) -> Iterator[str]:
         rows = used[each.site, each.job, each.first, each.tasks, each.wall_ns]
         what = f"{site}: tasks {each.first} to {each.first + each.tasks} of {each.job}"
         if not rows:
-            yield f"{what} were paid for to {each.site}, {each.cost_nanos} nanos, without usage"
+            others = [
+                f"{row.site or site} {row.first}-{row.stop} {row.state} {row.wall_ns} ns"
+                for row in books.usage
+                if row.job == each.job
+                and row.first < each.first + each.tasks
+                and each.first < row.stop
+            ]
+            yield (
+                f"{what} were paid for to {each.site}, {each.cost_nanos} nanos for {each.wall_ns} "
+                f"ns, without usage; records of these tasks: {'; '.join(others) or 'none'}"
+            )
             continue
         row = rows.pop()
         if not row.origin and row.cost_nanos != each.cost_nanos:

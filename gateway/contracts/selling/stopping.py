@@ -15,12 +15,10 @@ from gateway.contracts.model.dealing import RELAY
 from gateway.contracts.model.sale import Sale
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.quotas.occupancy import is_reserved
+from gateway.scheduler.quotas.overruns import is_beyond
 
 EXPIRED: Final = "expired"
 TASK_BYTES: Final = 100  # the memory of a task without arguments
-# Running tasks are stopped when they cost so many times their contract's grant. The excess is the
-# seller's loss: a task that takes a little longer than expected still ends.
-OVERRUN_MAX: Final = 2
 
 
 class Stopping:
@@ -66,9 +64,8 @@ class Stopping:
         job, most = self._broker.jobs.get(sale.job), sale.max_cost_nanos
         if most is None or job is None or not sale.price.price_nanos:
             return False
-        began = (at_s for each in job.assignments.values() for at_s in each.begun.values())
-        ran_ns = round(sum(max(0.0, utc_s - at_s) for at_s in began) * 1e9)
-        return sale.spent_nanos + sale.price.charge_nanos(0, ran_ns) > OVERRUN_MAX * most
+        running = job.assignments.values()
+        return is_beyond(most, sale.spent_nanos, running, utc_s, sale.price)
 
     def _why_repriced(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
         """Return why a contract must end because today's price is higher, if so.
