@@ -254,6 +254,29 @@ def test_what_is_wrong_with_jobs_that_the_other_version_took_is_told_apart(
     assert bool(reconcile(facts)[1]) is is_excused
 
 
+@pytest.mark.parametrize(("until_s", "is_excused"), [(120.0, True), (90.0, False)])
+def test_what_an_audit_says_of_contracts_that_the_other_version_sold_is_told_apart(
+    facts, until_s, is_excused
+):
+    books = facts.books["paris"]
+    books.deliveries = [replace(each, opened_at_s=100.0) for each in books.deliveries]
+    facts.others_until_s = {"paris": until_s}
+    facts.answers["paris", "audit"] = (
+        "exit code 1: a table\nproblem: job london:c1 was charged 7, and 6 were delivered\n"
+    )
+    assert ("commands_are_content" in violated(facts)) is not is_excused
+    facts.answers["paris", "audit"] += "problem: the chain is broken\n"
+    assert "commands_are_content" in violated(facts)
+
+
+def test_a_run_that_repeats_a_charged_one_may_be_stopped_and_must_have_begun(facts):
+    row = record("j1", "a-1", "workers", first=TASKS, tasks=1, attempt=1, state="repeat")
+    facts.books["london"].usage.append(replace(row, cost_nanos=0))
+    assert "charges_are_evident" in violated(facts)
+    facts.runs.append(Run("a-1", TASKS, "again", 900))
+    assert "charges_are_evident" not in violated(facts)
+
+
 def test_what_the_buyer_never_took_is_void_at_the_seller(facts):
     facts.books["paris"].deliveries.append(
         Delivery("sell", "london", "c1", 6, 0, 1, 90, COST_NANOS, "void", "")

@@ -47,6 +47,7 @@ class Delivery:
     cost_nanos: int
     state: str
     job: str  # as the site has it whose row it is
+    opened_at_s: float = 0.0  # when its contract was opened, UTC
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -107,10 +108,10 @@ def _rows(connection: Connection, table: Any, kind: Any) -> Iterable[Any]:
 
 def _deliveries(connection: Connection) -> Iterable[Delivery]:
     same = (contracts.c.contract == postings.c.contract) & (contracts.c.side == postings.c.side)
-    theirs = ("site", "job")
+    theirs = {"site": "", "job": "", "opened_at_s": 0.0}  # without a contract, these
     names = [name for name in Delivery.__slots__ if name not in theirs]
     query = select(
         *(postings.c[name] for name in names), *(contracts.c[name] for name in theirs)
     ).select_from(postings.outerjoin(contracts, same))
     for row in connection.execute(query).mappings():
-        yield Delivery(**{**row, **{name: row[name] or "" for name in theirs}})
+        yield Delivery(**{**row, **{name: row[name] or none for name, none in theirs.items()}})

@@ -17,6 +17,7 @@ OWN_ERRORS = {"wrong": {"ValueError"}}
 CANCELLED = {"CancelledError", "TaskStopped"}
 CRASHES = 2  # a task whose slot was killed so often is given up as poison, as the docs say
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # of ids, after Crockford
+PROBLEM = "problem: "  # what `gridfed audit` begins a line with for each
 SHOWN = 20  # violations that are shown of one check
 
 
@@ -242,7 +243,11 @@ def done_is_charged(facts: Facts) -> Iterator[str]:
 
 
 def charges_are_evident(facts: Facts) -> Iterator[str]:
-    """Nothing is in the books as done that has left no evidence of a run that ended."""
+    """Nothing is in the books as done that has left no evidence of a run that ended.
+
+    A run that repeats a charged one is in the books as that, whether or not it came to its end.
+    """
+    begun = {(run.key, run.task) for run in facts.runs}
     ended = Counter((run.key, run.task) for run in facts.runs if run.end)
     by_key: Counter[str] = Counter()
     for (key, _), count in ended.items():
@@ -256,7 +261,9 @@ def charges_are_evident(facts: Facts) -> Iterator[str]:
                 sold[row.name] += row.tasks
                 continue
             for task in range(row.first, row.stop):
-                if not ended[row.name, task]:
+                if row.state == "repeat" and (row.name, task) not in begun:
+                    yield f"{site} has usage of {row.name} task {task}, which never ran"
+                elif row.state == "ok" and not ended[row.name, task]:
                     yield f"{site} has usage of {row.name} task {task}, which ended nowhere"
         for key, count in sold.items():
             if count > by_key[key]:
@@ -392,8 +399,9 @@ def _bought(books: Books) -> dict[tuple[str, str, int, int, int], list[Usage]]:
 def commands_are_content(facts: Facts) -> Iterator[str]:
     """Audit, reconcile and the rest find nothing wrong."""
     for (site, command), text in facts.answers.items():
-        if text:
-            yield f"{command} at {site}: {text}"
+        problems = [line for line in text.splitlines() if line.startswith(PROBLEM)]
+        for each in problems or ([text] if text else []):
+            yield f"{command} at {site}: {each}"
 
 
 def nothing_is_left(facts: Facts) -> Iterator[str]:
@@ -445,11 +453,16 @@ def _words(text: str) -> set[str]:
 
 
 def _of_other_version(facts: Facts) -> set[str]:
-    """The keys and ids of the jobs that a gateway of the other version took.
+    """The keys and ids of the jobs, and the contracts, that a gateway of the other version took.
 
     A job whose gateway never said its id counts by its site alone.
     """
-    found: set[str] = set()
+    found = {
+        row.contract
+        for site, until_s in facts.others_until_s.items()
+        for row in (facts.books[site].deliveries if site in facts.books else ())
+        if row.opened_at_s <= until_s
+    }
     for each in facts.promises.values():
         until_s = facts.others_until_s.get(each.site)
         if until_s is not None and (not each.job or _made_s(each.job) <= until_s):
