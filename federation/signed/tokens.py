@@ -31,6 +31,7 @@ PREFIX: Final = "gft1"
 USER_CHARS_MAX: Final = 200
 PROJECTS_MAX: Final = 64
 SITES_MAX: Final = 64
+SCOPES_MAX: Final = 20
 BODY_BYTES_MAX: Final = 8 << 10
 TEXT_CHARS_MAX: Final = 16 << 10
 _DOMAIN: Final = "token"
@@ -43,10 +44,12 @@ class Scope(StrEnum):
     CANCEL = "cancel"
     REPORT = "report"
     ADMIN = "admin"
-    WORK = "work"  # join as a worker
+    WORK = "work"  # join as a worker; "work:POOL": of that pool alone
     AUDIT = "audit"  # see the rows of all users, and change nothing
 
 
+SCOPE_PATTERN: Final = "[a-z]{1,20}(:[A-Za-z0-9_.-]{1,60})?"
+_WORK_IN: Final = f"{Scope.WORK}:"
 # The most that a token of another site can allow.
 GUEST_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.REPORT.value})
 
@@ -55,7 +58,8 @@ GUEST_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.R
 class UserToken:
     """A `user`, with `projects` (None: all), `scopes`, the `sites` that it is for, and its times.
 
-    `id` is 16 hexadecimal digits, by which the token can be revoked.
+    `id` is 16 hexadecimal digits, by which the token can be revoked. The scope "work" may name a
+    pool, as in "work:hpc".
     """
 
     federation: str
@@ -73,9 +77,17 @@ class UserToken:
         covered = self.projects is None or project is None or project in self.projects
         return covered and scope.value in self.scopes
 
+    def may_work_in(self, pool: str | None = None) -> bool:
+        """Whether a worker with it may join this pool; None: any pool at all."""
+        if Scope.WORK.value in self.scopes:
+            return True
+        if pool is None:
+            return any(each.startswith(_WORK_IN) for each in self.scopes)
+        return _WORK_IN + pool in self.scopes
+
 
 def _scopes(value: object) -> frozenset[str]:
-    return frozenset(strict.several(strict.matching("[a-z]{1,20}"), 1, 20)(value))
+    return frozenset(strict.several(strict.matching(SCOPE_PATTERN), 1, SCOPES_MAX)(value))
 
 
 _FORM = strict.Form(

@@ -185,12 +185,17 @@ def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
         yield rule
 
 
+def _is_scope(text: str) -> bool:
+    name, has_pool, _ = text.partition(":")
+    return name in set(Scope) and (not has_pool or name == Scope.WORK)
+
+
 async def _token(registry: Registry, details: Details) -> Any:
     """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
     now_s = registry.clock()
     projects = details.get("projects")
     scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
-    unknown = set(scopes) - set(Scope)
+    unknown = {each for each in scopes if not _is_scope(each)}
     if unknown:
         raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")
     try:

@@ -529,6 +529,8 @@ class Reception:
             joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
             held = self._tokens.get(guest.handle)
             if held is not None:
+                if not held.token.may_work_in(joined.pool):
+                    raise BadWorker(f"its token is not good for pool {joined.pool}")
                 joined = replace(joined, token=held.token.id)
             self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:

@@ -168,9 +168,9 @@ class TokenCredentials:
         if type(text) is not str:
             raise SessionRefused("the hello's token is no text", Refusal.ALTERED)
         found = self._passes.read(text)
-        wanted = (Scope.WORK,) if hello.role == "worker" else _CLIENT
-        if not any(found.token.allows(each) for each in wanted):
-            names = " or ".join(wanted)
+        is_worker = hello.role == "worker"
+        if not (found.token.may_work_in() if is_worker else any(map(found.token.allows, _CLIENT))):
+            names = Scope.WORK if is_worker else " or ".join(_CLIENT)
             raise SessionRefused(f"a {hello.role} needs a token of scope {names}", NO_SCOPE)
         return replace(hello, user=self._passes.user(found))
 

@@ -357,7 +357,8 @@ def _yes(value: bool) -> str:
     click.option("--user", help="Whom the token is for."),
     click.option("--projects", help="What he may bill to, as in risk,fx. [default: any]"),
     click.option(
-        "--scopes", help="Of submit, cancel, report, audit, admin, work. [default: the first 2]"
+        "--scopes",
+        help="Of submit, cancel, report, audit, admin, work, work:POOL. [default: the first 2]",
     ),
     click.option("--sites", help="Where it is good. [default: here]"),
     _expiry("12h", "it"),
@@ -385,6 +386,7 @@ def token(
         return
     if not user:
         raise click.UsageError("--user is missing")
+    _check_pools(config_dir, _split(scopes) or [])
     found = order(
         config_dir,
         "token",
@@ -398,6 +400,17 @@ def token(
     for each in () if as_json else warnings:
         show.say(f"warning: {each}", err=True)
     _tell({**found, "warnings": warnings}, as_json, found["token"])
+
+
+def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
+    """Raise UsageError for a scope such as work:POOL that names no pool of this site."""
+    named = {each.partition(":")[2] for each in scopes if each.startswith(f"{Scope.WORK}:")}
+    known = {pool.name for pool in _config(config_dir).pools} if named else set()
+    if named - known:
+        raise click.UsageError(
+            f"--scopes: there is no pool {min(named - known)!r} here; "
+            f"there are {', '.join(sorted(known))}"
+        )
 
 
 def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:

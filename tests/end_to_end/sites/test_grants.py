@@ -227,7 +227,12 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
             assert refused.returncode == 77
             assert b"takes tokens only" in refused.stderr
             file = tmp_path / "worker.token"
-            file.write_text(token(site, "--user", "host-1", "--scopes", "work") + "\n")
+            file.write_text(token(site, "--user", "host-1", "--scopes", "work:local") + "\n")
+            worker = Process([*command, "--token-file", str(file)], tmp_path, "elsewhere")
+            said = "its token is not good for pool far"
+            wait_until(lambda: said in site.gateway.text(), "the refusal")
+            worker.stop()
+            file.write_text(token(site, "--user", "host-1", "--scopes", "work:far") + "\n")
             worker = Process([*command, "--token-file", str(file)], tmp_path, "worker")
             wait_until(
                 lambda: "far" in {each["pool"] for each in client.ask("workers")}, "the worker"

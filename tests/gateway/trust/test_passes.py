@@ -178,9 +178,21 @@ def test_a_worker_needs_a_token_to_work(door):
     door.call(token(scopes=frozenset({"work"})), role="worker")
 
 
+def test_a_token_to_work_may_name_its_pools(door):
+    text = token(scopes=frozenset({"work:hpc", "work:gpu", "submit"}))
+    door.call(text, role="worker")
+    found = door.passes.read(text).token
+    assert [pool for pool in ("hpc", "gpu", "local", "", "h") if found.may_work_in(pool)] == [
+        "hpc",
+        "gpu",
+    ]
+    assert door.passes.read(token(scopes=frozenset({"work"}))).token.may_work_in("local")
+    assert not door.passes.read(token()).token.may_work_in()
+
+
 def test_another_sites_user_comes_under_its_name_and_never_as_a_worker(door):
     door.trust.welcome.add("paris")
-    every = frozenset({"submit", "work", "admin"})
+    every = frozenset({"submit", "work", "work:hpc", "admin"})
     text = token(issuer="paris", signer="paris", scopes=every)
     assert door.refusal(text, role="worker") == "scope"
     door.call(text)
