@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -204,14 +205,14 @@ def clients_left(stage: Stage) -> list[Any]:
     return [each for script in stage.clients.all() for each in processes.family(script.pid)]
 
 
-def keep(facts: Facts, path: Path) -> None:
-    """Write the outcome of each promise, for whoever looks into a violation."""
-    path.write_text(
-        json.dumps(
-            {
-                key: {name: getattr(each, name) for name in ("site", "kind", "job", "state")}
-                for key, each in facts.promises.items()
-            },
-            indent=1,
-        )
-    )
+def keep(facts: Facts, folder: Path) -> None:
+    """Write the outcome of each promise and the books, for the reader of a violation."""
+    promises = {
+        key: {name: getattr(each, name) for name in ("site", "kind", "job", "state")}
+        for key, each in facts.promises.items()
+    }
+    (folder / "promises.json").write_text(json.dumps(promises, indent=1))
+    for site, books in facts.books.items():
+        with (folder / f"books-{site}.jsonl").open("w") as file:
+            for row in (*books.jobs, *books.usage, *books.deliveries):
+                print(json.dumps({"is": type(row).__name__, **asdict(row)}), file=file)

@@ -193,7 +193,7 @@ def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
                 if is_there
                 else ["no copy of the books of Paris could be made"]
             )
-        collecting.keep(facts, folder / "promises.json")
+        collecting.keep(facts, folder)
         about = {
             "command": settings.command,
             "seed": settings.seed,
