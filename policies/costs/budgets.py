@@ -264,7 +264,9 @@ class Purse:
     def objection(self, one_nanos: int = 0) -> str:
         """Explain why nothing more is paid from it, with the figures, and when that may change."""
         budget, period = self.budget, self.period
-        text = f"{named(budget)} is exhausted: {self.standing(one_nanos)}"
+        is_short = 0 < self.left_nanos < one_nanos
+        state = "has too little left for a task" if is_short else "is exhausted"
+        text = f"{named(budget)} {state}: {self.standing(one_nanos)}"
         if self.refused:
             text += f"; {budget.owner} says: {self.refused}"
         elif period is not None:

@@ -90,7 +90,7 @@ def test_what_is_beyond_a_budget_is_refused_with_the_figure_also_after_a_kill(ma
     assert found["held_nanos"] == 0
     assert found["left_nanos"] < BOUND, "as much as no further task may need"
     with site.client() as client:
-        said = r"the budget 'risk' \(project:risk\) is exhausted: .* USD of 4 USD is spent in 20"
+        said = r"\(project:risk\) has too little left for a task: .* USD of 4 USD is spent in 20"
         with pytest.raises(JobRefused, match=said) as refused:
             client.options(project="risk", timeout_s=LIMIT_S).submit(work, TASK_S).result(200)
         assert refused.value.code == "budget-exhausted"

@@ -308,7 +308,10 @@ def test_a_site_that_has_used_up_what_we_lend_it_is_declined_with_the_figure():
     london.submit(5, wishes=ABROAD)
     town.deliver()
     (found,) = declined(town, Reason.BUDGET_EXHAUSTED)
-    assert "the budget 'b' (site:london) is exhausted: 0 USD of 0.00000001 USD" in found.reason
+    assert (
+        "the budget 'b' (site:london) has too little left for a task: 0 USD of 0.00000001 USD"
+        in found.reason
+    )
     assert not [each for each in london.books if isinstance(each, records.ContractOpened)]
     refused = london.exchange.purchases.resting.rests(london.broker.jobs["j"].spec)
     assert "budget-exhausted" in str(refused["paris/local"])

@@ -358,8 +358,8 @@ def test_new_work_is_refused_with_the_figure_when_all_is_spent():
     (refusal,) = world.refusals
     assert refusal.code == Reason.BUDGET_EXHAUSTED
     assert refusal.reason == (
-        "the budget 'b' (user:ann) is exhausted: 9.5 USD of 10 USD is spent in 2023-11-15; a task "
-        "may use up to 10 USD; it begins anew 2023-11-16 00:00 UTC"
+        "the budget 'b' (user:ann) has too little left for a task: 9.5 USD of 10 USD is spent in "
+        "2023-11-15; a task may use up to 10 USD; it begins anew 2023-11-16 00:00 UTC"
     )
     assert world.broker.spending.news() == []
     world["b"].spent_nanos = 10 * UNIT
@@ -399,7 +399,7 @@ def test_a_new_period_takes_up_what_waits():
     world.report(9.0)
     world.tick()
     assert world.out == 0
-    assert any("is exhausted" in each for each in world.text())
+    assert any("has too little left for a task" in each for each in world.text())
     world.tick(DAY_S)
     assert world.out == 1
 
