@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from federation import Client
-from federation.errors import GatewayUnreachable, GridError, JobRefused
+from federation.errors import GatewayUnreachable, GridError, JobNotFound, JobRefused
 from tests.chaos.journal import Journal
 from tests.chaos.work import tasks
 from tests.chaos.work.reaching import connected
@@ -165,7 +165,8 @@ class Worker:
         if kind == "cancelled":
             time.sleep(self._chance.random() * count * seconds / 2)
             self._journal.note("cancels", key=key)
-            with contextlib.suppress(GatewayUnreachable):  # then it was cancelled, or was not
+            # Unreachable: it was cancelled, or was not. Not found: it ended before.
+            with contextlib.suppress(GatewayUnreachable, JobNotFound):
                 job.cancel(stop=self._chance.random() < 0.5)
         elif self._chance.random() < 0.7:  # who hands over too much waits for it
             while True:
