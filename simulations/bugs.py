@@ -258,9 +258,9 @@ def lost_verdict() -> Iterator[None]:
     """Make a seller ignore the verdict on some deliveries, however often it is sent."""
     settle = Sales._settle
 
-    def deaf(self: Sales, buyer: str, message: Settle, utc_s: float) -> None:
+    def deaf(self: Sales, buyer: str, message: Settle, *at: float) -> None:
         heard = [row for row in message.verdicts if row[1] % 7]
-        settle(self, buyer, replace(message, verdicts=heard), utc_s)
+        settle(self, buyer, replace(message, verdicts=heard), *at)
 
     with patch.object(Sales, "_settle", deaf):
         yield

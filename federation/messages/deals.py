@@ -16,7 +16,7 @@
       CloseContract ────────────────────────────────►
       ◄────────────────────────────────────── Closed
 
-`SEALED` messages travel inside `Sealed`, signed by their site. The others are protected only by the
+Sealed messages travel inside `Sealed`, signed by their site. The others are protected only by the
 session, in which both ends have proved their identity. `contract` is the buyer's name for the
 contract, never used twice.
 """
@@ -24,9 +24,10 @@ contract, never used twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from federation.messages.contracts import Delivery
+from federation.messages.registry import FromBuyer, FromSeller, Receiver
 from federation.messages.wire import (
     Count,
     Failures,
@@ -43,7 +44,7 @@ from federation.messages.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Either side: an envelope (federation.signed.envelopes) around one of the SEALED messages."""
+    """Either side: an envelope (federation.signed.envelopes) around a message that is sealed."""
 
     kind: ClassVar[str] = "sealed"
     envelope: bytes
@@ -53,7 +54,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
-class AskQuote:
+class AskQuote(FromBuyer, to=Receiver.SALES):
     """Request the price and time of a number of tasks of one kind.
 
     `pool` is the one that was advertised, or empty: any pool that the seller has, or knows of.
@@ -86,7 +87,7 @@ class AskQuote:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(FromBuyer, to=Receiver.SALES):
     """Reserve the quoted slots for a moment."""
 
     kind: ClassVar[str] = "hold"
@@ -94,7 +95,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
     """Conclude the contract at this price, with this lease. The buyer has it on disk.
 
     `tariff`, `minimum_nanos` and `step_ns` are those of the quote.
@@ -112,7 +113,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(FromBuyer, to=Receiver.SALES):
     """Run calls `first`, `first` + 1, … of the job under this epoch: a number that only grows.
 
     A result counts only under the epoch under which its task was last forwarded.
@@ -126,7 +127,7 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaim:
+class Reclaim(FromBuyer, to=Receiver.SALES):
     """Return the unstarted ones of these tasks; with `kill`, stop and forget the rest.
 
     Answered by GivenBack.
@@ -141,7 +142,7 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(FromBuyer, to=Receiver.SALES, urgent=True):
     """The answer to Renew: these contracts continue, counted from when the seller asked.
 
     A contract that is not named has ended: the seller stops its tasks.
@@ -153,7 +154,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(FromBuyer, to=Receiver.SALES, sealed=True, urgent=True):
     """The answer to Bill: [epoch, first, 1] is posted, [epoch, first, 0] void. On disk here."""
 
     kind: ClassVar[str] = "settle"
@@ -162,7 +163,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(FromBuyer, to=Receiver.SALES):
     """Ask, after a restart of the buyer, which tasks the seller still has. Answered by Holding."""
 
     kind: ClassVar[str] = "resume"
@@ -170,7 +171,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(FromBuyer, to=Receiver.SALES):
     """Stop the tasks under it: they are not wanted any more. Deliveries are still settled."""
 
     kind: ClassVar[str] = "abandon"
@@ -178,7 +179,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseContract:
+class CloseContract(FromBuyer, to=Receiver.SALES):
     """Announce that no more tasks will come under it."""
 
     kind: ClassVar[str] = "close-contract"
@@ -189,7 +190,7 @@ class CloseContract:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(FromSeller, to=Receiver.PURCHASES, sealed=True):
     """The price of a slot-hour in this pool, valid for `valid_s` seconds.
 
     `slots` slots would work on the tasks; the first task would start in `begin_in_s`, the last
@@ -220,7 +221,7 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Decline:
+class Decline(FromSeller, to=Receiver.PURCHASES):
     """Refuse the last request; the contract has ended. `code` is a Reason."""
 
     kind: ClassVar[str] = "decline"
@@ -230,7 +231,7 @@ class Decline:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(FromSeller, to=Receiver.PURCHASES):
     """Confirm the reservation, for `held_s` seconds from now."""
 
     kind: ClassVar[str] = "held"
@@ -239,7 +240,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(FromSeller, to=Receiver.PURCHASES):
     """Confirm that the contract is open at the seller as well: the buyer may forward."""
 
     kind: ClassVar[str] = "committed"
@@ -247,7 +248,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(FromSeller, to=Receiver.PURCHASES):
     """Results of a contiguous part of a forward, as in Report, with their cost.
 
     The seller has its usage record on disk, as of `at_ms` milliseconds since 1970. The buyer books
@@ -285,7 +286,7 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class GivenBack(FromSeller, to=Receiver.PURCHASES):
     """Return tasks to the buyer: they never ran, or were stopped as asked.
 
     The answer to Reclaim (empty: all had started), or unsolicited: a window closes, or more urgent
@@ -299,7 +300,7 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(FromSeller, to=Receiver.PURCHASES, urgent=True):
     """Ask whether these contracts may continue. Answered by Granted with the same stamp."""
 
     kind: ClassVar[str] = "renew"
@@ -308,7 +309,7 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(FromSeller, to=Receiver.PURCHASES, sealed=True):
     """The deliveries: [epoch, first, tasks, cost in nano-units, wall in ns, at in ms].
 
     The seller's usage records, signed. Answered by Settle.
@@ -320,7 +321,7 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(FromSeller, to=Receiver.PURCHASES):
     """The tasks still out under a contract, after a new session: [epoch, first, stop].
 
     Deliveries without a verdict are included, and are delivered again.
@@ -332,36 +333,8 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(FromSeller, to=Receiver.PURCHASES):
     """Confirm that no task is out under the contract, and no debt is left."""
 
     kind: ClassVar[str] = "closed"
     contract: Text
-
-
-FROM_BUYER: Final = (
-    *(AskQuote, Hold, Commit, Forward, Reclaim),
-    *(Granted, Settle, Resume, Abandon, CloseContract),
-)
-FROM_SELLER: Final = (
-    *(Quote, Decline, Held, Committed, Deliver, GivenBack),
-    *(Renew, Bill, Holding, Closed),
-)
-SEALED: Final = (Quote, Commit, Bill, Settle)
-
-FromBuyer = (
-    AskQuote
-    | Hold
-    | Commit
-    | Forward
-    | Reclaim
-    | Granted
-    | Settle
-    | Resume
-    | Abandon
-    | CloseContract
-)
-FromSeller = (
-    Quote | Decline | Held | Committed | Deliver | GivenBack | Renew | Bill | Holding | Closed
-)
-Deal = FromBuyer | FromSeller

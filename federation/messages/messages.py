@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from federation.messages import deals, payments, reconciliation, reserving, slices
+from federation.messages import deals, payments, reconciliation, reserving, slices  # noqa: F401 - their messages
+from federation.messages.registry import REGISTRY, FromBuyer, FromEither, FromSeller, Receiver
 from federation.messages.wire import (
     Anything,
     Catalogue,
@@ -117,8 +118,11 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class PutFunction:
-    """Client → gateway → worker: a pickled function, addressed by the SHA-256 of its bytes."""
+class PutFunction(FromBuyer, to=Receiver.FUNCTIONS):
+    """Client → gateway → worker, buyer → seller: a pickled function.
+
+    It is addressed by the SHA-256 of its bytes.
+    """
 
     kind: ClassVar[str] = "function"
     digest: bytes
@@ -126,8 +130,11 @@ class PutFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedFunction:
-    """Worker → gateway → client: request a missing function; answered by PutFunction."""
+class NeedFunction(FromSeller, to=Receiver.PURCHASES):
+    """Worker → gateway → client, seller → buyer: request a missing function.
+
+    Answered by PutFunction.
+    """
 
     kind: ClassVar[str] = "need"
     digest: bytes
@@ -431,7 +438,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class GossipMessage:
+class GossipMessage(FromEither, to=Receiver.GOSSIP):
     """Gateway → gateway: live members, and sites' own statements; see
     federation.membership.gossip."""
 
@@ -440,7 +447,7 @@ class GossipMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Advert:
+class Advert(FromEither, to=Receiver.GOSSIP):
     """Gateway → gateway: an advert for the other site alone, sealed; see
     federation.messages.adverts.
 
@@ -452,7 +459,7 @@ class Advert:
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
+class Statements(FromEither, to=Receiver.TRUST):
     """The permanent signed statements of sites (federation.signed.statements), each as its bytes.
 
     Sent whole when a session opens; after that, new statements are sent as soon as they are known.
@@ -466,24 +473,17 @@ class Statements:
     revocations: Payloads
 
 
+BETWEEN_GATEWAYS = tuple(REGISTRY.values())
 HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
 MESSAGES = Catalogue(
     [
-        *(Bye, Unknown, PutFunction, NeedFunction),
+        *(Bye, Unknown, deals.Sealed, *BETWEEN_GATEWAYS),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
         *(Report, Begun, Returned, Preparing, Pulse),
-        *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
-        *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
-        *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
-        *slices.SEALED,
-        *(Statements, GossipMessage, Advert),
     ]
 )
 
-FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
-FromWorker = NeedFunction | Report | Begun | Returned | Preparing | Drain | Pulse | Bye | Unknown
 ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Notice | Drain | Bye | Unknown
-Message = FromClient | FromWorker | ToClient | ToWorker

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 
 from federation.errors import ProtocolError
 from federation.messages.reconciliation import DAY_MS
+from federation.messages.registry import FromEither, Receiver
 from federation.messages.wire import Count, Lines, pack
 from federation.money import NANOS_LIMIT, check_currency, format_money
 
@@ -63,7 +64,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Payments:
+class Payments(FromEither, to=Receiver.BOOKS, sealed=True):
     """The payments booked with the receiver since `since_ms` (0: ever), as Line.row, newest first.
 
     `heard` is the digest of the last such list that came from the receiver; empty: send yours.

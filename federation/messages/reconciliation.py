@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final
 
 from federation.errors import ProtocolError
 from federation.messages.contracts import BILL_FIELDS, Delivery
+from federation.messages.registry import FromBuyer, FromSeller, Receiver
 from federation.messages.wire import Count, Pairs, Plain, Rows, Text, pack
 from federation.money import check_currency
 
@@ -235,7 +236,7 @@ def _name(row: list[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconcile:
+class Reconcile(FromBuyer, to=Receiver.BOOKS, sealed=True):
     """The buyer's totals of deliveries to it in [first_ms, stop_ms), for comparison.
 
     With `is_final` the period is closed: no verdict in it changes any more.
@@ -250,7 +251,7 @@ class Reconcile:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(FromSeller, to=Receiver.BOOKS, sealed=True):
     """The answer: `state` is "agreed", "pending" (some delivery has no verdict yet) or "differs".
 
     If it differs, `contracts` has the digest of each contract's entries, the first CONTRACTS_MAX.
@@ -267,7 +268,7 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
-class AskEntries:
+class AskEntries(FromBuyer, to=Receiver.BOOKS):
     """Request the entries of this contract for deliveries in [first_ms, stop_ms)."""
 
     kind: ClassVar[str] = "ask-entries"
@@ -277,7 +278,7 @@ class AskEntries:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(FromSeller, to=Receiver.BOOKS):
     """The entries: [epoch, first, tasks, cost, wall, at, state]; all, unless there are too many."""
 
     kind: ClassVar[str] = "entries"
@@ -289,7 +290,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispute:
+class Dispute(FromBuyer, to=Receiver.BOOKS, sealed=True):
     """Deliveries, [epoch, first], that should not have been charged, with the reason."""
 
     kind: ClassVar[str] = "dispute"
@@ -299,7 +300,7 @@ class Dispute:
 
 
 @dataclass(frozen=True, slots=True)
-class DisputeAnswer:
+class DisputeAnswer(FromSeller, to=Receiver.BOOKS, sealed=True):
     """The seller's decision on disputed deliveries: [epoch, first, at_ms, 1 or 0].
 
     Accepted ones (1) are reversed in both books, as of `at_ms`.
@@ -312,7 +313,7 @@ class DisputeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AskReconcile:
+class AskReconcile(FromSeller, to=Receiver.BOOKS):
     """Request a Reconcile of [first_ms, stop_ms): the seller wants to compare, too.
 
     A buyer that does not know this message answers Unknown, and the seller compares nothing.
@@ -321,8 +322,3 @@ class AskReconcile:
     kind: ClassVar[str] = "ask-reconcile"
     first_ms: Count
     stop_ms: Count
-
-
-FROM_BUYER: Final = (Reconcile, AskEntries, Dispute)
-FROM_SELLER: Final = (Reconciled, Entries, DisputeAnswer, AskReconcile)
-SEALED: Final = (Reconcile, Reconciled, Dispute, DisputeAnswer)

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar
 
+from federation.messages.registry import FromBuyer, FromSeller, Receiver
 from federation.messages.wire import Count, Text
 
 
@@ -37,7 +38,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(FromBuyer, to=Receiver.RESERVED_HERE, sealed=True):
     """Apply a step to a reservation: `slots` of `pool` (empty: of any) in [from_ms, until_ms).
 
     `user` is the user at the buyer's site that it is for; empty: for all its work. Each message
@@ -56,7 +57,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(FromSeller, to=Receiver.RESERVED_THERE, sealed=True):
     """The state of a reservation at the seller, or "refused" with the reason.
 
     `price_nanos` is the price of a slot-hour; the factors are millionths of that for unused time
@@ -77,8 +78,3 @@ class Reserved:
     used_ns: Count
     billed_nanos: Count
     at_ms: Count
-
-
-FROM_BUYER: Final = (Reserve,)
-FROM_SELLER: Final = (Reserved,)
-SEALED: Final = (*FROM_BUYER, *FROM_SELLER)

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from federation.errors import ProtocolError
+from federation.messages.registry import FromEither, Receiver
 from federation.messages.wire import Count, Number, Text
 
 DIGITS_MAX: Final = 38
 
 
 @dataclass(frozen=True, slots=True)
-class AskSlice:
+class AskSlice(FromEither, to=Receiver.LENDING, sealed=True):
     """Report a holder's part of a budget, and request more.
 
     Attributes:
@@ -60,7 +61,7 @@ class AskSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(FromEither, to=Receiver.BORROWING, sealed=True):
     """A holder's part: `granted` in all, less `returned`, for `lasts_s` from the request.
 
     Attributes:
@@ -84,11 +85,6 @@ class Slice:
     left: Text
     code: Text
     reason: Text
-
-
-SEALED: Final = (AskSlice, Slice)
-
-SliceMessage = AskSlice | Slice
 
 
 def amount(text: str) -> int:

@@ -14,12 +14,11 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.adverts import SiteAdvert
-from federation.messages.messages import NeedFunction
-from federation.messages.slices import AskSlice, Slice
+from federation.messages.registry import Receiver
 from federation.reasons import Reason
+from gateway.base.handlers import MessageHandler
 from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
 from gateway.contracts.buying.purchases import Purchases
@@ -121,6 +120,10 @@ class Exchange:
         self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)
+        self._parts: dict[Receiver, MessageHandler[[float, float], None]] = {
+            each.receiver: each
+            for each in (self.sales, self.purchases, self.lending, self.borrowing)
+        }
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
@@ -191,20 +194,12 @@ class Exchange:
         Raises:
             ProtocolError: it broke the rules; the message had no effect.
         """
-        if side is Side.BUYER and isinstance(message, deals.FROM_BUYER):
-            self.sales.hear(site, message, now_s, utc_s)
-        elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
-            self.purchases.hear(site, message, now_s, utc_s)
-            if isinstance(message, deals.Holding):
-                # Its seller's next delivery, in the same frame, counts for the tasks that this puts
-                # in flight.
-                self._tell_broker(now_s, utc_s)
-        elif isinstance(message, AskSlice):  # over whichever session exists
-            self.lending.hear(site, message, utc_s)
-        elif isinstance(message, Slice):
-            self.borrowing.hear(site, message)
-        else:
-            raise ProtocolError(f"a {side} may not say {message.kind!r}")
+        side.check(message)
+        self._parts[message.row.to].hear(site, message, now_s, utc_s)
+        if isinstance(message, deals.Holding):
+            # Its seller's next delivery, in the same frame, counts for the tasks that this puts
+            # in flight.
+            self._tell_broker(now_s, utc_s)
 
     def _translate(self, effects: Iterable[Effect], now_s: float, utc_s: float) -> list[Effect]:
         """Keep effects for our own clients and workers; turn the rest into messages to others."""

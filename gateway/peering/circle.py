@@ -47,9 +47,11 @@ from federation.membership.membership import BOOT_SHIFT, Membership
 from federation.membership.probing import Knobs, refresh_every_s
 from federation.messages.adverts import ADVERT_BYTES_MAX, PoolAdvert, SiteAdvert
 from federation.messages.messages import Advert, GossipMessage
+from federation.messages.registry import Receiver
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import ALL
 from federation.signed.identity import Refusal, Untrusted
+from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.exchange import Exchange
 from gateway.peering.neighbours import Neighbours
 from gateway.runtime.surroundings import Surroundings
@@ -74,7 +76,7 @@ COMPLAINTS_MAX: Final = 1000
 BOOT_AHEAD_S: Final = 3600.0
 
 
-class Circle:
+class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     """The federation as this site sees it.
 
     Args:
@@ -129,17 +131,19 @@ class Circle:
 
     # --- events --------------------------------------------------------------------------------
 
-    def hear(self, site: str, body: bytes) -> None:
+    @handles(GossipMessage)
+    def _gossip(self, site: str, gossip: GossipMessage) -> None:
         """Handle a site's gossip; ProtocolError if it is malformed."""
-        message = from_plain(unpack(body, GOSSIP_BYTES_MAX))
+        message = from_plain(unpack(gossip.body, GOSSIP_BYTES_MAX))
         if isinstance(message, Bulletins):
             message = self._verified(message, site)
         self._handle(Heard(site, message))
 
-    def hear_advert(self, site: str, envelope: bytes) -> None:
+    @handles(Advert)
+    def _advert(self, site: str, message: Advert) -> None:
         """Handle an advert addressed to us alone; ProtocolError or Untrusted if it is not valid."""
         try:
-            opened = self._peers.registry.verifier.open(envelope, self._clock.utc_s())
+            opened = self._peers.registry.verifier.open(message.envelope, self._clock.utc_s())
         except Untrusted as error:
             if error.refusal not in _INNOCENT:
                 raise

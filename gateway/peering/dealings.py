@@ -5,19 +5,14 @@ they dialled, and gossip uses either. Messages about money are sealed.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 from federation.errors import ProtocolError
-from federation.messages import deals, payments, reconciliation, reserving, slices
-from federation.messages.messages import (
-    MESSAGES,
-    Advert,
-    GossipMessage,
-    NeedFunction,
-    PutFunction,
-    Unknown,
-)
+from federation.messages.deals import Sealed
+from federation.messages.messages import MESSAGES, PutFunction, Unknown
+from federation.messages.registry import FromEither, GatewayMessage, Receiver
 from gateway.base.faults import describe_fault
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig
 from gateway.peering.circle import Circle
 from gateway.peering.neighbours import Neighbours
@@ -28,18 +23,6 @@ from gateway.scheduler.model.events import Event
 from gateway.sessions.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.sessions.lobby import CameIn, Guest, Left, News, Said
 
-SEALED: Final = (
-    *(*deals.SEALED, *reconciliation.SEALED, *reserving.SEALED),
-    *(payments.Payments, *slices.SEALED),
-)
-# The messages about the books that a site may send, by its side of the contract.
-ABOUT_BOOKS: Final = {
-    Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
-    Side.SELLER: (*reconciliation.FROM_SELLER, payments.Payments),
-}
-FOR_EXCHANGE: Final = (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction, *slices.SEALED)
-# These overtake queued messages: a lease renewed too late costs all tasks that run under it.
-URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20
 
@@ -47,14 +30,14 @@ SEALED_BYTES_MAX: Final = 1 << 20
 class Books(Protocol):
     """The comparison of our books with other sites'."""
 
-    def hear(self, site: str, message: Any, envelope: bytes) -> None:
+    def hear(self, site: str, message: GatewayMessage, envelope: bytes) -> None:
         """Handle a site's message about the books; ProtocolError when it breaks the rules."""
 
     def met(self, site: str) -> None:
         """Note that a new session with a site is open."""
 
 
-class Dealings:
+class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     """A site's conversations with other sites about contracts.
 
     Args:
@@ -93,20 +76,17 @@ class Dealings:
 
     # --- sending -------------------------------------------------------------------------------
 
-    def carry(self, site: str, side: Side, message: Any) -> None:
+    def carry(self, site: str, side: Side, message: GatewayMessage | Sealed) -> None:
         """See gateway.runtime.outbox.Carrier."""
-        is_urgent = isinstance(message, URGENT)
-        if isinstance(message, slices.SEALED):  # over whichever session exists
-            self.reach(site, self.seal(site, message))
-            return
-        if isinstance(message, (*deals.SEALED, *reserving.SEALED)):
-            message = self.seal(site, message)
-        if side is Side.SELLER:
-            self._peers.links.post(site, message, urgent=is_urgent)
-            return
-        guest = self._guests.get(site)
-        if guest is not None:  # otherwise important messages are repeated when the buyer is back
-            self._peers.answer(guest, message, urgent=is_urgent)
+        row = message.row if isinstance(message, GatewayMessage) else None
+        is_urgent = row is not None and row.urgent
+        posted = self.seal(site, message) if row is not None and row.sealed else message
+        if isinstance(message, FromEither):
+            self.reach(site, posted)
+        elif side is Side.SELLER:
+            self._peers.links.post(site, posted, urgent=is_urgent)
+        elif site in self._guests:  # else important messages are repeated when the buyer is back
+            self._peers.answer(self._guests[site], posted, urgent=is_urgent)
 
     def reach(self, site: str, message: Any) -> None:
         """Queue a message on any session with a site; on a new one only if there is none."""
@@ -148,11 +128,11 @@ class Dealings:
             self._kept = wanted
             self._peers.keep(wanted)
 
-    def seal(self, site: str, message: Any) -> deals.Sealed:
+    def seal(self, site: str, message: Any) -> Sealed:
         """Sign a message for a site."""
         body = MESSAGES.encode(message)
         sealer = self._peers.registry.sealer
-        return deals.Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
+        return Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
 
     def flush(self) -> None:
         """Send the queued messages."""
@@ -226,36 +206,42 @@ class Dealings:
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
         """Handle a message of a site, which is our buyer or our seller on this session."""
         envelope = b""
-        if isinstance(message, deals.Sealed):
+        if isinstance(message, Unknown):
+            return
+        if isinstance(message, Sealed):
             envelope, message = message.envelope, self._open(site, message)
-        elif isinstance(message, SEALED):
+        elif isinstance(message, GatewayMessage) and message.row.sealed:
             raise ProtocolError(f"{message.kind!r} that nobody signed")
-        match message:
-            case Unknown():
-                return
-            case GossipMessage():
-                self.circle.hear(site, message.body)
-            case Advert():
-                self.circle.hear_advert(site, message.envelope)
-            case PutFunction() if side is Side.BUYER:
-                self._arrived.append(self._reception.put_function(message, sender))
-            case _ if isinstance(message, FOR_EXCHANGE):
+        side.check(message)
+        to: Receiver = message.row.to
+        match to:
+            case Receiver.GOSSIP:
+                self.circle.hear(site, message)
+            case Receiver.FUNCTIONS:
+                self.hear(site, message, sender)
+            case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)
-            case reserving.Reserve() if side is Side.BUYER:
+            case Receiver.RESERVED_HERE:
                 self._reception.hear_reserve(site, message)
-            case reserving.Reserved() if side is Side.SELLER:
+            case Receiver.RESERVED_THERE:
                 self._reception.hear_reserved(site, message)
-            case _ if self.books is not None and isinstance(message, ABOUT_BOOKS[side]):
+            case Receiver.BOOKS if self.books is not None:
                 self.books.hear(site, message, envelope)
+            case Receiver.BOOKS | Receiver.TRUST:  # peers take the latter
+                raise ProtocolError(f"a gateway may not say {message.kind!r} here")
             case _:
-                raise ProtocolError(f"a gateway may not say {message.kind!r}")
+                assert_never(to)
 
-    def _open(self, site: str, sealed: deals.Sealed) -> Any:
+    @handles(PutFunction)
+    def _put_function(self, _: str, message: PutFunction, sender: int) -> None:
+        self._arrived.append(self._reception.put_function(message, sender))
+
+    def _open(self, site: str, sealed: Sealed) -> GatewayMessage:
         opened = self._peers.registry.verifier.open(sealed.envelope, self._clock.utc_s())
         if opened.header.source != site or opened.header.kind != KIND:
             raise ProtocolError("sealed by another site, or as something else")
         message = MESSAGES.decode(opened.body, SEALED_BYTES_MAX)
-        if not isinstance(message, SEALED):
+        if not isinstance(message, GatewayMessage) or not message.row.sealed:
             raise ProtocolError(f"{message.kind!r} does not travel sealed")
         return message

@@ -23,9 +23,11 @@ import trio
 
 from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Statements
+from federation.messages.registry import GatewayMessage, Receiver
 from federation.sessions.nng import NngPort
 from federation.signed.statements import Expulsion, parse
 from federation.transport import TlsSettings
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig, shown
 from gateway.config.site import SiteConfig
 from gateway.ledger.accounting.older_books import OlderBooks
@@ -63,7 +65,7 @@ WRITE_EVERY_S: Final = 1.0  # how often statements signed by others are written 
 LINES_PER_S: Final = 10.0  # for log lines that strangers can cause
 
 
-class Peers:
+class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     """A site as a member of a federation.
 
     Args:
@@ -195,7 +197,7 @@ class Peers:
             links,
             heard=self._heard,
             came_in=self._meet,
-            stated=self._learn,
+            stated=self.hear,
             say=self._say_often,
         )
 
@@ -324,8 +326,8 @@ class Peers:
 
     def _take_link(self, news: LinkNews) -> None:
         match news:
-            case LinkSaid(site, Statements() as said):
-                self._learn(site, said)
+            case LinkSaid(site, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
+                self.hear(site, said)
                 return
             case LinkUp(site, resumed):
                 if not resumed:
@@ -362,6 +364,7 @@ class Peers:
         self.lobby.post(guest, pack_words(self.registry.words()))
         self._say_often(f"{guest.name} has come in")
 
+    @handles(Statements)
     def _learn(self, source: str, said: Statements) -> None:
         """Take the statements that a site passes on: some at once, others later (`_read`)."""
         words = unpack_words(said)

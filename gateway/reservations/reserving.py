@@ -18,8 +18,10 @@ from functools import partial
 from typing import Final
 
 from federation.errors import ProtocolError
+from federation.messages.registry import Receiver
 from federation.messages.reserving import Reserve, Reserved, Step
 from federation.money import check_currency
+from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.model.dealing import Permits
 from gateway.contracts.model.purchase import shown
 from gateway.contracts.model.sale import number_of
@@ -72,7 +74,7 @@ class _LookUp:
     is_wanted: bool = True
 
 
-class Selling:
+class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESERVED_HERE):
     """The reservations of other sites in this site's pools.
 
     Args:
@@ -96,7 +98,8 @@ class Selling:
         self._utc_s = utc_s
         self._look_ups: dict[tuple[str, str], _LookUp] = {}  # by buyer and name
 
-    def hear(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
+    @handles(Reserve)
+    def _asked(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
         """Take a step that a buyer asks for, and answer; ProtocolError when it may not ask."""
         _check(buyer, message)
         known = self._bookings.find(message.reservation)
@@ -221,7 +224,7 @@ class Whole:
         return self.machine.phase in (Phase.BOOKED, Phase.RELEASING, Phase.RELEASED)
 
 
-class Buying:
+class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver.RESERVED_THERE):
     """The bookings of this site over several sites, itself among them or not.
 
     Args:
@@ -303,7 +306,10 @@ class Buying:
         acts = whole.machine.release("it was cancelled", now_s)
         return list(self._do(whole, acts, now_s, utc_s))
 
-    def hear(self, seller: str, message: Reserved, now_s: float, utc_s: float) -> Iterator[Effect]:
+    @handles(Reserved)
+    def _answered(
+        self, seller: str, message: Reserved, now_s: float, utc_s: float
+    ) -> Iterator[Effect]:
         """Handle a seller's report of the state of a part; ProtocolError if it is invalid."""
         _check_answer(message)
         whole = self.wholes.get(self._of_part.get(message.reservation, ""))

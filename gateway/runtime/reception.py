@@ -29,7 +29,7 @@ from federation.messages.messages import (
     RejectJob,
     Tasks,
 )
-from federation.messages.reserving import Reserve, Reserved
+from federation.messages.registry import GatewayMessage
 from federation.messages.wire import Maps
 from federation.reasons import Reason
 from federation.sessions.handshake import Credentials, SharedSecret
@@ -398,12 +398,12 @@ class Reception:
         self.outbox.perform(effects)
         self.act(self._news_of_the_calendar())
 
-    def hear_reserve(self, buyer: str, message: Reserve) -> None:
+    def hear_reserve(self, buyer: str, message: GatewayMessage) -> None:
         """Handle a buyer's message about a reservation in this site's pools."""
         self.perform(self.selling.hear(buyer, message, self._clock.utc_s()))
 
-    def hear_reserved(self, seller: str, message: Reserved) -> None:
-        """Handle a seller's message about the state of a reservation of this site."""
+    def hear_reserved(self, seller: str, message: GatewayMessage) -> None:
+        """Handle a seller's message about a reservation of this site."""
         now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
         self.perform(self.buying.hear(seller, message, now_s, utc_s))
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trio
 
-from federation.messages.messages import Statements
+from federation.messages.registry import GatewayMessage, Receiver
 from federation.transport import Port
 from gateway.sessions.inbox import Inbox
 from gateway.sessions.links import Links
@@ -55,7 +55,7 @@ class Sessions:
         links: the sessions that this site dials.
         heard: takes news of the sessions that others dialled.
         came_in: takes a site that has begun a session here, before `heard` does.
-        stated: takes a site's name and the statements that it passes on.
+        stated: takes a site's name and its messages about trust.
         say: logs events that others can cause as often as they like.
     """
 
@@ -68,7 +68,7 @@ class Sessions:
         *,
         heard: Callable[[list[News]], None],
         came_in: Callable[[Guest], None],
-        stated: Callable[[str, Statements], None],
+        stated: Callable[[str, GatewayMessage], None],
         say: Callable[[str], None],
     ) -> None:
         self.lobby: Final = lobby
@@ -120,7 +120,7 @@ class Sessions:
         rest: list[News] = []
         for item in news:
             match item:
-                case Said(guest, Statements() as said):
+                case Said(guest, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
                     self._stated(guest.name, said)
                     continue
                 case TurnedAway(role, name, code, reason):

@@ -41,8 +41,10 @@ from federation.messages.reconciliation import (
     sums_of,
     tally_of,
 )
+from federation.messages.registry import GatewayMessage, Receiver
 from federation.messages.wire import pack
 from gateway.base.faults import describe_fault
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.books import period_of
 from gateway.ledger.accounting.settlement import settled_until, void_share
 from gateway.ledger.db.errors import StoreError
@@ -137,7 +139,7 @@ class Comparison:
         return [each for each in self.paid if not each.is_even]
 
 
-class Bookkeeper:
+class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     """One site's side of the books; `disputes` has the disputes, `payments` the payments."""
 
     def __init__(self, office: Office) -> None:
@@ -195,35 +197,38 @@ class Bookkeeper:
         """
         self.turns.add(site, job, about)
 
-    def hear(self, site: str, message: Any, envelope: bytes) -> None:
+    def hear(self, site: str, message: GatewayMessage, envelope: bytes) -> None:
         """Handle a message of a site about the books; ProtocolError when it breaks the rules.
 
-        Answers to no question of ours are ignored.
+        Answers to no question of ours are ignored. Each handler runs when its site has its turn.
         """
         check(message, envelope, self._office.now_ms, self._day_ms)
-        later = partial(self._later, site, about=subject_of(message))
-        match message:
-            case Reconcile():
-                later(lambda: self._compare_for(site, message, envelope))
-            case Reconciled() if self._is_open(site, message):
-                later(lambda: self._compared(site, message, envelope))
-            case AskReconcile():
-                later(lambda: self._compare_as_asked(site, message))
-            case AskEntries():
-                later(lambda: self._tell_entries(site, message))
-            case Entries() if question_of(site, message) in self._entries_asked:
-                later(lambda: self._mend(site, message))
-            case Dispute():
-                later(lambda: self.disputes.disputed(site, message))
-            case DisputeAnswer():
-                later(lambda: self.disputes.answered(site, message))
-            case Payments():
-                later(lambda: self.payments.heard(site, message, envelope))
+        if self._is_awaited(site, message):
+            job = partial(self.handler(message), site, message, envelope)
+            self._later(site, job, subject_of(message))
 
-    def _is_open(self, site: str, message: Reconciled) -> bool:
-        """Whether this comparison was asked for and is not answered yet."""
-        asked = self._asked.get((site, window_of(message)))
-        return asked is not None and not asked.answered.is_set()
+    def _is_awaited(self, site: str, message: GatewayMessage) -> bool:
+        """Whether a message is no answer, or the first answer to an open question of ours."""
+        match message:
+            case Reconciled():
+                asked = self._asked.get((site, window_of(message)))
+                return asked is not None and not asked.answered.is_set()
+            case Entries():
+                return question_of(site, message) in self._entries_asked
+            case _:
+                return True
+
+    @handles(Dispute)
+    async def _disputed(self, buyer: str, message: Dispute, _: bytes) -> None:
+        await self.disputes.disputed(buyer, message)
+
+    @handles(DisputeAnswer)
+    async def _answered(self, seller: str, message: DisputeAnswer, _: bytes) -> None:
+        await self.disputes.answered(seller, message)
+
+    @handles(Payments)
+    async def _paid(self, site: str, message: Payments, envelope: bytes) -> None:
+        await self.payments.heard(site, message, envelope)
 
     async def look(self) -> None:
         """Compare what is due, and repeat unanswered questions."""
@@ -362,7 +367,8 @@ class Bookkeeper:
         self._office.post.carry(buyer, Side.BUYER, ask)
         return wanted
 
-    async def _compare_as_asked(self, seller: str, message: AskReconcile) -> None:
+    @handles(AskReconcile)
+    async def _compare_as_asked(self, seller: str, message: AskReconcile, _: bytes) -> None:
         """Compare a window that a seller asks for, a limited number of times between two looks."""
         if self._wants[seller] < WANTS_MAX:
             self._wants[seller] += 1
@@ -464,6 +470,7 @@ class Bookkeeper:
         )
         return self._office.tell(seller, Side.SELLER, message)
 
+    @handles(Reconciled)
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
         window = window_of(message)
         asked = self._asked.get((seller, window))
@@ -512,7 +519,8 @@ class Bookkeeper:
             ask = AskEntries(contract, first_ms, stop_ms)
             self._office.post.carry(seller, Side.SELLER, ask)
 
-    async def _mend(self, seller: str, message: Entries) -> None:
+    @handles(Entries)
+    async def _mend(self, seller: str, message: Entries, _: bytes) -> None:
         """Give each delivery the same verdict on both sides, where only the verdict differs."""
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
         if question_of(seller, message) not in self._entries_asked:
@@ -564,6 +572,7 @@ class Bookkeeper:
 
     # --- as a seller ---------------------------------------------------------------------------
 
+    @handles(Reconcile)
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
         window = window_of(message)
         if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
@@ -600,7 +609,8 @@ class Bookkeeper:
             wanted.state, wanted.details = state, details
             wanted.answered.set()
 
-    async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
+    @handles(AskEntries)
+    async def _tell_entries(self, buyer: str, message: AskEntries, _: bytes) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
         found = await self._read(
             self._entries, "sell", buyer, first_ms, stop_ms, message.contract, ENTRIES_MAX + 1

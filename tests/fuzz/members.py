@@ -25,6 +25,7 @@ from federation.messages import deals
 from federation.messages.adverts import PoolAdvert, SiteAdvert
 from federation.messages.deals import Sealed
 from federation.messages.messages import (
+    BETWEEN_GATEWAYS,
     MESSAGES,
     Advert,
     GossipMessage,
@@ -51,7 +52,7 @@ from federation.signed import grants
 from federation.signed.envelopes import ALL, body_of
 from federation.signed.grants import Bounds, Purpose
 from federation.signed.strict import INTEGER_MAX
-from gateway.peering.dealings import KIND, SEALED
+from gateway.peering.dealings import KIND
 from gateway.trust.registry import Registry
 from tests.fuzz.guests import PYTHON
 from tests.fuzz.values import Level
@@ -62,7 +63,7 @@ LEASE_S: Final = 30.0
 DAY_MS: Final = 86_400_000
 RESERVATIONS: Final = 20  # names of them that are kept, to be said again
 ENVELOPES: Final = 50  # that are kept, to be said again
-_SEALED_KINDS: Final = frozenset(each.kind for each in SEALED)
+_SEALED_KINDS: Final = frozenset(each.kind for each in BETWEEN_GATEWAYS if each.row.sealed)
 
 
 class MemberRole:
@@ -142,7 +143,7 @@ class MemberRole:
     def tell(self, message: Any) -> bytes:
         """A message as it should travel."""
         data = MESSAGES.encode(message)
-        return self.sealed(data) if isinstance(message, SEALED) else data
+        return self.sealed(data) if message.kind in _SEALED_KINDS else data
 
     # --- gossip and statements -----------------------------------------------------------------
 

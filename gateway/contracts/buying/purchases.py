@@ -21,8 +21,10 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import FORWARDS_MAX, Move, Phase, Verdict, grantor_until_s, move
 from federation.messages.messages import Assign, Drain, NeedFunction, Recall
+from federation.messages.registry import FromBuyer, GatewayMessage, Receiver
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.enquiries import Enquiries
@@ -59,7 +61,7 @@ OF_SITE: Final = frozenset(
 STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
 
 
-class Purchases:
+class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASES):
     """The contracts that we buy, by name in `purchases`.
 
     `enquiries` requests quotes, and adds the requested contracts to them; `deliveries` counts the
@@ -114,57 +116,37 @@ class Purchases:
         served, self._served = self._served, set()
         return served
 
-    def _say(self, purchase: Purchase, message: deals.FromBuyer, *, urgent: bool = False) -> None:
+    def _say(self, purchase: Purchase, message: FromBuyer, *, urgent: bool = False) -> None:
         self._outcome.say(purchase.site, Side.SELLER, message, urgent=urgent)
 
     # --- a seller's messages -------------------------------------------------------------------
 
-    def hear(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
-        """Process a message of a seller; ProtocolError when it breaks the rules."""
-        match message:
-            case deals.Renew():
-                self._renew(seller, message, now_s)
-            case NeedFunction() if self._has_function(seller, message.digest):
-                self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
-            case NeedFunction():
-                return  # for a job that has ended, or for none
-            case _:
-                self._hear_of(seller, message, now_s, utc_s)
+    def hear(self, seller: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
+        """Process a message of a seller; ProtocolError when it breaks the rules.
+
+        The handler of a message about one contract gets the contract in place of the seller.
+        """
+        contract: str | None = getattr(message, "contract", None)
+        if contract is None:
+            super().hear(seller, message, now_s, utc_s)
+            return
+        purchase = self.purchases.get(contract)
+        if purchase is not None and purchase.site == seller:
+            self.handler(message)(purchase, message, now_s, utc_s)
+        else:
+            self._unknown(seller, message, now_s, utc_s)
+
+    @handles(NeedFunction)
+    def _need_function(self, seller: str, message: NeedFunction, *_: float) -> None:
+        if self._has_function(seller, message.digest):  # else for a job that has ended, or for none
+            self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
 
     def _has_function(self, seller: str, digest: bytes) -> bool:
         """Whether a seller has a contract for a job of this function."""
         jobs = (self._broker.jobs.get(p.job) for p in self.purchases.values() if p.site == seller)
         return any(job is not None and job.spec.function == digest for job in jobs)
 
-    def _hear_of(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
-        """Process a message about one contract."""
-        purchase = self.purchases.get(message.contract)
-        if purchase is None or purchase.site != seller:
-            self._unknown(seller, message, now_s, utc_s)
-            return
-        match message:
-            case deals.Quote():
-                self.enquiries.quoted(purchase, message, now_s, utc_s)
-            case deals.Decline():
-                self._declined(purchase, message.code, message.reason, utc_s)
-            case deals.Held():
-                self._commit(purchase, now_s, utc_s)
-            case deals.Committed():
-                self._committed(purchase, now_s)
-            case deals.Deliver():
-                self.deliveries.delivered(purchase, message, now_s, utc_s)
-            case deals.GivenBack():
-                self._given_back(purchase, message)
-            case deals.Bill():
-                self.deliveries.billed(purchase, message, utc_s)
-            case deals.Holding():
-                self._reconcile(purchase, message)
-            case deals.Closed():
-                self._closed(purchase, utc_s)
-            case _:
-                raise ProtocolError(f"a seller may not say {message.kind!r}")
-
-    def _unknown(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+    def _unknown(self, seller: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
         """Process a message about a contract that we no longer have: its tasks do not count."""
         match message:
             case deals.Quote() | deals.Decline():
@@ -176,9 +158,15 @@ class Purchases:
 
     # --- making contracts ----------------------------------------------------------------------
 
-    def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
+    @handles(deals.Quote)
+    def _quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
+        self.enquiries.quoted(purchase, quote, now_s, utc_s)
+
+    @handles(deals.Decline)
+    def _declined(self, purchase: Purchase, message: deals.Decline, _: float, utc_s: float) -> None:
         if purchase.phase is Phase.LAPSED:
             return  # we have ended it ourselves
+        code, reason = message.code, message.reason
         self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
@@ -207,7 +195,8 @@ class Purchases:
             is_no = code == Reason.NOT_ENTITLED
             self.resting.refuse(spec, site, pool, utc_s, why, is_no=is_no)
 
-    def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
+    @handles(deals.Held)
+    def _commit(self, purchase: Purchase, _: deals.Held, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
         if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("held, and nobody asked")
@@ -262,7 +251,8 @@ class Purchases:
         purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
         return purchase.earmark is not None
 
-    def _committed(self, purchase: Purchase, now_s: float) -> None:
+    @handles(deals.Committed)
+    def _committed(self, purchase: Purchase, _: deals.Committed, now_s: float, __: float) -> None:
         if purchase.is_live:
             return  # its Committed was late, and we restored the contract from our books meanwhile
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
@@ -301,7 +291,8 @@ class Purchases:
             )
         )
 
-    def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
+    @handles(deals.GivenBack)
+    def _given_back(self, purchase: Purchase, message: deals.GivenBack, *_: float) -> None:
         purchase.asked_back_s = None
         if purchase.is_live:
             assignment = self.deliveries.assignment(purchase, message.epoch)
@@ -317,9 +308,18 @@ class Purchases:
             )
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
+    @handles(deals.Deliver)
+    def _delivered(self, purchase: Purchase, message: deals.Deliver, *at: float) -> None:
+        self.deliveries.delivered(purchase, message, *at)
+
+    @handles(deals.Bill)
+    def _billed(self, purchase: Purchase, bill: deals.Bill, _: float, utc_s: float) -> None:
+        self.deliveries.billed(purchase, bill, utc_s)
+
     # --- progress and end of contracts ---------------------------------------------------------
 
-    def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
+    @handles(deals.Holding)
+    def _reconcile(self, purchase: Purchase, message: deals.Holding, *_: float) -> None:
         """Return to the broker all tasks that the seller lacks in its new session."""
         purchase.asked_back_s = None  # our request may be lost, and is repeated if needed
         if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
@@ -383,7 +383,8 @@ class Purchases:
         self._join(purchase, row.job, job.spec)
         self._say(purchase, deals.Resume(row.contract))
 
-    def _renew(self, seller: str, message: deals.Renew, now_s: float) -> None:
+    @handles(deals.Renew)
+    def _renew(self, seller: str, message: deals.Renew, now_s: float, _: float) -> None:
         granted = []
         for contract in message.contracts:
             purchase = self.purchases.get(contract)
@@ -424,7 +425,8 @@ class Purchases:
             event = events.DrainAsked(purchase.handle, on=True, by=events.Drainer.ITSELF)
             self._outcome.happened(event)
 
-    def _closed(self, purchase: Purchase, utc_s: float) -> None:
+    @handles(deals.Closed)
+    def _closed(self, purchase: Purchase, _: deals.Closed, __: float, utc_s: float) -> None:
         if purchase.is_under_way and not purchase.until_s:
             raise ProtocolError("closed before it was committed to")
         if purchase.is_live and self._out(purchase):

@@ -4,9 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from federation.messages.deals import Deal
-from federation.messages.messages import NeedFunction
-from federation.messages.slices import SliceMessage
+from federation.messages.registry import GatewayMessage
 from gateway.config.contracts import DealRules
 from gateway.ledger.db.records import Record
 from gateway.scheduler.model.effects import Effect, Harden, Say, Side, Write
@@ -77,13 +75,6 @@ class Outcome:
         """Hold the following messages until all previous writes survive a power cut."""
         self.effects.append(Harden())
 
-    def say(
-        self,
-        site: str,
-        side: Side,
-        message: Deal | NeedFunction | SliceMessage,
-        *,
-        urgent: bool = False,
-    ) -> None:
+    def say(self, site: str, side: Side, message: GatewayMessage, *, urgent: bool = False) -> None:
         """Send a message to another site."""
         self.effects.append(Say(site, side, message, urgent))

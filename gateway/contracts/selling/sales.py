@@ -22,8 +22,10 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import Lease, Move, Phase, Verdict, move
 from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJob, Results
+from federation.messages.registry import FromSeller, GatewayMessage, Receiver
 from federation.ranges import Range
 from federation.reasons import Reason
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Outcome
 from gateway.contracts.model.quotations import allowed_nanos, booked_terms
@@ -47,7 +49,7 @@ QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
 
 
-class Sales:
+class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
     """The contracts that this site sells.
 
     Args:
@@ -89,36 +91,18 @@ class Sales:
 
     # --- messages of buyers --------------------------------------------------------------------
 
-    def hear(self, buyer: str, message: Any, now_s: float, utc_s: float) -> None:
+    def hear(self, buyer: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
         """Take a message of a buyer; ProtocolError when it breaks the rules."""
         self._now_s = now_s
-        match message:
-            case deals.AskQuote():
-                self._ask_quote(buyer, message, now_s, utc_s)
-            case deals.Hold():
-                self._hold(buyer, message, now_s, utc_s)
-            case deals.Commit():
-                self._commit(buyer, message, now_s, utc_s)
-            case deals.Forward():
-                self._forward(buyer, message)
-            case deals.Reclaim():
-                self._reclaim(buyer, message)
-            case deals.Granted():
-                for sale in self.renewals.granted(buyer, message, self.sales, now_s):
-                    self._lapse(sale)
-            case deals.Settle():
-                self._settle(buyer, message, utc_s)
-            case deals.Resume() | deals.Abandon() | deals.CloseContract():
-                self._go_on(buyer, message, now_s, utc_s)
-            case _:
-                raise ProtocolError(f"a buyer may not say {message.kind!r}")
+        super().hear(buyer, message, now_s, utc_s)
 
-    def _say(self, sale: Sale, message: deals.FromSeller, *, urgent: bool = False) -> None:
+    def _say(self, sale: Sale, message: FromSeller, *, urgent: bool = False) -> None:
         self._outcome.say(sale.buyer, Side.BUYER, message, urgent=urgent)
 
     def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
         self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
 
+    @handles(deals.AskQuote)
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("a contract needs a name")
@@ -174,6 +158,7 @@ class Sales:
             self._decline(buyer, contract[:CONTRACT_CHARS_MAX], Reason.JOB_NOT_FOUND, reason)
         return sale
 
+    @handles(deals.Hold)
     def _hold(self, buyer: str, message: deals.Hold, now_s: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
@@ -189,6 +174,7 @@ class Sales:
         sale.until_s, sale.held_s = now_s + self._rules.hold_s, now_s
         self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
 
+    @handles(deals.Commit)
     def _commit(self, buyer: str, message: deals.Commit, now_s: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
@@ -235,7 +221,8 @@ class Sales:
         )
         self._say(sale, deals.Committed(sale.contract))
 
-    def _forward(self, buyer: str, message: deals.Forward) -> None:
+    @handles(deals.Forward)
+    def _forward(self, buyer: str, message: deals.Forward, *_: float) -> None:
         sale = self._find(buyer, message.contract)
         count = len(message.arguments)
         if sale is None or not sale.is_live:
@@ -262,7 +249,8 @@ class Sales:
         if sale.spec is not None and not self.has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
 
-    def _reclaim(self, buyer: str, message: deals.Reclaim) -> None:
+    @handles(deals.Reclaim)
+    def _reclaim(self, buyer: str, message: deals.Reclaim, *_: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None or not sale.is_live:
             return
@@ -284,7 +272,8 @@ class Sales:
                 events.CancelAsked(sale.handle, self._requests, sale.job, found, kill)
             )
 
-    def _settle(self, buyer: str, message: deals.Settle, utc_s: float) -> None:
+    @handles(deals.Settle)
+    def _settle(self, buyer: str, message: deals.Settle, _: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
@@ -304,30 +293,33 @@ class Sales:
                     )
                 )
 
-    def _go_on(
-        self,
-        buyer: str,
-        message: deals.Resume | deals.Abandon | deals.CloseContract,
-        now_s: float,
-        utc_s: float,
-    ) -> None:
-        sale = self._find(buyer, message.contract)
-        match message:
-            case _ if sale is None:
-                return
-            case deals.Resume():
-                if not sale.was_told:
-                    self._tell_again(sale)
-                sale.was_told = True
-            case deals.Abandon():
-                if sale.is_live:
-                    self._lapses.note(buyer, self._under_way_s(sale, utc_s), now_s)
-                    self._lapse(sale)
-                sale.bill_again()
-            case deals.CloseContract():
-                self._close(sale, now_s)
+    @handles(deals.Granted)
+    def _granted(self, buyer: str, message: deals.Granted, now_s: float, _: float) -> None:
+        for sale in self.renewals.granted(buyer, message, self.sales, now_s):
+            self._lapse(sale)
 
-    def _close(self, sale: Sale, now_s: float) -> None:
+    @handles(deals.Resume)
+    def _resume(self, buyer: str, message: deals.Resume, *_: float) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is not None and not sale.was_told:
+            self._tell_again(sale)
+            sale.was_told = True
+
+    @handles(deals.Abandon)
+    def _abandon(self, buyer: str, message: deals.Abandon, now_s: float, utc_s: float) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is None:
+            return
+        if sale.is_live:
+            self._lapses.note(buyer, self._under_way_s(sale, utc_s), now_s)
+            self._lapse(sale)
+        sale.bill_again()
+
+    @handles(deals.CloseContract)
+    def _close(self, buyer: str, message: deals.CloseContract, now_s: float, _: float) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is None:
+            return
         if sale.phase is Phase.HELD:
             sale.idle_s = now_s - sale.held_s
         if sale.phase in (Phase.HELD, Phase.OPEN) and not sale.next_number:

@@ -16,8 +16,10 @@ from math import inf
 from typing import Final
 
 from federation.errors import ProtocolError
+from federation.messages.registry import Receiver
 from federation.messages.slices import AskSlice, Slice, amount
 from federation.reasons import Reason
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Outcome
 from gateway.contracts.model.purchase import shown
@@ -97,7 +99,7 @@ class Account:
         return is_known and self.granted <= self.returned + self.told
 
 
-class Borrowing:
+class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWING):
     """This site's slices of other sites' budgets.
 
     Args:
@@ -244,7 +246,8 @@ class Borrowing:
 
     # --- answers of owners ---------------------------------------------------------------------
 
-    def hear(self, owner: str, message: Slice) -> None:
+    @handles(Slice)
+    def _answered(self, owner: str, message: Slice, *_: float) -> None:
         """Take the answer of an owner; ProtocolError."""
         granted, returned = amount(message.granted), amount(message.returned)
         left = amount(message.left)

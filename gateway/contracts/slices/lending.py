@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from federation.errors import GridError
+from federation.messages.registry import Receiver
 from federation.messages.slices import AskSlice, Slice, amount
 from federation.reasons import Reason
+from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Outcome
 from gateway.ledger.db.records import SliceLent
@@ -108,7 +110,7 @@ def share_of(row: SliceLent) -> Share:
     return Share(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
 
 
-class Lending:
+class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
     """The slices of this site's budgets that other sites hold.
 
     Args:
@@ -140,7 +142,8 @@ class Lending:
         for name in self._shares:
             self._count(self._purses.own[name], utc_s)
 
-    def hear(self, site: str, message: AskSlice, utc_s: float) -> None:
+    @handles(AskSlice)
+    def _asked(self, site: str, message: AskSlice, _: float, utc_s: float) -> None:
         """Take a holder's report and request, and give it an amount; ProtocolError."""
         wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
         for text in (message.returned, message.spent, message.before):

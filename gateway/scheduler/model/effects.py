@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from federation.messages.deals import Bill, Deal
-from federation.messages.messages import NeedFunction, ToClient, ToWorker
-from federation.messages.reserving import Reserve, Reserved
-from federation.messages.slices import SliceMessage
+from federation.errors import ProtocolError
+from federation.messages.deals import Bill
+from federation.messages.messages import ToClient, ToWorker
+from federation.messages.registry import FromBuyer, FromEither, FromSeller, GatewayMessage
 from gateway.ledger.db.records import Record
 from policies.costs.carbon import NOTHING_KNOWN, Footprint
 
@@ -83,6 +83,12 @@ class Side(StrEnum):
     BUYER = "buyer"
     SELLER = "seller"
 
+    def check(self, message: GatewayMessage) -> None:
+        """Raise ProtocolError for a message that a site at this end may not send."""
+        own = FromBuyer if self is Side.BUYER else FromSeller
+        if not isinstance(message, (own, FromEither)):
+            raise ProtocolError(f"a {self} may not say {message.kind!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -90,7 +96,7 @@ class Say:
 
     site: str
     side: Side
-    message: Deal | NeedFunction | SliceMessage | Reserve | Reserved
+    message: GatewayMessage
     urgent: bool = False
 
 

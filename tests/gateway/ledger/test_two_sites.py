@@ -22,13 +22,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from support.exports import stated
-from support.pure.two_sites import ABOUT_BOOKS, DAY_S, RULES, World, copies
+from support.pure.two_sites import DAY_S, RULES, World, copies
 
 from federation.messages import deals
 from federation.messages.deals import Sealed
 from federation.messages.messages import MESSAGES
 from federation.messages.payments import Standing
 from federation.messages.reconciliation import EntryState
+from federation.messages.registry import Receiver
 from federation.signed.envelopes import body_of
 from gateway.ledger.store.store import SqlStore
 from gateway.settlement.office import NoSuchEntry
@@ -46,7 +47,7 @@ def pick(items, number):
 def is_about_books(message):
     if isinstance(message, Sealed):
         message = MESSAGES.decode(body_of(message.envelope), 1 << 20)
-    return isinstance(message, ABOUT_BOOKS)
+    return message.row.to is Receiver.BOOKS
 
 
 class TwoSites(RuleBasedStateMachine):

@@ -50,7 +50,7 @@ class Member:
             shows=shows or SHOW_ALL,
         )
         lives = Claim("tokyo", State.ALIVE, 1)
-        self.circle.hear("paris", pack(to_plain(Gossip(News((lives,))))))
+        self.circle.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
 
     def adverts(self, reader: str) -> list[SiteAdvert]:
         """What was shown to a site alone."""
@@ -69,7 +69,7 @@ class Member:
         shown = tuple(PoolAdvert(f"p{at}", 4, 10**9, "USD") for at in range(pools))
         advert = SiteAdvert("tokyo", version, UTC_S, 60.0, shown, to)
         body = tokyo.sealer.seal(ADVERT, to, pack(advert.to_plain()), UTC_S)
-        self.circle.hear_advert(by, body)
+        self.circle.hear(by, Advert(body))
 
     def pass_on(self, version: int, *, boot: int = 7, issued_s: float = UTC_S) -> None:
         """Paris passes on an advert of tokyo."""
@@ -77,7 +77,7 @@ class Member:
         advert = SiteAdvert("tokyo", version, issued_s, 60.0, ())
         body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
         bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), boot, version), body)
-        self.circle.hear("paris", pack(to_plain(Bulletins((bulletin,)))))
+        self.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 
 
 def test_an_advert_of_a_former_life_is_left_out_and_who_passed_it_on_is_not_to_blame() -> None:
@@ -104,11 +104,11 @@ def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_car
     body = forged.sealer.seal(ADVERT, ALL, b"", UTC_S)
     gossip = pack(to_plain(Bulletins((Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body),))))
     for _ in range(3):
-        member.circle.hear("paris", gossip)
+        member.circle.hear("paris", GossipMessage(gossip))
     assert all(each.is_own for each in member.market.candidates)
     assert sum("paris passed on what is not believed" in line for line in member.said) == 1
     with pytest.raises(Untrusted):
-        member.circle.hear("tokyo", gossip)
+        member.circle.hear("tokyo", GossipMessage(gossip))
 
 
 def test_what_a_site_shows_to_us_alone_stands_above_what_it_tells_all() -> None:
@@ -139,7 +139,7 @@ def test_an_advert_for_one_site_alone_is_not_passed_on_as_gossip() -> None:
     body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
     bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body)
     with pytest.raises(ProtocolError):
-        member.circle.hear("paris", pack(to_plain(Bulletins((bulletin,)))))
+        member.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 
 
 def test_a_site_shows_a_friend_what_it_hides_from_all() -> None:

@@ -142,10 +142,8 @@ class Gateway:
         self.purse.short_nanos = self.purse.least_short_nanos = 0
 
     def hear(self, sender, message):
-        if isinstance(message, AskSlice):
-            self.lending.hear(sender, message, self.utc_s)
-        else:
-            self.borrowing.hear(sender, message)
+        part = self.lending if isinstance(message, AskSlice) else self.borrowing
+        part.hear(sender, message, self.town.now_s, self.utc_s)
         self.perform()
 
 

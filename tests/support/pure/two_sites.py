@@ -23,8 +23,8 @@ from federation.messages import deals
 from federation.messages.contracts import Phase
 from federation.messages.deals import Sealed
 from federation.messages.messages import MESSAGES
-from federation.messages.payments import Payments
-from federation.messages.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
+from federation.messages.reconciliation import DAY_MS, Sums
+from federation.messages.registry import Receiver
 from federation.ranges import RangeSet
 from federation.signed.envelopes import body_of
 from gateway.api import books_desk
@@ -53,7 +53,6 @@ DEADLINE_S = 200.0
 TASKS = 10  # of a bundle
 PRICE_NANOS = 10**12
 RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5.0)
-ABOUT_BOOKS = (*FROM_BUYER, *FROM_SELLER, Payments)
 
 
 @cache
@@ -256,7 +255,7 @@ class Site:
         if isinstance(message, Sealed):
             raw = message.envelope
             message = MESSAGES.decode(body_of(raw), len(raw))
-        if not isinstance(message, ABOUT_BOOKS):
+        if message.row.to is not Receiver.BOOKS:
             now = 0.0, self.world.utc_s
             (self.sales if self.side == "sell" else self.purchases).hear(self.other, message, *now)
             self.perform()

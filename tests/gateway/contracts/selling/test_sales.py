@@ -58,7 +58,7 @@ def under_way(town, sales):
 
 
 def test_a_buyer_may_not_say_what_sellers_say(town, sales):
-    with pytest.raises(ProtocolError, match="a buyer may not say 'decline'"):
+    with pytest.raises(ProtocolError, match="'decline' is not handled by sales"):
         sales.hear("london", deals.Decline("london-1-1", "busy", ""), 0.0, UTC_S)
 
 

@@ -9,6 +9,7 @@ from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town
 
 from federation.messages import deals
 from federation.messages.messages import Dropped
+from federation.messages.registry import FromBuyer, FromSeller
 from federation.reasons import Reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
@@ -148,7 +149,7 @@ def test_what_was_spent_meanwhile_is_not_committed():
     london.submit(100, wishes=ABROAD)
     while not any(isinstance(each, deals.Held) for *_, each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
-        there = deals.FROM_BUYER if sender == "london" else deals.FROM_SELLER
+        there = FromBuyer if sender == "london" else FromSeller
         assert isinstance(message, there)
         theirs = side.BUYER if side is side.SELLER else side.SELLER
         at = (town.now_s, UTC_S + town.now_s)

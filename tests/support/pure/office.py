@@ -1,0 +1,58 @@
+"""London's dealings with other sites, without a network."""
+
+from types import SimpleNamespace
+
+from support.pure.town import UTC_S, dear_and_cheap
+
+from federation.sessions.session import Session
+from gateway.config.federation import FederationConfig
+from gateway.peering.dealings import Dealings
+from gateway.runtime.surroundings import Surroundings
+from gateway.scheduler.model.events import FunctionArrived
+from gateway.sessions.lobby import CameIn, Guest, Left
+from gateway.sessions.pace import Pace
+from simulations.world.peers import Roll
+
+
+class Office:
+    """London's dealings; whom it keeps a link to is in `kept`."""
+
+    def __init__(self) -> None:
+        self.town = dear_and_cheap()
+        self.london = self.town.sites["london"]
+        self.kept: list[str] = []
+        self.expelled: list[str] = []
+        self.said: list[tuple[str, object]] = []
+        self.acted: list[object] = []
+        peers = SimpleNamespace(
+            registry=Roll("london", ["paris"], 1),
+            links=SimpleNamespace(up=[], post=self._post),
+            directory=SimpleNamespace(may_dial=lambda site: True),
+            keep=lambda sites: setattr(self, "kept", list(sites)),
+            flush=lambda now_s: None,
+            answer=lambda guest, message, *, urgent=False: self._post(guest.name, message),
+            expel=self._expel,
+        )
+        reception = SimpleNamespace(
+            exchange=self.london.exchange,
+            outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
+            config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
+            act=self.acted.append,
+            put_function=lambda message, sender: FunctionArrived(message.digest),
+        )
+        clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
+        self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
+
+    def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
+        self.said.append((site, message))
+
+    def meet(self, site: str) -> Guest:
+        """A site dials us, and reads nothing."""
+        session = Session(window=1, peer_window=1, numbers_acks=True, message_bytes_max=1 << 20)
+        guest = Guest(1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, Pace(0, 0.0))
+        self.dealings.hear_peers([CameIn(guest)])
+        return guest
+
+    def _expel(self, guest: Guest, reason: str) -> None:
+        self.expelled.append(f"{guest.name}: {reason}")
+        self.dealings.hear_peers([Left(guest, reason)])
