@@ -15,7 +15,8 @@ from federation.errors import FAILURES
 from federation.membership import gossip
 from federation.membership.probing import Knobs
 from federation.messages import messages
-from federation.messages.messages import HANDSHAKE, MESSAGES
+from federation.messages.messages import BETWEEN_GATEWAYS, HANDSHAKE, MESSAGES
+from federation.messages.registry import FromBuyer, FromSeller
 from gateway.api import books_desk
 from gateway.api.desk import TAKES, Desk
 from gateway.cli.main import cli
@@ -59,6 +60,23 @@ def test_every_message_and_field_is_in_the_protocol(cls):
     row = table_rows("protocol.md", without=(GOSSIP, JOINING))[cls.kind]
     for field in dataclasses.fields(cls):
         assert f"`{field.name}`" in row
+
+
+@pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda c: c.kind)
+def test_the_sender_of_every_message_between_gateways_is_in_the_protocol(cls):
+    cell = table_rows("protocol.md", without=(GOSSIP, JOINING))[cls.kind].split("|")[2]
+    for sender, way in ((FromBuyer, "buyer → seller"), (FromSeller, "seller → buyer")):
+        assert (way in cell) == issubclass(cls, sender)
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"), [("sealed", "only inside `sealed`:"), ("urgent", "queued messages:")]
+)
+def test_the_messages_that_are_sealed_or_urgent_are_listed_in_the_protocol(column, sentence):
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    listed = text.partition(sentence)[2].partition(".")[0]
+    known = {cls.kind for cls in BETWEEN_GATEWAYS if getattr(cls.row, column)}
+    assert set(re.findall(r"`([\w-]+)`", listed)) == known
 
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():

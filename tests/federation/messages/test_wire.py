@@ -6,6 +6,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.pure.examples import example
 
 from federation.errors import ProtocolError
 from federation.messages.messages import HANDSHAKE, MESSAGES
@@ -13,37 +14,11 @@ from federation.messages.wire import DEPTH_MAX, UnknownMessage, pack, unpack
 
 LIMIT = 1 << 20
 
-EXAMPLES = {
-    "Count": 7,
-    "Number": 1.5,
-    "Number | None": None,
-    "Count | None": 3,
-    "Text": "text",
-    "bytes": b"bytes",
-    "bool": True,
-    "Names": ["paris", "lyon"],
-    "Texts": ["tcp://a:1", "ä"],
-    "Payloads": [b"one", b""],
-    "list[int]": [1],
-    "Pairs": [[0, 5], [7, 9]],
-    "Failures": [[0, "error", "text", b"payload"]],
-    "Prints": [[0, "text"]],
-    "Plain": {"key": [1, "two", None]},
-    "Anything": {"a": [1.5, b"x"]},
-    "Maps": [{"a": 1, "b": None}],
-    "Rows": [[1, 2], []],
-    "Lines": [["wire", 7]],
-}
-
 KINDS = [*HANDSHAKE.classes, *MESSAGES.classes]
 
 
 def catalogue(cls):
     return HANDSHAKE if cls in HANDSHAKE.classes else MESSAGES
-
-
-def example(cls):
-    return cls(*(EXAMPLES[cls.__annotations__[f.name]] for f in dataclasses.fields(cls)))
 
 
 @pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)

@@ -1,0 +1,155 @@
+"""What a message's row in the registry says is what is sent, taken and refused."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pure.examples import example
+from support.pure.office import Office
+from support.pure.town import UTC_S
+
+import gateway.site  # noqa: F401 - imports every part
+from federation.messages.deals import Sealed
+from federation.messages.messages import BETWEEN_GATEWAYS, MESSAGES
+from federation.messages.registry import FromBuyer, FromEither, FromSeller, Receiver
+from gateway.base.handlers import MessageHandler
+from gateway.peering.dealings import KIND
+from gateway.scheduler.model.effects import Side
+from gateway.sessions.links import LinkSaid
+from gateway.sessions.lobby import Said
+from simulations.world.peers import Roll
+
+ROOT = Path(__file__).parents[3]
+SENT_BY = {Side.BUYER: (FromBuyer, FromEither), Side.SELLER: (FromSeller, FromEither)}
+
+
+def test_one_class_handles_the_messages_of_each_part():
+    parts = [each.receiver for each in MessageHandler.__subclasses__()]
+    assert sorted(parts) == sorted(Receiver)
+
+
+class Taken(Exception):
+    """A message has reached its part."""
+
+
+@pytest.fixture(scope="module")
+def office():
+    office = Office()
+
+    def take(*_):
+        raise Taken
+
+    office.punished, office.sealer = [], Roll("paris", ["london"], 1).sealer
+    office.dealings._peers.links.punish = lambda site, reason: office.punished.append(reason)
+    office.dealings._say = lambda line: None
+    books = type("Books", (), {"hear": take, "met": lambda *_: None})
+    office.dealings.books = books
+    office.dealings.hear = office.dealings.circle.hear = take
+    reception = office.dealings._reception
+    reception.hear_reserve = reception.hear_reserved = take
+    for part in office.london.exchange._parts.values():
+        part.hear = take
+    return office
+
+
+def answer(office, side, message):
+    """Why a session ends when another site says this."""
+    if side is Side.SELLER:
+        office.dealings.hear_link(LinkSaid("paris", message))
+        return office.punished.pop()
+    office.dealings.hear_peers([Said(office.meet("paris"), message)])
+    return office.expelled.pop()
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
+def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls, side):
+    message = example(cls)
+    sealed = Sealed(office.sealer.seal(KIND, "london", MESSAGES.encode(message), UTC_S))
+    right, wrong = (sealed, message) if cls.row.sealed else (message, sealed)
+    refusal = "that nobody signed" if cls.row.sealed else "does not travel sealed"
+    assert answer(office, side, wrong).endswith(f"protocol error: {cls.kind!r} {refusal}")
+    is_taken = issubclass(cls, SENT_BY[side]) and cls.row.to is not Receiver.TRUST
+    assert ("Taken" in answer(office, side, right)) == is_taken
+
+
+@pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
+def test_a_message_is_sent_as_its_row_says(office, cls):
+    posted = []
+    office.dealings._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
+    office.dealings.carry("rome", Side.SELLER, example(cls))
+    [(site, message, urgent)] = posted
+    assert site == "rome"
+    assert isinstance(message, Sealed) == cls.row.sealed
+    assert urgent == cls.row.urgent
+
+
+# --- a new message -------------------------------------------------------------------------------
+
+CLASS = '''
+
+@dataclass(frozen=True, slots=True)
+class Nudge(FromBuyer, to=Receiver.SALES, sealed=True):
+    """Remind the seller of a contract."""
+
+    kind: ClassVar[str] = "nudge"
+    contract: Text
+'''
+HANDLER = """
+    @handles(deals.Nudge)
+    def _nudge(self, buyer: str, message: deals.Nudge, *_: float) -> None:
+        self._decline(buyer, message.contract, "busy", "nudged")
+
+    def _ask_back("""
+ROW = "| `nudge` | buyer → seller | `contract` | do go on |\n| `closed` |"
+TRIED = """
+from support.pure.town import UTC_S, dear_and_cheap
+from federation.errors import ProtocolError
+from federation.messages.deals import Nudge
+from federation.messages.messages import MESSAGES
+from gateway.scheduler.model.effects import Side
+exchange = dear_and_cheap().sites["london"].exchange
+nudge = MESSAGES.decode(MESSAGES.encode(Nudge("paris-1-1")), 1000)
+exchange.hear("paris", Side.BUYER, nudge, 0.0, UTC_S)
+print(exchange.act([], 0.0, UTC_S)[-1].message.reason)
+try:
+    exchange.hear("paris", Side.SELLER, nudge, 0.0, UTC_S)
+except ProtocolError as error:
+    print(error)
+"""
+
+
+@pytest.mark.real
+def test_a_new_message_is_two_files_and_its_row_in_the_protocol(tmp_path):
+    for name in ("federation", "gateway", "policies", "simulations", "tests", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+    def run(*arguments):
+        path = os.pathsep.join(map(str, (tmp_path, tmp_path / "tests")))
+        result = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        return result.stdout + result.stderr
+
+    def edit(name, old, new):
+        text = (tmp_path / name).read_text()
+        assert text.count(old) == 1
+        (tmp_path / name).write_text(text.replace(old, new))
+
+    deals = tmp_path / "federation" / "messages" / "deals.py"
+    deals.write_text(deals.read_text() + CLASS)
+    assert "TypeError: Sales: no handler" in run("-c", TRIED)
+    edit("gateway/contracts/selling/sales.py", "\n    def _ask_back(", HANDLER)
+    assert run("-c", TRIED) == "nudged\na seller may not say 'nudge'\n"
+    edit("docs/protocol.md", "| `closed` |", ROW)
+    edit("docs/protocol.md", "`bill`, `settle`,", "`bill`, `settle`, `nudge`,")
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_docs.py")
+    assert "\n4 passed" in run(*tests, "-k", "nudge or sealed_or_urgent")
