@@ -113,7 +113,7 @@ class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Forward(FromBuyer, to=Receiver.SALES):
+class Forward(FromBuyer, to=Receiver.SALES, at_once=True):
     """Run calls `first`, `first` + 1, … of the job under this epoch: a number that only grows.
 
     A result counts only under the epoch under which its task was last forwarded.
@@ -127,7 +127,7 @@ class Forward(FromBuyer, to=Receiver.SALES):
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaim(FromBuyer, to=Receiver.SALES):
+class Reclaim(FromBuyer, to=Receiver.SALES, at_once=True):
     """Return the unstarted ones of these tasks; with `kill`, stop and forget the rest.
 
     Answered by GivenBack.
@@ -142,7 +142,7 @@ class Reclaim(FromBuyer, to=Receiver.SALES):
 
 
 @dataclass(frozen=True, slots=True)
-class Granted(FromBuyer, to=Receiver.SALES, urgent=True):
+class Granted(FromBuyer, to=Receiver.SALES, urgent=True, at_once=True):
     """The answer to Renew: these contracts continue, counted from when the seller asked.
 
     A contract that is not named has ended: the seller stops its tasks.
@@ -300,7 +300,7 @@ class GivenBack(FromSeller, to=Receiver.PURCHASES):
 
 
 @dataclass(frozen=True, slots=True)
-class Renew(FromSeller, to=Receiver.PURCHASES, urgent=True):
+class Renew(FromSeller, to=Receiver.PURCHASES, urgent=True, at_once=True):
     """Ask whether these contracts may continue. Answered by Granted with the same stamp."""
 
     kind: ClassVar[str] = "renew"

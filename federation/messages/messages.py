@@ -130,7 +130,7 @@ class PutFunction(FromBuyer, to=Receiver.FUNCTIONS):
 
 
 @dataclass(frozen=True, slots=True)
-class NeedFunction(FromSeller, to=Receiver.PURCHASES):
+class NeedFunction(FromSeller, to=Receiver.PURCHASES, at_once=True):
     """Worker → gateway → client, seller → buyer: request a missing function.
 
     Answered by PutFunction.

@@ -34,11 +34,13 @@ class Row(NamedTuple):
         to: the part that handles the message.
         sealed: whether it travels inside `Sealed`, signed by its site; it is refused otherwise.
         urgent: whether it overtakes queued messages.
+        at_once: whether it waits for no record; others are sent once all earlier ones are stored.
     """
 
     to: Receiver
     sealed: bool
     urgent: bool
+    at_once: bool
 
 
 REGISTRY: Final[dict[str, type["GatewayMessage"]]] = {}  # by kind; messages.py imports them all
@@ -52,10 +54,15 @@ class GatewayMessage:
     row: ClassVar[Row]
 
     def __init_subclass__(
-        cls, *, to: Receiver | None = None, sealed: bool = False, urgent: bool = False
+        cls,
+        *,
+        to: Receiver | None = None,
+        sealed: bool = False,
+        urgent: bool = False,
+        at_once: bool = False,
     ) -> None:
         if to is not None:
-            cls.row = Row(to, sealed, urgent)
+            cls.row = Row(to, sealed, urgent, at_once)
         if "kind" in vars(cls):
             if not hasattr(cls, "row"):
                 raise TypeError(f"{cls.__name__} names no receiver")

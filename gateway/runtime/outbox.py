@@ -111,7 +111,7 @@ class Outbox:
                     durable = durable or effect.durable
                 case Harden():
                     durable = True
-                case Say(urgent=True):
+                case Say() if effect.message.row.at_once:
                     self._say(effect)
                 case Tell(message=RejectJob()):
                     self._tell([effect])  # nothing was booked for it, and the store may be full

@@ -116,8 +116,8 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         served, self._served = self._served, set()
         return served
 
-    def _say(self, purchase: Purchase, message: FromBuyer, *, urgent: bool = False) -> None:
-        self._outcome.say(purchase.site, Side.SELLER, message, urgent=urgent)
+    def _say(self, purchase: Purchase, message: FromBuyer) -> None:
+        self._outcome.say(purchase.site, Side.SELLER, message)
 
     # --- a seller's messages -------------------------------------------------------------------
 
@@ -396,8 +396,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
                 purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
                 granted.append(contract)
-        answer = deals.Granted(message.stamp, granted)
-        self._outcome.say(seller, Side.SELLER, answer, urgent=True)
+        self._outcome.say(seller, Side.SELLER, deals.Granted(message.stamp, granted))
 
     def _is_stale(self, purchase: Purchase, now_s: float) -> bool:
         """Whether its lease should end by itself: it is closing, or its seller does not answer.
@@ -456,7 +455,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
                 forward = deals.Forward(
                     contract, message.assignment, message.first, message.arguments
                 )
-                self._say(purchase, forward, urgent=True)
+                self._say(purchase, forward)
             case Recall():
                 if purchase.asked_back_s is None:
                     purchase.asked_back_s = now_s
@@ -466,7 +465,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
                 reclaim = deals.Reclaim(
                     contract, message.assignment, message.first, message.stop, message.kill
                 )
-                self._say(purchase, reclaim, urgent=True)
+                self._say(purchase, reclaim)
             case Drain():
                 return
             case _:

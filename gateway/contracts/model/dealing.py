@@ -75,6 +75,6 @@ class Outcome:
         """Hold the following messages until all previous writes survive a power cut."""
         self.effects.append(Harden())
 
-    def say(self, site: str, side: Side, message: GatewayMessage, *, urgent: bool = False) -> None:
+    def say(self, site: str, side: Side, message: GatewayMessage) -> None:
         """Send a message to another site."""
-        self.effects.append(Say(site, side, message, urgent))
+        self.effects.append(Say(site, side, message))

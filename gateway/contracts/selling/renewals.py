@@ -43,8 +43,7 @@ class Renewals:
             sale.asked_s = now_s
         until_s = max(sale.lease.until_s for sale in sales)
         self.asked[self._stamps] = Renewal(buyer, now_s, until_s, contracts)
-        renew = deals.Renew(self._stamps, contracts)
-        self._outcome.say(buyer, Side.BUYER, renew, urgent=True)
+        self._outcome.say(buyer, Side.BUYER, deals.Renew(self._stamps, contracts))
 
     def granted(
         self,

@@ -96,8 +96,8 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._now_s = now_s
         super().hear(buyer, message, now_s, utc_s)
 
-    def _say(self, sale: Sale, message: FromSeller, *, urgent: bool = False) -> None:
-        self._outcome.say(sale.buyer, Side.BUYER, message, urgent=urgent)
+    def _say(self, sale: Sale, message: FromSeller) -> None:
+        self._outcome.say(sale.buyer, Side.BUYER, message)
 
     def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
         self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
@@ -356,7 +356,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         """Request a function that a worker lacks from the buyer of its contract."""
         sale = self._by_handle.get(handle)
         if sale is not None:
-            self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest), urgent=True)
+            self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest))
 
     @property
     def functions(self) -> set[bytes]:

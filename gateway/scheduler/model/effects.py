@@ -92,12 +92,11 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Send a message to another site; unless `urgent`, after all earlier records are stored."""
+    """Send a message to another site, as its row says (federation.messages.registry)."""
 
     site: str
     side: Side
     message: GatewayMessage
-    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

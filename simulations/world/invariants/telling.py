@@ -41,8 +41,8 @@ class _Life:
 class ToldIsStored(Invariant):
     """A gateway's messages follow their records, and all earlier ones, onto its disk.
 
-    Durable records must be synced as well. Excepted are urgent messages between sites, orders to
-    workers, and refusals: they have no bookings.
+    Durable records must be synced as well. Excepted are messages to other sites that are sent at
+    once, orders to workers, and refusals: they have no bookings.
     """
 
     def __init__(self, world: "World") -> None:
@@ -66,7 +66,9 @@ class ToldIsStored(Invariant):
                     life.durable = life.decided if is_durable else life.durable
                 case Harden():
                     life.durable = life.decided
-                case Tell(message=RejectJob()) | Say(urgent=True):
+                case Tell(message=RejectJob()):
+                    pass
+                case Say(message=message) if message.row.at_once:
                     pass
                 case Tell(message=message) | Say(message=message):
                     before = _Before(message, life.decided, life.durable)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from federation.messages.deals import Renew
 from federation.messages.messages import (
     Assign,
     Dropped,
@@ -86,10 +87,10 @@ def test_who_is_gone_is_told_nothing(desk):
 
 def test_what_a_full_store_refuses_and_what_workers_do_waits_for_nothing(desk):
     reject, recall = RejectJob("j", "busy", "no"), Recall(7, 0, 1, True)
-    say = Say("paris", Side.BUYER, WORD, urgent=True)
+    say = Say("paris", Side.BUYER, Renew(1, []))
     effects = [Write(ENDED), Tell(CLIENT, reject), Order(WORKER, recall), say, Remark("hm")]
     assert desk.box.perform(effects) == []
-    assert desk.out == [(CLIENT, reject), (WORKER, recall), ("paris", Side.BUYER, WORD)]
+    assert desk.out == [(CLIENT, reject), (WORKER, recall), ("paris", Side.BUYER, say.message)]
     assert desk.said == ["hm"]
 
 
