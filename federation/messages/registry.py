@@ -38,9 +38,9 @@ class Row(NamedTuple):
     """
 
     to: Receiver
-    sealed: bool
-    urgent: bool
-    at_once: bool
+    sealed: bool = False
+    urgent: bool = False
+    at_once: bool = False
 
 
 REGISTRY: Final[dict[str, type["GatewayMessage"]]] = {}  # by kind; messages.py imports them all
@@ -53,16 +53,9 @@ class GatewayMessage:
     kind: ClassVar[str]
     row: ClassVar[Row]
 
-    def __init_subclass__(
-        cls,
-        *,
-        to: Receiver | None = None,
-        sealed: bool = False,
-        urgent: bool = False,
-        at_once: bool = False,
-    ) -> None:
+    def __init_subclass__(cls, *, to: Receiver | None = None, **how: bool) -> None:
         if to is not None:
-            cls.row = Row(to, sealed, urgent, at_once)
+            cls.row = Row(to, **how)
         if "kind" in vars(cls):
             if not hasattr(cls, "row"):
                 raise TypeError(f"{cls.__name__} names no receiver")
