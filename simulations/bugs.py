@@ -39,6 +39,7 @@ from gateway.scheduler.model.events import JobOpened, JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
+from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
 from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.disputes import Disputes
@@ -49,7 +50,6 @@ from policies.reservations.reservations import Book
 from simulations.world import disk
 from simulations.world.peers import Roll
 from simulations.world.plan import Plan
-from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -102,8 +102,8 @@ def leaked_hold() -> Iterator[None]:
 
 @contextmanager
 def endless_lease() -> Iterator[None]:
-    """Let a worker's agent ignore its lease: it works on after its gateway has given it up."""
-    with patch.object(Agent, "_check_lease", lambda self: True):
+    """Ignore the leases of sessions: a worker works on after its gateway has given it up."""
+    with patch.object(Conversation, "_check_lease", lambda *_: True):
         yield
 
 

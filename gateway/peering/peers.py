@@ -36,6 +36,7 @@ from gateway.peering.directory import SiteDirectory
 from gateway.peering.entrance import Entrance
 from gateway.runtime.reception import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
+from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import (
     LinkDown,
     LinkLimits,
@@ -189,12 +190,12 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         limits = LinkLimits(
             knobs.queue_bytes, knobs.give_up_s, knobs.idle_s, rules.message_bytes_max
         )
-        links = Links(self.directory, limits, self._take_link, self._heard_all)
+        dialled = TrioLinks(self.directory, limits, self._take_link, self._heard_all)
         self._sessions = Sessions(
             self._port,
             self._watch,
             lobby,
-            links,
+            dialled,
             heard=self._heard,
             came_in=self._meet,
             stated=self.hear,

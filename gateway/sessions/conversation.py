@@ -1,4 +1,11 @@
-"""The dialling end of a session, as a task: dial, greet, resume, keep the lease, redial.
+"""The dialling end of a session, as a state machine: dial, greet, resume, keep the lease, redial.
+
+Pure: the driver calls `step` when something has happened or is due, and the `Correspondent` opens
+the pipes. gateway.sessions.driving drives it under trio, simulations.world.driving in virtual time.
+
+    link has frames, came up or was lost ─┐              ┌─► correspondent.dial · hear · refused
+    wake() ───────────────────────────────┼─► step(now) ─┤
+    the time that the last step returned ─┘              └─► the time of the next step
 
 A session is only useful while its other side counts on it. After `grace_s` without a frame the
 gateway has dropped the session, so this side must drop it by then as well. This side counts from
@@ -11,12 +18,10 @@ The `Correspondent` decides on the messages, and on how to react to silence: a w
 """
 
 import math
-import secrets
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
-import trio
 
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import Bye, Hello
@@ -32,8 +37,7 @@ DIAL_MIN_S: Final = 1.0
 DIAL_MAX_S: Final = 10.0
 CHECK_S: Final = 0.25
 SETTLE_MAX_S: Final = 2.0
-PART_MAX: Final = 64  # messages that are handled before other tasks have their turn
-_SETTLE_CHECK_S: Final = 0.005
+PART_MAX: Final = 64  # messages that one step handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,14 @@ class Lapsed:
 
 
 class Correspondent(Protocol):
-    """The owner of a conversation. All of it is called in the conversation's own thread."""
+    """The owner of a conversation. All of it is called by the conversation, in `step`."""
 
-    def dial(self, on_change: Callable[[], None]) -> Link:
-        """Return a new link to the gateway; an exception ends the conversation."""
+    def dial(self, on_change: Callable[[], None]) -> Link | None:
+        """Return a new link to the gateway, or None after a `stop`.
+
+        `on_change` may be called in any thread. SessionRefused counts as a refusal by the gateway;
+        another exception ends the conversation.
+        """
 
     def fill(self, dialogue: Dialogue) -> None:
         """Post queued messages; the session has nothing left to send."""
@@ -70,7 +78,7 @@ class Correspondent(Protocol):
 
 
 class Conversation:
-    """One session after the other with one gateway.
+    """One session after the other with one gateway. Times are of any monotonic clock.
 
     Args:
         correspondent: the owner.
@@ -78,6 +86,10 @@ class Conversation:
         credentials: the proof of it.
         random_bytes: the source of randomness.
         message_bytes_max: the largest message that we accept.
+
+    Attributes:
+        wake: asks the driver for a step soon; set by the driver. Called in any thread.
+        is_over: nothing is left to do: `step` is not called any more.
     """
 
     def __init__(
@@ -85,7 +97,7 @@ class Conversation:
         correspondent: Correspondent,
         hello: Hello,
         credentials: Credentials,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        random_bytes: Callable[[int], bytes],
         message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
         self._random_bytes = random_bytes
@@ -93,13 +105,24 @@ class Conversation:
         self._correspondent = correspondent
         self._hello = hello
         self._credentials = credentials
-        self._link: Link | None = None
+        self.wake: Callable[[], None] = lambda: None
+        self.is_over = False
+        self.link: Link | None = None
+        self._is_greeted = False
+        self._is_stale = False  # the pipe belongs to a session that is over
+        self._is_hurried = False
         self._dialogue = self._new_dialogue()
-        self._heard_s = 0.0
+        self._frames: deque[bytes] = deque()  # taken from the pipe, and not opened yet
+        self._messages: list[Any] = []  # of the last frame, not handled yet
+        self._says_bye = False  # one of them ends the session
+        self._heard_s: float | None = None  # the last frame; the first step before any
+        self._was_refused = False
         self._dial_s = DIAL_MIN_S
-        self._changed = trio.Event()
-        self._hurried = trio.Event()
-        self._scope = trio.CancelScope()
+        self._until_s = 0.0  # a pipe that is not up by then is given up
+        self._wait_s = REDIAL_MIN_S
+        self._redial_s = -math.inf
+        self._not_before_s = -math.inf
+        self._leaves_s = math.inf
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(
@@ -131,33 +154,29 @@ class Conversation:
         welcome = self._dialogue.welcome
         return welcome.heartbeat_s if welcome else math.inf
 
-    def flush(self) -> None:
+    @property
+    def is_settled(self) -> bool:
+        """Whether the gateway has acknowledged everything, or can't any more."""
+        session = self._dialogue.session
+        is_idle = self._correspondent.is_empty and (session is None or session.is_idle)
+        return is_idle or not self.is_open
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def flush(self, now_s: float) -> None:
         """Send as much as the session accepts now."""
-        dialogue, link = self._dialogue, self._link
+        dialogue, link = self._dialogue, self.link
         if link is None or link.is_lost:
             return
         session = dialogue.session
         if dialogue.is_open and session is not None and not session.backlog_bytes:
             self._correspondent.fill(dialogue)
-        dialogue.flush(link.send, trio.current_time())
+        dialogue.flush(link.send, now_s)
 
-    async def settle(self, at_most_s: float = SETTLE_MAX_S) -> None:
-        """Wait, for a limited time, until the gateway has acknowledged everything."""
-        with trio.move_on_after(at_most_s):
-            while self.is_open and not self._is_settled():
-                self.flush()
-                await trio.sleep(_SETTLE_CHECK_S)
-
-    def _is_settled(self) -> bool:
-        session = self._dialogue.session
-        return self._correspondent.is_empty and (session is None or session.is_idle)
-
-    # --- the lease -----------------------------------------------------------------------------
-
-    def tick(self) -> None:
+    def tick(self, now_s: float) -> None:
         """Check the lease, and send heartbeats."""
-        self._check_lease(trio.current_time())
-        self.flush()
+        self._check_lease(now_s)
+        self.flush(now_s)
 
     def _check_lease(self, now_s: float) -> bool:
         """Whether the session's lease holds; otherwise drop the session."""
@@ -170,138 +189,166 @@ class Conversation:
     def lapse(self, reason: str) -> None:
         """Drop the session, and begin a new one."""
         self.start_over()
-        self._scope.cancel()
         self._correspondent.hear([Lapsed(reason)])
 
     def start_over(self) -> None:
-        """Forget the session: the next pipe begins a new one."""
+        """Forget the session and its pipe: the next pipe begins a new one."""
         self._dialogue = self._new_dialogue()
-
-    # --- pipes ---------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Talk to the gateway for ever; raise the correspondent's exceptions."""
-        self._token = trio.lowlevel.current_trio_token()
-        self._heard_s = trio.current_time()
-        wait_s = REDIAL_MIN_S
-        while True:
-            was_refused = False
-            try:
-                with trio.CancelScope() as self._scope:
-                    await self._talk()
-            except (SessionRefused, ProtocolError) as error:
-                was_refused = True
-                self._correspondent.refused(error)
-            finally:
-                is_fresh = self._dialogue.is_open
-                self._hang_up()
-            wait_s = REDIAL_MIN_S if is_fresh else min(2 * wait_s, REDIAL_MAX_S)
-            jitter = 0.5 + int.from_bytes(self._random_bytes(4)) / (1 << 32)
-            with trio.move_on_after(wait_s * jitter):
-                await self._hurried.wait()
-            self._hurried = trio.Event()
-            if was_refused:  # it has answered: do not count the back-off as silence
-                self._heard_s = trio.current_time()
+        self._frames.clear()
+        self._messages = []
+        if self.link is not None:
+            self._is_stale = True
+            self.wake()
 
     def hurry(self) -> None:
         """Redial now, unless a pipe is up: the address or the way to dial has changed."""
-        if self._link is None or not self._link.is_up:
+        if self.link is None or not self.link.is_up:
             self._dial_s = DIAL_MIN_S
-            self._scope.cancel()
-            self._hurried.set()
+            self._is_hurried = True
+            self.wake()
 
-    async def _talk(self) -> None:
-        """Use one pipe for as long as it lasts."""
-        self._link = link = self._correspondent.dial(self._on_change)
-        until_s = trio.current_time() + self._dial_s
-        self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
-        while not link.is_up:
-            if link.is_lost or trio.current_time() > until_s:
-                return
-            self._correspondent.unanswered(trio.current_time() - self._heard_s)
-            await self._wait_for_change()
-        self._dial_s = DIAL_MIN_S
-        self._dialogue.connected(trio.current_time())
-        self.flush()
-        failures: list[Exception] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, link, nursery.cancel_scope, failures)
-            while not (link.is_lost or self._dialogue.is_silent(trio.current_time())):
-                await self._wait_for_change()
-            nursery.cancel_scope.cancel()
-        for failure in failures:
-            raise failure
+    def put_off(self, until_s: float) -> None:
+        """Do not dial before that time, not even in a hurry."""
+        self._not_before_s = until_s
 
-    async def _receive(
-        self, link: Link, scope: trio.CancelScope, failures: list[Exception]
-    ) -> None:
-        """Receive frames until the pipe is dropped; collect errors caused by the gateway.
+    def leave(self, now_s: float) -> None:
+        """Stop when the gateway has acknowledged everything, after SETTLE_MAX_S at the latest."""
+        self._leaves_s = min(self._leaves_s, now_s + SETTLE_MAX_S)
+        self.flush(now_s)
+        self.wake()
 
-        Errors are collected in `failures`, as a nursery would wrap them in a group.
+    def stop(self) -> None:
+        """Stop at the next step."""
+        self._leaves_s = -math.inf
+        self.wake()
+
+    def close(self) -> None:
+        """Stop now: close the pipe. Idempotent."""
+        self.is_over = True
+        self._close_link()
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> float:
+        """Do what is due; return when the next step is due at the latest, inf for never.
+
+        Raises the correspondent's exceptions, which end the conversation.
         """
+        if self._heard_s is None:
+            self._heard_s = now_s
         try:
-            await self._take_frames(link)
+            self._advance(now_s)
         except (SessionRefused, ProtocolError) as error:
-            failures.append(error)
-        scope.cancel()
+            self._was_refused = True
+            self._correspondent.refused(error)
+            self._hang_up(now_s)
+        if self._is_leaving(now_s):
+            self.close()
+        return self._due_s(now_s)
 
-    async def _take_frames(self, link: Link) -> None:
-        while True:
-            # An acknowledgement waits briefly for a message to carry it, then is sent alone.
-            with trio.move_on_after(self._dialogue.acknowledge_s):
-                await trio.lowlevel.wait_readable(link.fileno())
-            frames = link.receive()
-            now_s = trio.current_time()
-            if frames:
-                if not self._check_lease(now_s):
-                    return
-                self._heard_s = now_s
-            dialogue = self._dialogue
-            for frame in frames:
-                messages = dialogue.receive(frame, now_s)
-                await self._hear(messages)
-                if self._dialogue is not dialogue:
-                    return  # the session is over: ignore the rest of this pipe
-                if any(isinstance(message, Bye) for message in messages):
-                    self.start_over()
-                    return
-            if frames:
-                self._correspondent.heard_all()
-            self.flush()
+    def _advance(self, now_s: float) -> None:
+        if self._is_leaving(now_s):
+            return
+        if self._is_stale or self._is_hurried:
+            self._hang_up(now_s)
+        if self._is_hurried:
+            self._is_hurried = False
+            self._redial_s = now_s
+        if self.link is None:
+            self._dial(now_s)
+        link = self.link
+        if link is None or not (self._is_greeted or self._greet(link, now_s)):
+            return
+        self._receive(link, now_s)
+        if self._has_unheard:
+            return  # the rest is handled by the next step, after other tasks had their turn
+        self.flush(now_s)
+        if self._is_stale or link.is_lost or self._dialogue.is_silent(now_s):
+            self._hang_up(now_s)
 
-    async def _hear(self, messages: list[Any]) -> None:
-        """Handle the messages of one frame in parts, as there may be very many.
+    def _is_leaving(self, now_s: float) -> bool:
+        return now_s >= self._leaves_s or (self._leaves_s < math.inf and self.is_settled)
+
+    @property
+    def _has_unheard(self) -> bool:
+        return bool(self._messages or self._frames)
+
+    def _due_s(self, now_s: float) -> float:
+        if self.is_over:
+            return math.inf
+        if self._has_unheard or self._is_stale:
+            return now_s
+        if self.link is None:
+            return min(max(self._redial_s, self._not_before_s), self._leaves_s)
+        # An acknowledgement waits briefly for a message to carry it, then is sent alone.
+        return min(now_s + min(CHECK_S, self._dialogue.acknowledge_s), self._leaves_s)
+
+    # --- pipes ---------------------------------------------------------------------------------
+
+    def _dial(self, now_s: float) -> None:
+        if now_s < max(self._redial_s, self._not_before_s):
+            return
+        if self._was_refused:  # it has answered: do not count the back-off as silence
+            self._was_refused = False
+            self._heard_s = now_s
+        self.link = self._correspondent.dial(lambda: self.wake())
+        self._until_s = now_s + self._dial_s
+        self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
+
+    def _greet(self, link: Link, now_s: float) -> bool:
+        """Greet on a pipe that is up; False if it is not, and give it up after a while."""
+        if link.is_up:
+            self._is_greeted = True
+            self._dial_s = DIAL_MIN_S
+            self._dialogue.connected(now_s)
+            return True
+        if link.is_lost or now_s > self._until_s:
+            self._hang_up(now_s)
+        else:
+            self._correspondent.unanswered(now_s - (self._heard_s or 0.0))
+        return False
+
+    def _receive(self, link: Link, now_s: float) -> None:
+        """Handle the messages that have arrived, as many as one step may.
 
         Messages that were received are handled even if the pipe is lost meanwhile, but not if the
         session is over.
         """
-        dialogue = self._dialogue
-        for at in range(0, len(messages), PART_MAX):
-            if at:
-                self._correspondent.heard_all()
-                with trio.CancelScope(shield=True):
-                    await trio.lowlevel.checkpoint()
-                if self._dialogue is not dialogue:
-                    return
-            self._correspondent.hear(messages[at : at + PART_MAX])
-
-    async def _wait_for_change(self) -> None:
-        with trio.move_on_after(CHECK_S):
-            await self._changed.wait()
-        self._changed = trio.Event()
-
-    def _on_change(self) -> None:
-        """Note that a pipe came up or was lost; called from a thread of nng's."""
-        try:
-            self._token.run_sync_soon(self._note_change)
-        except trio.RunFinishedError:
+        arrived = link.receive()
+        if arrived:
+            if not self._check_lease(now_s):
+                return
+            self._heard_s = now_s
+            self._frames.extend(arrived)
+        if not self._has_unheard:
             return
+        room = PART_MAX
+        while room > 0 and self._has_unheard:
+            if not self._messages:
+                self._messages = self._dialogue.receive(self._frames.popleft(), now_s)
+                self._says_bye = any(isinstance(message, Bye) for message in self._messages)
+            part, self._messages = self._messages[:room], self._messages[room:]
+            room -= len(part)
+            if part:
+                self._correspondent.hear(part)
+            if self._says_bye and not self._messages:
+                self._says_bye = False
+                self.start_over()
+        self._correspondent.heard_all()
 
-    def _note_change(self) -> None:
-        self._changed.set()
+    def _hang_up(self, now_s: float) -> None:
+        """Give up the pipe, and dial again later."""
+        is_fresh = self._dialogue.is_open
+        self._close_link()
+        self._wait_s = REDIAL_MIN_S if is_fresh else min(2 * self._wait_s, REDIAL_MAX_S)
+        jitter = 0.5 + int.from_bytes(self._random_bytes(4)) / (1 << 32)
+        self._redial_s = now_s + self._wait_s * jitter
 
-    def _hang_up(self) -> None:
+    def _close_link(self) -> None:
+        self._is_greeted = self._is_stale = False
+        self._frames.clear()
+        self._messages = []
         self._dialogue.lost()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()

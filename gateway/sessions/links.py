@@ -1,7 +1,7 @@
-"""The sessions by which this site dials others: one per site, on demand, in each direction.
+"""The sessions by which this site dials others: one per site, on demand, in each direction. Pure.
 
     post ──► queue ──► session ──► the other site's lobby
-             LinkUp · LinkSaid · LinkDown ◄── results, in order, in the site's thread
+             LinkUp · LinkSaid · LinkDown ◄── results, in order
 
 The guarantee: between two LinkDowns (or the beginning and the first), messages posted to a site
 arrive there in order (within their lane) and exactly once, and so do its messages to us. At a
@@ -13,16 +13,15 @@ LinkDown when the site is out of reach for `give_up_s`, refuses us, breaks the p
 goodbye, has begun a new life, or may no longer be dialled; when its queue is too large; and when it
 was idle for `idle_s` and is not kept. A kept site is dialled again without end; one that breaks the
 protocol is dialled with exponential back-off (gateway.sessions.penalties).
+
+The `Driver` lends clock and chance, and drives the conversations: gateway.sessions.driving under
+trio, simulations.world.driving in virtual time.
 """
 
-import contextlib
-import secrets
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
-import trio
 
 from federation.errors import GridError, ProtocolError, SessionRefused
 from federation.messages.messages import MESSAGES, Bye, Hello, Unknown
@@ -96,8 +95,17 @@ class Directory(Protocol):
         """Open a link to one of the site's addresses, another at each attempt; GridError."""
 
 
-class _Ended(Exception):
-    """A line is over and its site is not kept."""
+class Driver(Protocol):
+    """What links need of the world outside: time, chance, and steps of their conversations."""
+
+    def now_s(self) -> float:
+        """Return the time of a monotonic clock."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return random bytes."""
+
+    def start(self, conversation: Conversation) -> None:
+        """Call the conversation's `step` from now on, as it asks for, until it is over."""
 
 
 class Links:
@@ -106,42 +114,28 @@ class Links:
     Args:
         directory: how sites are dialled.
         limits: see LinkLimits.
-        tell: receives news, in the site's thread; it may call `post`, and `flush` after that.
+        driver: see Driver.
+        tell: receives news; it may call `post`, and `flush` after that.
         heard_all: called after all the news of data that arrived together.
-        random_bytes: the source of randomness.
     """
 
     def __init__(
         self,
         directory: Directory,
         limits: LinkLimits,
+        driver: Driver,
         tell: Callable[[LinkNews], None],
         heard_all: Callable[[], None] = lambda: None,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self.random_bytes: Final = random_bytes
         self.directory: Final = directory
         self.limits: Final = limits
+        self.driver: Final = driver
         self.tell: Final = tell
         self.heard_all: Final = heard_all
         self.kept: frozenset[str] = frozenset()
         self.penalties: Final = Penalties()
         self._lines: dict[str, _Line] = {}
         self._dirty: dict[str, None] = {}  # ordered, so that a seed decides everything
-        self._nursery: trio.Nursery | None = None
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Maintain links forever."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            for line in self._lines.values():
-                nursery.start_soon(self._hold, line)
-            task_status.started()
-            while True:
-                await trio.sleep(TICK_S)
-                self._tick(trio.current_time())
-
-    # --- requests of the site ------------------------------------------------------------------
 
     def post(self, site: str, message: Any, *, urgent: bool = False) -> None:
         """Queue a message for a site, and dial it if necessary; `flush` sends it.
@@ -158,7 +152,15 @@ class Links:
             line = self._lines.get(site)
             if line is not None:
                 line.used_s = now_s
-                line.flush()
+                line.flush(now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Send heartbeats, and end the links that are idle, overfull or no longer allowed.
+
+        Call it every TICK_S.
+        """
+        for line in list(self._lines.values()):
+            line.tick(now_s)
 
     def keep(self, sites: Collection[str]) -> None:
         """Stay connected to these sites; other links are closed when idle."""
@@ -171,11 +173,11 @@ class Links:
         self.kept -= {site}
         line = self._lines.get(site)
         if line is not None:
-            line.end(reason)
+            line.end(reason, self.driver.now_s())
 
     def punish(self, site: str, reason: str) -> None:
         """End the link to a site that broke the protocol, and start its back-off."""
-        wait_s = self.penalties.note(site, reason, trio.current_time())
+        wait_s = self.penalties.note(site, reason, self.driver.now_s())
         self.drop(site, f"{reason}; it is not dialled again for {wait_s:g} s")
 
     def hurry(self, site: str) -> None:
@@ -194,54 +196,23 @@ class Links:
         """The sites with an open session, also while its pipe is lost."""
         return sorted(site for site, line in self._lines.items() if line.is_up)
 
-    async def goodbye(self, reason: str) -> None:
-        """Announce to all open sessions that they end, and wait briefly for delivery."""
-        async with trio.open_nursery() as nursery:
-            for line in self._lines.values():
-                if line.is_up:
-                    line.add(MESSAGES.encode(Bye(reason)), urgent=False)
-                    nursery.start_soon(line.conversation.settle)
-
-    # --- lines ---------------------------------------------------------------------------------
+    def say_goodbye(self, reason: str) -> list[Conversation]:
+        """Announce to all open sessions that they end; return the conversations to settle."""
+        lines = [line for line in self._lines.values() if line.is_up]
+        for line in lines:
+            line.add(MESSAGES.encode(Bye(reason)), urgent=False)
+        return [line.conversation for line in lines]
 
     def _line(self, site: str) -> "_Line":
         line = self._lines.get(site)
         if line is None:
             line = self._lines[site] = _Line(self, site)
-            if self._nursery is not None:
-                self._nursery.start_soon(self._hold, line)
         return line
-
-    async def _hold(self, line: "_Line") -> None:
-        with line.scope, contextlib.suppress(_Ended):
-            await self._serve_penalty(line)
-            await line.conversation.run()
-        self.forget(line)
-
-    async def _serve_penalty(self, line: "_Line") -> None:
-        until_s = self.penalties.until_s(line.site)
-        while (now_s := trio.current_time()) < until_s:
-            line.put_off(until_s - now_s)
-            await trio.sleep(min(TICK_S, until_s - now_s))
 
     def forget(self, line: "_Line") -> None:
         """Remove a line that is over: the next message to its site needs a new one."""
         if self._lines.get(line.site) is line:
             del self._lines[line.site]
-
-    def wind_up(self, line: "_Line") -> None:
-        """Remove a line that is over, after it has sent its last message."""
-        self.forget(line)
-        if self._nursery is not None:
-            self._nursery.start_soon(self._wind_up, line)
-
-    async def _wind_up(self, line: "_Line") -> None:
-        await line.conversation.settle()
-        line.scope.cancel()
-
-    def _tick(self, now_s: float) -> None:
-        for line in list(self._lines.values()):
-            line.tick(now_s)
 
 
 class _Line:
@@ -256,16 +227,18 @@ class _Line:
         self.is_up = False
         self.is_over = False
         self._told = ""  # the reason for being down that was reported last
-        self.used_s = self._trouble_s = trio.current_time()
-        self.scope = trio.CancelScope()
-        directory = links.directory
+        self._now_s = links.driver.now_s
+        self.used_s = self._trouble_s = self._now_s()
         self.conversation = Conversation(
             self,
-            directory.hello(),
-            directory.credentials(site),
-            links.random_bytes,
+            links.directory.hello(),
+            links.directory.credentials(site),
+            links.driver.random_bytes,
             links.limits.message_bytes_max,
         )
+        self._penalty_until_s = links.penalties.until_s(site)
+        self.conversation.put_off(self._penalty_until_s)
+        links.driver.start(self.conversation)
 
     @property
     def is_kept(self) -> bool:
@@ -277,33 +250,43 @@ class _Line:
         self._lanes[not urgent].append(message)
         self._queued_bytes += len(message)
 
-    def flush(self) -> None:
+    def flush(self, now_s: float) -> None:
         """Send as much as the session accepts."""
         session = self.conversation.session
         if session is not None and self.is_up:
             for message in self._take(0):  # these overtake the session's unsent messages
                 session.post(message, urgent=True)
-        self.conversation.flush()
+        self.conversation.flush(now_s)
 
     def tick(self, now_s: float) -> None:
         """Send heartbeats; end the line when it is idle, overfull or no longer allowed."""
-        self.conversation.tick()
+        self.conversation.tick(now_s)
         session = self.conversation.session
         backlog = self._queued_bytes + (session.backlog_bytes if session else 0)
         limits = self._links.limits
         if not self._links.directory.may_dial(self.site):
-            self.end("the site is not to be dialled any more")
+            self.end("the site is not to be dialled any more", now_s)
         elif backlog > limits.queue_bytes:
             self.conversation.lapse(f"{backlog:,} bytes wait for it, over {limits.queue_bytes:,}")
         elif self._is_idle(now_s):
-            self.end("nobody needs it", is_idle=True)
+            self.end("nobody needs it", now_s, is_idle=True)
+        elif now_s < self._penalty_until_s:
+            self._wait_on(now_s)
 
     def _is_idle(self, now_s: float) -> bool:
         session = self.conversation.session
         is_quiet = self.is_up and self.is_empty and session is not None and session.is_idle
         return is_quiet and not self.is_kept and now_s - self.used_s > self._links.limits.idle_s
 
-    def end(self, reason: str, *, is_idle: bool = False) -> None:
+    def _wait_on(self, now_s: float) -> None:
+        """Give up messages that wait for a site in back-off, as if it were out of reach."""
+        if not self.is_empty and now_s - self._trouble_s > self._links.limits.give_up_s:
+            self._trouble_s = now_s
+            wait_s = self._penalty_until_s - now_s
+            reason = self._links.penalties.reason(self.site)
+            self._fail(f"it is not dialled for {wait_s:.0f} s more: {reason}")
+
+    def end(self, reason: str, now_s: float, *, is_idle: bool = False) -> None:
         """End the line, even if its site is kept."""
         if self.is_over:
             return
@@ -311,17 +294,21 @@ class _Line:
         session = self.conversation.session
         if session is not None and self.is_up:
             session.post(MESSAGES.encode(Bye(reason)))
-        self._links.wind_up(self)
+        self._links.forget(self)
         self._down(reason, is_idle=is_idle)
+        self.conversation.leave(now_s)
 
     def _fail(self, reason: str) -> None:
         """Handle a failure to connect: unless the site is kept, the line is over."""
-        if self.is_kept and self._links.directory.may_dial(self.site):
-            self._down(reason)
-            return
-        self._links.forget(self)
+        if not (self.is_kept and self._links.directory.may_dial(self.site)):
+            self._stop()
         self._down(reason)
-        raise _Ended
+
+    def _stop(self) -> None:
+        """End the line at once; the site, if it is kept, or a new message gets a new one."""
+        self.is_over = True
+        self._links.forget(self)
+        self.conversation.stop()
 
     def _down(self, reason: str, *, is_idle: bool = False) -> None:
         waited = self.is_up or not self.is_empty or reason != self._told
@@ -340,12 +327,11 @@ class _Line:
 
     # --- calls from the conversation -----------------------------------------------------------
 
-    def dial(self, on_change: Callable[[], None]) -> Link:
+    def dial(self, on_change: Callable[[], None]) -> Link | None:
         """Open a link to the site's next address."""
-        if self.is_over:
-            raise _Ended
         if not self._links.directory.may_dial(self.site):
             self._fail("the site is not one that we dial")
+            return None
         self._attempts += 1
         try:
             return self._links.directory.dial(self.site, self._attempts - 1, on_change)
@@ -366,9 +352,9 @@ class _Line:
 
     def hear(self, messages: list[Any]) -> None:
         """Convert messages to news."""
-        if self.is_over or not messages:
+        if self.is_over:
             return
-        self.used_s = trio.current_time()
+        self.used_s = self._now_s()
         for message in messages:
             match message:
                 case Opened(resumed):
@@ -398,31 +384,23 @@ class _Line:
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Handle a refusal: it is final unless it is transient or the site is kept."""
+        now_s = self._now_s()
         passing = isinstance(error, SessionRefused) and error.code in PASSING_REFUSALS
-        if passing and trio.current_time() - self._trouble_s < self._links.limits.give_up_s:
+        if self.is_over or (passing and now_s - self._trouble_s < self._links.limits.give_up_s):
             return
         self.conversation.start_over()
         if isinstance(error, SessionRefused):
             self._fail(str(error))
             return
-        wait_s = self._links.penalties.note(self.site, str(error), trio.current_time())
-        self._links.forget(self)  # a kept site, or a new message, gets a new line
+        wait_s = self._links.penalties.note(self.site, str(error), now_s)
+        self._stop()
         self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
         self._links.keep(self._links.kept)
-        raise _Ended
 
-    def put_off(self, for_s: float) -> None:
-        """Note that the site may not be dialled yet: messages wait as if it were out of reach."""
-        lonely_s = trio.current_time() - self._trouble_s
-        if not self.is_empty and lonely_s > self._links.limits.give_up_s:
-            self._trouble_s = trio.current_time()
-            reason = self._links.penalties.reason(self.site)
-            self._fail(f"it is not dialled for {for_s:.0f} s more: {reason}")
-
-    def unanswered(self, for_s: float) -> None:
+    def unanswered(self, _for_s: float) -> None:
         """Give up in time without a pipe. A session that was open lapses by itself."""
-        lonely_s = trio.current_time() - self._trouble_s
-        if not self.is_up and lonely_s > self._links.limits.give_up_s:
-            self._trouble_s = trio.current_time()
+        now_s = self._now_s()
+        if not self.is_up and now_s - self._trouble_s > self._links.limits.give_up_s:
+            self._trouble_s = now_s
             self._links.tell(LinkSilent(self.site))
             self._fail(f"no answer for {self._links.limits.give_up_s:g} s")

@@ -1,7 +1,7 @@
 """The sessions between a site and others: those that others dialled, and those it dialled.
 
     Sessions.run
-    ├── Links.run        the sessions that this site dials             (gateway.sessions.links)
+    ├── TrioLinks.run    the sessions that this site dials             (gateway.sessions.driving)
     ├── _receive         frames of the sessions that others dialled    (gateway.sessions.lobby)
     ├── _go_on           the rest of them, part by part                (gateway.sessions.inbox)
     ├── _watch_pipes
@@ -18,8 +18,8 @@ import trio
 
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.transport import Port
+from gateway.sessions.driving import TrioLinks
 from gateway.sessions.inbox import Inbox
-from gateway.sessions.links import Links
 from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
 TICK_S: Final = 0.05
@@ -52,7 +52,7 @@ class Sessions:
         port: the port that others dial.
         watch: is noted when pipes of the port come and go.
         lobby: of that port; its guests are gateways.
-        links: the sessions that this site dials.
+        dialled: the sessions that this site dials.
         heard: takes news of the sessions that others dialled.
         came_in: takes a site that has begun a session here, before `heard` does.
         stated: takes a site's name and its messages about trust.
@@ -64,7 +64,7 @@ class Sessions:
         port: Port,
         watch: PipeWatch,
         lobby: Lobby,
-        links: Links,
+        dialled: TrioLinks,
         *,
         heard: Callable[[list[News]], None],
         came_in: Callable[[Guest], None],
@@ -72,7 +72,8 @@ class Sessions:
         say: Callable[[str], None],
     ) -> None:
         self.lobby: Final = lobby
-        self.links: Final = links
+        self.links: Final = dialled.links
+        self._dialled = dialled
         self._port = port
         self._watch = watch
         self._heard = heard
@@ -85,7 +86,7 @@ class Sessions:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve all sessions until cancelled, then say goodbye."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.links.run)
+            await nursery.start(self._dialled.run)
             nursery.start_soon(self._receive)
             nursery.start_soon(self._go_on)
             nursery.start_soon(self._watch_pipes)
@@ -96,7 +97,7 @@ class Sessions:
             finally:
                 self.lobby.goodbye("the gateway stops", trio.current_time())
                 with trio.CancelScope(shield=True):  # it times out by itself
-                    await self.links.goodbye("the gateway stops")
+                    await self._dialled.goodbye("the gateway stops")
 
     # --- requests ------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The agent: keeps a host's slots, and runs the tasks that a gateway assigns to it.
 
     Agent.run
-    ├── Conversation.run dials, resumes, receives and sends messages (gateway.sessions.conversation)
+    ├── WorkerConversation    dials, resumes, receives and sends (gateway.worker.conversation)
     ├── _keep_slot            one per slot: starts a process, relays its messages, starts another
     ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal

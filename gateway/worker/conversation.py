@@ -5,6 +5,7 @@ count on it. When the lease lapses the gateway places the tasks elsewhere, so th
 by itself.
 """
 
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,7 +18,8 @@ from federation.messages.messages import Hello, Report
 from federation.sessions.handshake import Credentials, Dialogue
 from federation.sessions.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
-from gateway.sessions.conversation import Conversation
+from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
+from gateway.sessions.driving import drive, settle
 from gateway.worker.outbox import Outbox
 
 UNHEARD_S: Final = 5.0  # after this time without a gateway the user is told
@@ -68,14 +70,23 @@ class WorkerConversation:
         self._say = say
         self._outbox = Outbox()
         self._was_told = False
-        self._conversation = Conversation(self, hello, credentials)
+        self._conversation = Conversation(self, hello, credentials, secrets.token_bytes)
         self.hear = hear
-        self.run = self._conversation.run
-        self.flush = self._conversation.flush
-        self.settle = self._conversation.settle
         self._last_refusal = ""
         self._refused_s: float | None = None  # start of the current run of refusals
         self._closed_s = 0.0  # the last time without a session
+
+    async def run(self) -> None:
+        """Talk to the gateway for ever; raise the reason for giving up."""
+        await drive(self._conversation)
+
+    async def settle(self, at_most_s: float = SETTLE_MAX_S) -> None:
+        """Wait, for a limited time, until the gateway has acknowledged everything."""
+        await settle(self._conversation, at_most_s)
+
+    def flush(self) -> None:
+        """Send as much as the session accepts now."""
+        self._conversation.flush(trio.current_time())
 
     def tick(self) -> None:
         """Keep the lease, and send heartbeats."""
@@ -84,7 +95,7 @@ class WorkerConversation:
             self._closed_s = now_s
         elif now_s - self._closed_s > STAYS_S:
             self._refused_s = None
-        self._conversation.tick()
+        self._conversation.tick(now_s)
 
     @property
     def is_open(self) -> bool:

@@ -1,11 +1,12 @@
-"""A process that dials a gateway: one dialogue, over any number of consecutive pipes.
+"""A client's connection: one dialogue, over any number of consecutive pipes.
 
-The dialogue is the real one (federation.sessions.handshake). The shells of clients and workers
-around it are replaced by callbacks in virtual time.
+The dialogue is the real one (federation.sessions.handshake). Callbacks in virtual time replace
+federation.engine.connection around it.
 """
 
 from typing import Any, Final
 
+from federation.engine.gateways import PAUSE_MAX_S, PAUSE_MIN_S
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import Bye, Hello
 from federation.sessions.handshake import Dialogue, SharedSecret
@@ -16,7 +17,7 @@ CHECK_S: Final = 0.25
 
 
 class Caller(Host):
-    """A client or a worker agent."""
+    """A process that dials a gateway as clients do."""
 
     def __init__(
         self,
@@ -24,20 +25,18 @@ class Caller(Host):
         name: str,
         gateway: str,
         *,
-        redial_s: tuple[float, float],
         skew_s: float,
         drift: float,
     ) -> None:
         super().__init__(ground, name, skew_s=skew_s, drift=drift)
         self.gateway = gateway
-        self._redial_s = redial_s
         self._link: MemoryLink | None = None
         self._is_looking = False
 
     def boot(self) -> None:
         """Begin a conversation."""
         self.is_leaving = False
-        self._wait_s = self._redial_s[0]
+        self._wait_s = PAUSE_MIN_S
         self.dialogue = self.new_dialogue()
         self._dial()
         self.after(CHECK_S, self._check)
@@ -72,10 +71,6 @@ class Caller(Host):
 
     def fill(self) -> None:
         """Post queued messages, if the session has room."""
-
-    def may_listen(self) -> bool:
-        """Whether arriving messages still count."""
-        return True
 
     # --- the pipe ------------------------------------------------------------------------------
 
@@ -125,13 +120,10 @@ class Caller(Host):
             self.after(self.dialogue.acknowledge_s, self.flush)
 
     def _receive(self, link: MemoryLink) -> bool:
-        frames = link.receive()
-        if frames and not self.may_listen():
-            return False
-        for frame in frames:
+        for frame in link.receive():
             messages = self.dialogue.receive(frame, self.now_s())
             if self.dialogue.is_open:
-                self._wait_s = self._redial_s[0]
+                self._wait_s = PAUSE_MIN_S
             self.hear(messages)
             if any(isinstance(message, Bye) for message in messages):
                 return True
@@ -147,7 +139,7 @@ class Caller(Host):
             self._link = None
         self.dialogue.lost()
         self.after(self._wait_s * (0.5 + self.dice.random()), self._dial)
-        self._wait_s = min(2 * self._wait_s, self._redial_s[1])
+        self._wait_s = min(2 * self._wait_s, PAUSE_MAX_S)
 
     def flush(self) -> None:
         """Send the frames that may go now."""

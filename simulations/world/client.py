@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import Any, Final
 
 from federation.engine.engine import BACKLOG_BYTES, LEAVE_S
-from federation.engine.gateways import PAUSE_MAX_S, PAUSE_MIN_S
 from federation.engine.streams import Ended, Placed, Stream
 from federation.errors import SessionRefused
 from federation.ids import id_at
@@ -76,14 +75,7 @@ class Client(Caller):
     """One user's process, and after a crash the next one."""
 
     def __init__(self, ground: Ground, plan: ClientPlan) -> None:
-        super().__init__(
-            ground,
-            plan.name,
-            plan.site,
-            redial_s=(PAUSE_MIN_S, PAUSE_MAX_S),
-            skew_s=plan.skew_s,
-            drift=plan.drift,
-        )
+        super().__init__(ground, plan.name, plan.site, skew_s=plan.skew_s, drift=plan.drift)
         self.plan = plan
         self.jobs: dict[str, Job] = {}
         self._begun = 0  # jobs of the plan

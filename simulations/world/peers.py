@@ -11,22 +11,26 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
+from federation.messages.messages import Hello
+from federation.sessions.handshake import Credentials
 from federation.signed.envelopes import Sealer, Verifier
 from federation.signed.identity import SiteKey
+from federation.transport import Link
 from gateway.config.limits import HouseRules
-from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, LinkUp
+from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, Links, LinkSilent, LinkUp
 from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, TurnedAway
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.trust import introduction
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.standing import Level
 from policies.tariffs import Tariff
+from simulations.world.driving import HostDriver
 from simulations.world.host import Host
-from simulations.world.links import SERVICE, Links
 from simulations.world.plan import SitePlan
 
 FEDERATION: Final = "pretended"
 LIMITS: Final = LinkLimits()
+SERVICE: Final = "peers"  # the port at which gateways meet
 
 
 @cache
@@ -139,6 +143,30 @@ def roll_of(plan: SitePlan, boot: int) -> Roll:
     )
 
 
+class PlannedDirectory:
+    """How sites are dialled in the simulated network; see gateway.sessions.links.Directory."""
+
+    def __init__(self, host: Host, roll: Roll) -> None:
+        self._host = host
+        self._roll = roll
+
+    def may_dial(self, site: str) -> bool:
+        """Whether this gateway talks to a site."""
+        return self._roll.may_dial(site)
+
+    def hello(self) -> Hello:
+        """Return this gateway's introduction."""
+        return introduction.hello(self._roll)
+
+    def credentials(self, site: str) -> Credentials:
+        """Return the mutual proof of identity with a site."""
+        return SiteCredentials(self._roll, site)
+
+    def dial(self, site: str, _attempt: int, on_change: Callable[[], None]) -> Link:
+        """Return a new link."""
+        return self._host.ground.network.dial(self._host.name, site, on_change, SERVICE)
+
+
 class Peers:
     """The network side of one run of a site; see gateway.peering.neighbours.Neighbours.
 
@@ -173,15 +201,10 @@ class Peers:
             SiteCredentials(registry),
             handles,
         )
-        self.links = Links(
-            host,
-            registry.may_dial,
-            lambda: introduction.hello(registry),
-            lambda site: SiteCredentials(registry, site),
-            LIMITS,
-            self._take_link,
-            heard_all,
-        )
+        self._driver = HostDriver(host)
+        directory = PlannedDirectory(host, registry)
+        self.links = Links(directory, LIMITS, self._driver, self._take_link, heard_all)
+        self._driver.maintain(self.links)
         host.after(TICK_S, self._tick)
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
@@ -205,7 +228,7 @@ class Peers:
 
     def die(self) -> None:
         """End all links: the process died."""
-        self.links.die()
+        self._driver.die()
 
     # --- news ----------------------------------------------------------------------------------
 
@@ -216,6 +239,8 @@ class Peers:
             case LinkDown(site, reason):
                 what = "hangs up" if "protocol error" in reason else "loses a link"
                 self._host.note(what, f"to {site}: {reason}")
+            case LinkSilent():
+                return
         self._link_news(news)
 
     def _take(self, news: Iterable[News]) -> None:

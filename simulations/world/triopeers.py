@@ -10,45 +10,17 @@ from typing import Any
 import trio
 
 from federation.errors import GridError
-from federation.messages.messages import Hello
-from federation.sessions.handshake import Credentials
-from federation.transport import Link
 from gateway.config.limits import HouseRules
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.runtime.reception import Seat
-from gateway.sessions.links import LinkNews, Links
+from gateway.sessions.driving import TrioLinks
+from gateway.sessions.links import LinkNews
 from gateway.sessions.lobby import Guest, Lobby, News
 from gateway.sessions.peer_sessions import PipeWatch, Sessions
-from gateway.trust import introduction
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.notary import SigningNotary
 from simulations.world.host import Host
-from simulations.world.links import SERVICE
-from simulations.world.peers import LIMITS, Roll
-
-
-class _Directory:
-    """The way to dial sites; see gateway.sessions.links.Directory."""
-
-    def __init__(self, host: Host, roll: Roll) -> None:
-        self._host = host
-        self._roll = roll
-
-    def may_dial(self, site: str) -> bool:
-        """Whether this gateway talks to a site."""
-        return self._roll.may_dial(site)
-
-    def hello(self) -> Hello:
-        """Return this gateway's introduction."""
-        return introduction.hello(self._roll)
-
-    def credentials(self, site: str) -> Credentials:
-        """Return the mutual proof of identity with a site."""
-        return SiteCredentials(self._roll, site)
-
-    def dial(self, site: str, _attempt: int, on_change: Callable[[], None]) -> Link:
-        """Return a new link."""
-        return self._host.ground.network.dial(self._host.name, site, on_change, SERVICE)
+from simulations.world.peers import LIMITS, SERVICE, PlannedDirectory, Roll
 
 
 class TrioPeers:
@@ -74,11 +46,12 @@ class TrioPeers:
         self._host = host
         self.registry = registry
         self.older_books = OlderBooks()
-        self.directory = _Directory(host, registry)
+        self.directory = PlannedDirectory(host, registry)
         self._rules = replace(rules, site=registry.site, boot=registry.boot, secret="")
         self._handles = handles
         self._heard = heard
-        self.links = Links(self.directory, LIMITS, link_news, heard_all, host.random_bytes)
+        self._dialled = TrioLinks(self.directory, LIMITS, link_news, heard_all, host.random_bytes)
+        self.links = self._dialled.links
         self.addresses: list[str] = []
 
     @property
@@ -98,7 +71,7 @@ class TrioPeers:
             port,
             watch,
             lobby,
-            self.links,
+            self._dialled,
             heard=self._heard,
             came_in=lambda guest: host.note("is dialled", f"by {guest.name}"),
             stated=lambda *_: None,

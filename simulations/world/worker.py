@@ -1,16 +1,16 @@
-"""A worker agent in virtual time: the real books, outbox and dialogue, over simulated slots.
+"""A worker agent in virtual time: the real books, outbox and conversation, over simulated slots.
 
-Callbacks replace gateway.worker.agent and .conversation around them, step for step. A slot runs its
-chunks' tasks one after the other, according to each task's plan.
+Callbacks replace gateway.worker.agent around them, step for step. A slot runs its chunks' tasks one
+after the other, according to each task's plan.
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from federation.errors import SessionRefused
+from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import (
     Assign,
     Begun,
@@ -26,8 +26,8 @@ from federation.messages.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from federation.sessions.handshake import Opened
-from gateway.sessions.conversation import REDIAL_MAX_S, REDIAL_MIN_S
+from federation.sessions.handshake import Dialogue, Opened, SharedSecret
+from gateway.sessions.conversation import Conversation, Lapsed
 from gateway.worker.agent import WATCH_S
 from gateway.worker.conversation import PULSE_S
 from gateway.worker.outbox import Outbox
@@ -36,8 +36,9 @@ from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
 from gateway.worker.roster import LEVEL_S, Roster
 from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.slot.functions import Functions
-from simulations.world.caller import Caller
-from simulations.world.host import Ground
+from simulations.world.driving import HostDriver
+from simulations.world.host import Ground, Host
+from simulations.world.network import MemoryLink
 from simulations.world.plan import PYTHON, WorkerPlan
 from simulations.world.tasks import Task, read_task
 
@@ -61,19 +62,13 @@ class Slot:
     is_dead: bool = False
 
 
-class Worker(Caller):
-    """One worker: a host with slots."""
+class Worker(Host):
+    """One worker: a host with slots; see gateway.sessions.conversation.Correspondent."""
 
     def __init__(self, ground: Ground, plan: WorkerPlan, gateway_tags: dict[str, Any]) -> None:
-        super().__init__(
-            ground,
-            plan.name,
-            plan.site,
-            redial_s=(REDIAL_MIN_S, REDIAL_MAX_S),
-            skew_s=plan.skew_s,
-            drift=plan.drift,
-        )
+        super().__init__(ground, plan.name, skew_s=plan.skew_s, drift=plan.drift)
         self.plan = plan
+        self.gateway = plan.site
         self.tags = {**gateway_tags, **plan.tags}
 
     def boot(self) -> None:
@@ -87,12 +82,14 @@ class Worker(Caller):
         self._slots = [Slot() for _ in range(self.plan.slots)]
         for book in self.roster.slots:
             self._ready_soon(book.index)
-        super().boot()
+        self._driver = HostDriver(self)
+        self._conversation = Conversation(self, self.hello(), SharedSecret(""), self.random_bytes)
+        self._driver.start(self._conversation)
         self.after(WATCH_S, self._watch)
 
     def die(self, *, power: bool) -> None:
         """Kill its slots."""
-        super().die(power=power)
+        self._driver.die()
         for slot in self._slots:
             self._stop(slot, "dies with its agent")
             slot.is_dead = True
@@ -129,32 +126,34 @@ class Worker(Caller):
 
     # --- the conversation, as in gateway.worker.conversation ------------------------------------
 
-    def fill(self) -> None:
-        """Post queued messages, if the session has room."""
-        session = self.dialogue.session
-        if self.dialogue.is_open and session is not None and not session.backlog_bytes:
-            for message in self._outbox.take():
-                self.dialogue.post(message)
+    def dial(self, on_change: Callable[[], None]) -> MemoryLink:
+        """Return a new link to the gateway."""
+        return self.ground.network.dial(self.name, self.gateway, on_change)
 
-    def may_listen(self) -> bool:
-        """Check the lease before arriving messages."""
-        return self._check_lease()
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message is queued."""
+        return not self._outbox
 
-    def _check_lease(self) -> bool:
-        welcome = self.dialogue.welcome
-        if welcome is None or self.now_s() - self.dialogue.granted_s <= welcome.grace_s:
-            return True
-        self.note("lets its lease go")
-        self._start_over("its lease is over")
-        return False
+    def fill(self, dialogue: Dialogue) -> None:
+        """Post the queued messages."""
+        for message in self._outbox.take():
+            dialogue.post(message)
 
-    def _start_over(self, reason: str) -> None:
-        self.hang_up()
-        self.dialogue = self.new_dialogue()
-        self._drop_all(reason)
+    def refused(self, error: SessionRefused | ProtocolError) -> None:
+        """Trace it, and go on trying."""
+        what = "is refused" if isinstance(error, SessionRefused) else "hangs up"
+        self.note(what, str(error))
 
-    def refused(self, refusal: SessionRefused) -> None:
-        """Do nothing: look for the gateway again."""
+    def unanswered(self, _for_s: float) -> None:
+        """Go on trying."""
+
+    def heard_all(self) -> None:
+        """See Correspondent."""
+
+    def flush(self) -> None:
+        """Send the frames that may go now."""
+        self._conversation.flush(self.now_s())
 
     # --- messages of the gateway, as in gateway.worker.agent ------------------------------------
 
@@ -178,9 +177,11 @@ class Worker(Caller):
                     self._noticed(message)
                 case Drain(on):
                     self._is_draining = on
+                case Lapsed(reason):
+                    self.note("lets its lease go")
+                    self._drop_all(reason)
                 case Bye(reason):
                     self._drop_all(reason)
-                    self.dialogue = self.new_dialogue()
         self._feed()
 
     def _assigned(self, message: Assign) -> None:
@@ -460,10 +461,9 @@ class Worker(Caller):
                 self._bury(book.index, slot, "timeout", f"it ran over {limit_s:g} s")
         self._watch_notices()
         self._tell_begun()
-        welcome = self.dialogue.welcome
-        beat_s = min(PULSE_S, welcome.heartbeat_s) if welcome else PULSE_S
-        if self.dialogue.is_open and now_s - self._pulse_s > beat_s:
+        conversation = self._conversation
+        beat_s = min(PULSE_S, conversation.heartbeat_s)
+        if conversation.is_open and now_s - self._pulse_s > beat_s:
             self._pulse_s = now_s
             self._outbox.add(Pulse([]))
-        if self._check_lease():
-            self.flush()
+        conversation.tick(now_s)

@@ -1,5 +1,6 @@
 """How long a gateway has said nothing, as whoever dials it is told; and which frames are heard."""
 
+import itertools
 import os
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from federation.errors import ProtocolError, SessionRefused
 from federation.sessions.handshake import SharedSecret
 from gateway.sessions import conversation as conversations
 from gateway.sessions.conversation import PART_MAX, REDIAL_MAX_S, Conversation
+from gateway.sessions.driving import drive
 
 
 class Enough(Exception):
@@ -41,10 +43,31 @@ async def test_who_waits_after_a_refusal_has_not_been_without_an_answer(autojump
     dialler = Dialler(refusals=8)
     conversation = Conversation(dialler, None, SharedSecret(""), random_bytes=bytes)
     with pytest.raises(Enough):
-        await conversation.run()
+        await drive(conversation)
     assert trio.current_time() > 3 * REDIAL_MAX_S, "it waited long between refusals"
     assert dialler.silences[0] == 0.0
     assert dialler.silences == sorted(dialler.silences), "silence adds up over attempts"
+
+
+def test_refusals_are_retried_after_pauses_that_double():
+    conversation = Conversation(Dialler(refusals=9), None, SharedSecret(""), random_bytes=bytes)
+    moments = [0.0]
+    for _ in range(8):
+        moments.append(conversation.step(moments[-1]))
+    pauses = [after - before for before, after in itertools.pairwise(moments)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.5, 2.5, 2.5])
+
+
+def test_a_hurry_ends_the_pause_after_a_refusal_and_no_back_off():
+    dialler = Dialler(refusals=9)
+    conversation = Conversation(dialler, None, SharedSecret(""), random_bytes=bytes)
+    conversation.step(0.0)
+    conversation.put_off(0.05)
+    conversation.hurry()
+    assert conversation.step(0.0) == 0.05
+    assert dialler.refusals == 8
+    conversation.step(0.05)
+    assert dialler.refusals == 7
 
 
 class Talk:
@@ -131,7 +154,7 @@ async def test_frames_of_a_pipe_are_not_heard_in_the_session_after_its_own(
     flooded = Flooded(end)
     conversation = Conversation(flooded, None, SharedSecret(""), random_bytes=bytes)
     with pytest.raises(Enough):
-        await conversation.run()
+        await drive(conversation)
     flooded.close()
     assert [talk.frames for talk in talks] == [[b"first"], []]
     assert flooded.refusals == []

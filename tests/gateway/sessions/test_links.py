@@ -11,7 +11,8 @@ from federation.messages.messages import Answer, Ask, Hello
 from federation.sessions.handshake import SharedSecret
 from federation.sessions.memory import MemoryPort
 from gateway.config.limits import HouseRules
-from gateway.sessions.links import LinkDown, LinkLimits, Links, LinkSaid, LinkUp
+from gateway.sessions.driving import TrioLinks
+from gateway.sessions.links import LinkDown, LinkLimits, LinkSaid, LinkUp
 from gateway.sessions.lobby import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
@@ -69,7 +70,8 @@ class Near:
         self.forbidden = set()
         self.news = []
         self.dials = 0
-        self.links = Links(self, LinkLimits(**limits), self.news.append)
+        self.dialled = TrioLinks(self, LinkLimits(**limits), self.news.append)
+        self.links = self.dialled.links
 
     def may_dial(self, site):
         return site in self.fars and site not in self.forbidden
@@ -108,7 +110,7 @@ async def world(far_rules=RULES, secret="", **limits):
     near = Near({"far": far}, **limits)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(far.run)
-        await nursery.start(near.links.run)
+        await nursery.start(near.dialled.run)
         yield near, far
         nursery.cancel_scope.cancel()
     far.port.close()
@@ -339,5 +341,5 @@ async def test_our_goodbye_is_heard(site):
     async with world() as (near, far):
         near.ask(site, 1)
         await until(lambda: far.heard)
-        await near.links.goodbye("we stop")
+        await near.dialled.goodbye("we stop")
         await until(lambda: far.left == ["we stop"])
