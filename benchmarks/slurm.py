@@ -25,8 +25,8 @@ from benchmarks import ours
 from benchmarks.floor import empty
 from benchmarks.harness import alternate, machine, save
 from federation import Client
-from gateway.grids.contract import Launch, Order, Shape
-from gateway.grids.slurm import KIND
+from gateway.grids.contract import GridKind, Launch, Order, Shape
+from gateway.grids.kinds import find_kind, open_grid, read_settings
 
 NODES, CPUS = 40, 16
 CAME = 8  # pilots that start at once: each is an interpreter, and they share this host's cores
@@ -82,7 +82,9 @@ class Site:
         _wait(lambda: (folder / "gateway.sock").exists())
         mark = f"bench-{next(_numbers)}"
         launch = Launch("bench", "workers", mark, self.address, {}, folder, print)
-        self.grid = KIND.open(KIND.read(cluster.table), launch)
+        kind = find_kind("slurm")
+        assert isinstance(kind, GridKind)
+        self.grid = open_grid(kind, read_settings(kind, cluster.table), launch)
         self._cluster = cluster
 
     def start(self, pilots: int) -> None:

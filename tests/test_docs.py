@@ -29,7 +29,6 @@ from gateway.config.contracts import DealRules
 from gateway.config.environments import Rules
 from gateway.config.federation import FederationConfig
 from gateway.config.site import _LIMITS, PoolConfig, SiteConfig
-from gateway.grids.symphony.settings import SymphonySettings
 from gateway.peering import orders
 from gateway.trust import joining
 from gateway.trust.rights import RIGHTS
@@ -118,26 +117,6 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
     known = {cls.kind for cls in typing.get_args(gossip.Message)}
     assert set(table_rows("protocol.md", section=GOSSIP)) == known
     assert set(table_rows("protocol.md", section=JOINING)) == set(joining.FORMS)
-
-
-def test_every_assumption_of_symphony_names_tests_that_there_are():
-    text = (ROOT / "docs" / "grids_symphony.md").read_text()
-    rows = text.partition("## What is assumed")[2].partition("\n## ")[0].splitlines()
-    rows = [line.split("|") for line in rows if re.match(r"\| \d+ \|", line)]
-    assert [int(row[1]) for row in rows] == list(range(1, len(rows) + 1))
-    folders = (ROOT / "tests" / "gateway" / "grids", ROOT / "tests" / "end_to_end")
-    files = [*(path for each in folders for path in each.rglob("test_*.py"))]
-    files.append(ROOT / "gateway" / "grids" / "engine_checks.py")
-    known = set(re.findall(r"def (\w+)\(", "\n".join(path.read_text() for path in files)))
-    for row in rows:
-        named = re.findall(r"`(?:\w+\.py::)?(\w+)`", row[4])
-        assert set(named) <= known
-        assert named or "none" in row[4]
-
-
-def test_every_key_of_symphony_is_documented():
-    known = {field.name for field in dataclasses.fields(SymphonySettings)}
-    assert set(table_rows("grids_symphony.md")) - {"rest"} == known
 
 
 def test_every_knob_is_documented():

@@ -1,4 +1,7 @@
-"""The `gridfed` command: its verbs, and the handling of wrong ones."""
+"""The `gridfed` command: its verbs, and the handling of wrong ones.
+
+An adapter adds a command of its own by an entry point of the group `gridfed.commands`.
+"""
 
 import importlib
 import importlib.metadata
@@ -35,10 +38,10 @@ _COMMANDS: Final = {
     "gateway.cli.operate.scale": ("scale", "pool"),
     "gateway.cli.operate.serve": ("up", "gateway", "worker"),
     "gateway.cli.inspect.shares": ("shares",),
-    "gateway.cli.operate.symphony": ("symphony",),
     "gateway.cli.inspect.tariff": ("tariff",),
     "gateway.cli.inspect.windows": ("windows",),
 }
+_PLUG_INS: Final = "gridfed.commands"
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 
 
@@ -46,11 +49,11 @@ class _Late(click.Group):
     """A group that imports a command on first use; listing them imports all."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_MODULE_OF)
+        return sorted({*_MODULE_OF, *importlib.metadata.entry_points(group=_PLUG_INS).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _MODULE_OF:
-            return None
+            return _plug_in(cmd_name)
         found = _load(_MODULE_OF[cmd_name], cmd_name)
         if cmd_name == "report" and isinstance(found, click.Group):
             found.add_command(_load("gateway.cli.books.page", "page"))
@@ -61,6 +64,13 @@ def _load(module: str, name: str) -> click.Command:
     found = getattr(importlib.import_module(module), name)
     assert isinstance(found, click.Command)
     return found
+
+
+def _plug_in(name: str) -> click.Command | None:
+    for each in importlib.metadata.entry_points(group=_PLUG_INS, name=name):
+        module, _, attribute = each.value.partition(":")
+        return _load(module, attribute)
+    return None
 
 
 def _version() -> str:

@@ -54,7 +54,6 @@ def test_the_command_line_prints_for_people_by_one_function_that_cleans():
         'common.py: click.echo(clean_lines(f"gridfed: {error}", indent="  "), err=True)',
         "show.py: click.echo(words.clean(text), err=err)",
         "show.py: click.echo()",
-        "symphony.py: click.echo(shown, nl=False)",  # a template of ours
     }
 
 

@@ -246,7 +246,7 @@ def test_consumers_are_parties_one_each(consumers, who, text):
 
 
 def test_a_plan_that_is_too_large_is_not_cut_off(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.cli.operate.symphony.PLAN_CHARS_MAX", len(PLAN) - 2)
+    monkeypatch.setattr("gateway.grids.symphony.command.PLAN_CHARS_MAX", len(PLAN) - 2)
     (tmp_path / "plan.csv").write_text(PLAN)
     done = CliRunner().invoke(cli, ["symphony", "windows", str(tmp_path / "plan.csv")])
     assert done.exit_code == 2

@@ -1,4 +1,4 @@
-"""IBM Symphony: the package for its hosts, and its plans as windows: gridfed symphony."""
+"""The command `gridfed symphony`: the package for Symphony's hosts, and its plans as windows."""
 
 import shlex
 import zoneinfo
@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from gateway.base.values import KnobError
-from gateway.cli.shared.common import errors_to_exit_codes
 from gateway.grids.symphony.package import Application, build_package, profile
 from gateway.grids.symphony.plan import read_plan, show_windows
 from policies.parties import read_party
@@ -40,7 +39,6 @@ def symphony() -> None:
     show_default=True,
     help="What becomes of the work of a gateway that is killed: see take_up_s.",
 )
-@errors_to_exit_codes
 def package(
     out: Path,
     application: str,
@@ -83,7 +81,6 @@ def package(
     "--who", "pairs", multiple=True, metavar="CONSUMER=PARTY", help="/Risk=project:risk; often."
 )
 @click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
-@errors_to_exit_codes
 def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None:
     """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
 
