@@ -126,7 +126,7 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: fl
     found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
     refusal = spending.refusal(spec)
     found["refused_for_money"] = refusal[1] if refusal is not None else ""
-    barred = site.broker.entitling.objection(spec, site.broker.elsewhere.may_run)
+    barred = site.broker.entitling.objection(spec, site.broker.peers.may_run)
     found["refused_by_rule"] = barred[1] if barred is not None else ""
     return found
 

@@ -1,9 +1,11 @@
 """A site's dealings with other sites: adverts, plans, purchases and sales. Pure.
 
-    broker ─ effects ─► act ───────┬─► Sales      messages to its clients below zero
-                                   └─► Purchases  orders to its workers below zero
+    effects for contracts ─► take ─┬─► Sales      messages to clients that are contracts
+                                   └─► Purchases  orders to workers that are contracts
     a site's message ─► hear ──────┴─► events for the broker, effects for the outbox
     queued jobs ─► plan ─► places that they may go to, requests for quotes
+
+`gateway.runtime.kernel` calls it, and passes what comes out to the broker and to the outbox.
 
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
@@ -131,58 +133,35 @@ class Exchange:
         self._looks = Looks(rules.plan_s)
         self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
         self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
-        self._now_s = 0.0
-        broker.elsewhere.unmet = self._unmet
-        broker.elsewhere.may_run = self.reach.may_run
-        broker.elsewhere.may_be_made = self.reach.may_be_made
-        broker.elsewhere.why_nowhere = self.reach.why_nowhere
-        broker.elsewhere.currencies = self.reach.currencies
-        broker.elsewhere.tariffs = self.reach.tariffs
 
-    def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
-        """Pass events to the broker, and process all consequences here.
+    # --- between the broker and us -------------------------------------------------------------
 
-        Return the effects to carry out, in order.
-        """
-        broker, self._now_s = self._broker, now_s
-        broker.monotonic_s = now_s
-        effects = self._take_effects()
-        pending = [*self._take_events(), *happened]
-        while True:
-            decided: list[Effect] = []
-            for event in pending:
-                decided += broker.handle(event, utc_s)
-            self.purchases.deliveries.acted()
-            self._plan_all(now_s, utc_s)
-            for event in self._take_events():
-                decided += broker.handle(event, utc_s)
-            decided += broker.settle(utc_s)
-            effects += self._translate(decided, now_s, utc_s)
-            effects += self._take_effects()
-            pending = self._take_events()
-            if not pending:
-                return effects
+    def take(self, effect: Tell | Order | Expel, now_s: float, utc_s: float) -> list[Effect]:
+        """Turn an effect that is addressed to a contract into messages for its other site."""
+        match effect:
+            case Tell():
+                self.sales.told(effect.client, effect.message, effect.charge, utc_s)
+            case Order():
+                self.purchases.ordered(effect.worker, effect.message, now_s)
+            case Expel():
+                self.sales.expelled(effect.guest, effect.reason)
+        return self.take_effects()
 
-    def _tell_broker(self, now_s: float, utc_s: float) -> None:
-        """Pass pending events to the broker, but leave planning and settling to `act`.
+    def came_back(self) -> None:
+        """Note that the broker has processed all that contracts brought back."""
+        self.purchases.deliveries.acted()
 
-        A seller may report its held tasks thousands of times: planning for each takes too long.
-        """
-        self._broker.monotonic_s = now_s
-        effects = self._take_effects()
-        try:
-            while self._outcome.events:
-                decided = self._broker.handle(self._outcome.events.pop(0), utc_s)
-                effects += self._translate(decided, now_s, utc_s)
-            self.purchases.deliveries.acted()
-        finally:  # a fault of ours over one message must not lose other messages
-            self._outcome.effects = effects + self._take_effects()
+    def next_event(self) -> events.Event | None:
+        """Return the oldest event for the broker; None: there is none."""
+        return self._outcome.events.pop(0) if self._outcome.events else None
 
-    def _take_events(self) -> list[events.Event]:
+    def take_events(self) -> list[events.Event]:
+        """Return all events for the broker."""
         happened, self._outcome.events = self._outcome.events, []
         return happened
 
-    def _take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
+        """Return all effects to carry out."""
         effects, self._outcome.effects = self._outcome.effects, []
         return effects
 
@@ -196,27 +175,6 @@ class Exchange:
         """
         side.check(message)
         self._parts[message.row.to].hear(site, message, now_s, utc_s)
-        if isinstance(message, deals.Holding):
-            # Its seller's next delivery, in the same frame, counts for the tasks that this puts
-            # in flight.
-            self._tell_broker(now_s, utc_s)
-
-    def _translate(self, effects: Iterable[Effect], now_s: float, utc_s: float) -> list[Effect]:
-        """Keep effects for our own clients and workers; turn the rest into messages to others."""
-        kept: list[Effect] = []
-        for effect in effects:
-            match effect:
-                case Tell(client=handle) if handle < 0:
-                    self.sales.told(handle, effect.message, effect.charge, utc_s)
-                case Order(worker=handle) if handle < 0:
-                    self.purchases.ordered(handle, effect.message, now_s)
-                case Expel(guest=handle) if handle < 0:
-                    self.sales.expelled(handle, effect.reason)
-                case _:
-                    kept.append(effect)
-                    continue
-            kept += self._take_effects()
-        return kept
 
     def tick(self, now_s: float, utc_s: float) -> bool:
         """Act on the passing of time: leases, quotes, bills. Return whether `act` is needed."""
@@ -342,8 +300,9 @@ class Exchange:
 
     # --- placement -----------------------------------------------------------------------------
 
-    def _plan_all(self, now_s: float, utc_s: float) -> None:
+    def plan(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of queued jobs may go, and ask for quotes."""
+        self.came_back()
         served = self.purchases.take_served()  # a contract that opened is used at once
         ready = self._broker.ready
         some = {job.id: job for job in (*self._broker.take_fresh(), *self._some_waiting(DUE_LOOKS))}
@@ -563,14 +522,14 @@ class Exchange:
         self._looks.plans -= JUDGED_PLANS
         return self._judge(job.spec, decision.ask, decision.made_s, job.id)
 
-    def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
         """Why a new job is refused for its limits: with alternative offers, or as hopeless.
 
         If very many arrive at once, the last ones are judged only when planned.
         """
         if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
             return None
-        self._looks.begin(self._now_s, len(self.market.candidates))
+        self._looks.begin(self._broker.monotonic_s, len(self.market.candidates))
         ask = self._ask(spec, tasks, spec.task_s)
         if ask.task_s is None or self._looks.judgements <= 0:
             return None

@@ -221,7 +221,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self.hear(site, message, sender)
             case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
-                self._reception.exchange.hear(site, side, message, now_s, utc_s)
+                self._reception.kernel.hear(site, side, message, now_s, utc_s)
             case Receiver.RESERVED_HERE:
                 self._reception.hear_reserve(site, message)
             case Receiver.RESERVED_THERE:

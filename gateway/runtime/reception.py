@@ -48,6 +48,7 @@ from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling
 from gateway.runtime.budget_books import read_known
 from gateway.runtime.functions import Functions
+from gateway.runtime.kernel import Kernel
 from gateway.runtime.outbox import Outbox
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
@@ -67,6 +68,7 @@ from gateway.scheduler.model.intake import (
     worker_event,
     worker_joined,
 )
+from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.model.terms import answer_ended
 from gateway.scheduler.quotas.accounts import Limits
@@ -153,8 +155,11 @@ class Reception:
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
         purses = Purses(config.budgets, config.credit, surroundings.utc_s())
-        self.broker = _broker(config, seat.boot, self._prices, purses)
-        self.exchange = _exchange(config, seat, self.broker)
+        self.kernel = Kernel(
+            lambda peers: _broker(config, seat.boot, self._prices, purses, peers),
+            lambda broker: _exchange(config, seat, broker),
+        )
+        self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
@@ -364,7 +369,7 @@ class Reception:
         self.outbox.perform(self.bookings.tick(utc_s))
         self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
         happened += self._news_of_the_calendar()
-        is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
+        is_due = self.kernel.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
         self.act(happened)
@@ -481,8 +486,8 @@ class Reception:
         self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
-        """Let broker and exchange decide about events, and carry out their effects."""
-        effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
+        """Let the kernel decide about events, and carry out its effects."""
+        effects = self.kernel.act(happened, self._clock.now_s(), self._clock.utc_s())
         expels = self.outbox.perform(effects)
         if expels:
             gone: list[Event] = []
@@ -769,7 +774,9 @@ class Reception:
                 self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:
+def _broker(
+    config: SiteConfig, boot: int, prices: Prices, purses: Purses, peers: PeerQueries
+) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
     broker = Broker(
@@ -799,6 +806,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
         ),
         boot,
         purses,
+        peers,
     )
     broker.prices.update(prices.now)
     broker.emissions.update({pool.name: pool.emissions for pool in config.pools})

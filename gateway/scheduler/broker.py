@@ -29,9 +29,9 @@ from gateway.ledger.db import records
 from gateway.scheduler.dispatch.handout import Handout
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.effects import Charge, Effect, Expel, Order, Tell, Write
-from gateway.scheduler.model.elsewhere import Elsewhere
 from gateway.scheduler.model.events import Event, JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
+from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.model.terms import opened_record
 from gateway.scheduler.quotas.accounts import Accounts, Limits
@@ -71,6 +71,7 @@ class Broker:
         boot: the number of this run of the site; assignments of different runs never share a
             number.
         purses: the budgets that pay for work; without any there is no limit.
+        peers: answers questions about other sites.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Broker:
         limits: Limits | None = None,
         boot: int = 0,
         purses: Purses | None = None,
+        peers: PeerQueries | None = None,
     ) -> None:
         self.charging = Charging(tariffs)
         self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
@@ -88,7 +90,7 @@ class Broker:
         self.limits = limits or Limits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        self.elsewhere = Elsewhere()  # callbacks, set by the component that knows other sites
+        self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = 0.0  # monotonic
         self.monotonic_s = 0.0  # the time of this turn, by the monotonic clock
@@ -109,10 +111,10 @@ class Broker:
         self.entitling = self._handout.entitling
         self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
-        self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
+        self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
         self._endings = Endings(
-            *(self._accounts, self._handout, self.roster, self.elsewhere, self._effects),
+            *(self._accounts, self._handout, self.roster, self.peers, self._effects),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
         self._preemption = Preemption(
@@ -143,7 +145,7 @@ class Broker:
             *(self.purses, self.reserved, self.jobs),
             self._own_tariffs,
             self.durations.of,
-            lambda spec: self.elsewhere.tariffs(spec, self._now_s),
+            lambda spec: self.peers.tariffs(spec, self._now_s),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._arrived: dict[bytes, None] = {}  # those of these functions that have arrived
@@ -396,9 +398,7 @@ class Broker:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
         # A reopened job is partly done, and it was judged when it was new.
-        unmet = (
-            None if event.again else self.elsewhere.unmet(event.job, spec, spec.tasks or 1, now_s)
-        )
+        unmet = None if event.again else self.peers.unmet(event.job, spec, spec.tasks or 1, now_s)
         if unmet is not None:
             self._tell(event.client, _rejection(event.job, unmet))
             return
@@ -612,9 +612,7 @@ class Broker:
         if job.client != event.client:
             return
         if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
-            unmet = (
-                self.elsewhere.unmet(job.id, job.spec, event.total, now_s) if event.total else None
-            )
+            unmet = self.peers.unmet(job.id, job.spec, event.total, now_s) if event.total else None
             if unmet is not None:
                 self._reject(job, _rejection(job.id, unmet), now_s)
                 return

@@ -16,6 +16,7 @@ from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
 from gateway.grids.scaling.keeper import ROUND_S, Keeper
 from gateway.ledger.db.records import UsageRecord
+from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -121,14 +122,17 @@ class Site(Guest):
         boot = int(EPOCH_S) + life.number
         tariffs = {name: each.tariff for name, each in self._prices.now.items()}
         offer = Offer(f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency)
-        self.broker = Broker(tariffs, {offer.name: offer}, boot=boot)
-        self.broker.prices.update(self._prices.now)
         roll = Roll("site", (), boot)
         facts = {each.name: each.facts for each in self.config.pools}
-        self.exchange = Exchange(
-            *("site", boot, self.broker, self.config.deals, self.config.house),
-            *(roll, facts, SigningNotary(roll)),
+        self.kernel = Kernel(
+            lambda peers: Broker(tariffs, {offer.name: offer}, boot=boot, peers=peers),
+            lambda broker: Exchange(
+                *("site", boot, broker, self.config.deals, self.config.house),
+                *(roll, facts, SigningNotary(roll)),
+            ),
         )
+        self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
+        self.broker.prices.update(self._prices.now)
         self.grid = CloudGrid(cloud, life.mark, life.seed * 1_000 + life.number, self.utc_s)
         self.keeper = Keeper(
             *(pool, self.grid, self.broker),
@@ -250,14 +254,14 @@ class Site(Guest):
     def _tick(self) -> None:
         if not self.is_up:
             return
-        is_due = self.exchange.tick(self._clock.now_s, self.utc_s())
+        is_due = self.kernel.tick(self._clock.now_s, self.utc_s())
         if is_due or self.broker.is_uneven:
             self._act([])
         self._clock.after(LOOK_S, self._tick)
 
     def _act(self, happened: Iterable[events.Event]) -> None:
         began_s = time.process_time()
-        effects = self.exchange.act(happened, self._clock.now_s, self.utc_s())
+        effects = self.kernel.act(happened, self._clock.now_s, self.utc_s())
         self.spent.broker_s += time.process_time() - began_s
         self.spent.batches += 1
         for effect in effects:

@@ -15,6 +15,7 @@ from federation.messages.messages import MESSAGES
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
 from gateway.ledger.db.records import UsageRecord
+from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
 from gateway.runtime.timetable import Timetable
 from gateway.scheduler.broker import Broker
@@ -90,21 +91,23 @@ class Member:
         utc_s = self.utc_s()
         self._prices = Prices(self.config.pools, utc_s)
         self._timetable = Timetable({pool.name: pool.plan for pool in self.config.pools})
-        self.broker = Broker(
-            {name: each.tariff for name, each in self._prices.now.items()}, boot=int(utc_s)
-        )
-        self.broker.prices.update(self._prices.now)
         roll = Roll(self.name, others, int(utc_s))
-        self.exchange = Exchange(
-            self.name,
-            int(utc_s),
-            self.broker,
-            self.config.deals,
-            self.config.house,
-            roll,
-            {pool.name: pool.facts for pool in self.config.pools},
-            SigningNotary(roll),
+        tariffs = {name: each.tariff for name, each in self._prices.now.items()}
+        self.kernel = Kernel(
+            lambda peers: Broker(tariffs, boot=int(utc_s), peers=peers),
+            lambda broker: Exchange(
+                self.name,
+                int(utc_s),
+                broker,
+                self.config.deals,
+                self.config.house,
+                roll,
+                {pool.name: pool.facts for pool in self.config.pools},
+                SigningNotary(roll),
+            ),
         )
+        self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
+        self.broker.prices.update(self._prices.now)
         self._came: list[events.Event] = []
         self._heard: list[tuple[str, Side, bytes]] = []
         self._is_looking = False
@@ -147,7 +150,7 @@ class Member:
         came, self._came = self._came, []
         for site, side, frame in heard:
             message = MESSAGES.decode(frame, MESSAGE_BYTES_MAX)
-            self.exchange.hear(site, side, message, self._clock.now_s, self.utc_s())
+            self.kernel.hear(site, side, message, self._clock.now_s, self.utc_s())
         self._act(came)
 
     def tick(self) -> None:
@@ -156,7 +159,7 @@ class Member:
         utc_s = self.utc_s()
         news = (self._timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
         happened += [each for each in news if each is not None]
-        is_due = self.exchange.tick(self._clock.now_s, utc_s)
+        is_due = self.kernel.tick(self._clock.now_s, utc_s)
         if happened or is_due or self.broker.is_uneven or self.broker.occupancy.pools:
             self._act(happened)
 
@@ -194,7 +197,7 @@ class Member:
     # --- output --------------------------------------------------------------------------------
 
     def _act(self, happened: Iterable[events.Event]) -> None:
-        for effect in self.exchange.act(happened, self._clock.now_s, self.utc_s()):
+        for effect in self.kernel.act(happened, self._clock.now_s, self.utc_s()):
             self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:

@@ -166,7 +166,7 @@ class Offering:
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec
     ) -> deals.Decline | None:
         """Refuse a job that our entitlements give no slots; the details are internal."""
-        objection = self._broker.entitling.objection(spec, self._broker.elsewhere.may_run)
+        objection = self._broker.entitling.objection(spec, self._broker.peers.may_run)
         if objection is None:
             return None
         whole = objection[0] == Reason.NOT_ENTITLED  # otherwise it has its maximum for now

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.reasons import Reason
-from gateway.scheduler.model.elsewhere import Elsewhere
 from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.roster import Roster
 from policies.placement.placement import Offer, judge, judge_all
@@ -35,7 +35,7 @@ class Admission:
         roster: the offers of this site.
         tariffs: the current tariff of each of our pools.
         entitling: the entitlements.
-        elsewhere: what other sites may do for the work.
+        peers: tells what other sites may do for the work.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Admission:
         roster: Roster,
         tariffs: Mapping[str, Tariff],
         entitling: Entitling,
-        elsewhere: Elsewhere,
+        peers: PeerQueries,
     ) -> None:
         self._roster = roster
         self._tariffs = tariffs
         self._entitling = entitling
-        self._elsewhere = elsewhere
+        self._peers = peers
         # Finding that no offer fits means examining thousands of them, so cache each judgement
         # until the offers change.
         self._judged: dict[Hashable, _Judgement] = {}
@@ -61,14 +61,14 @@ class Admission:
 
         `is_early`: not all pools may be known yet, so no known pool needs to be able to run it.
         """
-        barred = self._entitling.objection(spec, self._elsewhere.may_run)
+        barred = self._entitling.objection(spec, self._peers.may_run)
         if barred is not None:
             return barred
-        nowhere = self._elsewhere.why_nowhere(spec)
+        nowhere = self._peers.why_nowhere(spec)
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
         judged = self._judge(spec)
-        if judged.fits or self._elsewhere.may_run(spec):
+        if judged.fits or self._peers.may_run(spec):
             return None  # a known offer can run it
         if judged.refusal is None:  # no worker has joined yet; the currencies are known
             unpayable = self.unpayable(spec)
@@ -150,7 +150,7 @@ class Admission:
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why no known pool can honour a job's cost limit; empty when one can."""
-        charged = {each.currency for each in self._tariffs.values()} | self._elsewhere.currencies()
+        charged = {each.currency for each in self._tariffs.values()} | self._peers.currencies()
         wanted = spec.need.currency
         if wanted is None or wanted in charged:
             return ""

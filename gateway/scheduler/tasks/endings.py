@@ -12,9 +12,9 @@ from federation.ranges import Range, RangeSet
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.handout import Handout
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, Tell, Write
-from gateway.scheduler.model.elsewhere import Elsewhere
 from gateway.scheduler.model.events import Reported
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, Run, Worker
+from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Accounts, Client
 from gateway.scheduler.quotas.roster import Roster
 from gateway.scheduler.tasks.outcomes import judge_report
@@ -27,7 +27,7 @@ class Endings:
         accounts: counts the unfinished tasks of clients; ended tasks are credited there.
         handout: told which jobs have queued tasks, and asked to recall tasks that must not go on.
         roster: knows which workers may still make an environment.
-        elsewhere: knows the same of other sites.
+        peers: knows the same of other sites.
         effects: the list for the resulting effects, in order with all others.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs; see Losses.
     """
@@ -37,7 +37,7 @@ class Endings:
         accounts: Accounts,
         handout: Handout,
         roster: Roster,
-        elsewhere: Elsewhere,
+        peers: PeerQueries,
         effects: list[Effect],
         end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
@@ -45,7 +45,7 @@ class Endings:
         self._clients: Mapping[int, Client] = accounts.clients
         self._handout = handout
         self._roster = roster
-        self._elsewhere = elsewhere
+        self._peers = peers
         self._effects = effects
         self._end_owing = end_owing
         self.done = 0
@@ -92,7 +92,7 @@ class Endings:
 
     def _has_fit(self, job: Job) -> bool:
         """Whether a worker or site is left that has not failed to make the environment of a job."""
-        return self._roster.has_fit(job) or self._elsewhere.may_be_made(job)
+        return self._roster.has_fit(job) or self._peers.may_be_made(job)
 
     def ask_again(self, job: Job) -> None:
         """Allow workers that failed again if no other is left, so that the failure is reported."""

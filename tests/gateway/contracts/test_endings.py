@@ -34,7 +34,7 @@ def deliver(town, most=MESSAGES_MAX):
             sender, receiver, side, _, message = town.mail.popleft()
             there = Side.BUYER if side is Side.SELLER else Side.SELLER
             site = town.sites[receiver]
-            site.exchange.hear(sender, there, message, town.now_s, UTC_S + town.now_s)
+            site.kernel.hear(sender, there, message, town.now_s, UTC_S + town.now_s)
             site.do()
             count += 1
     return count
@@ -86,7 +86,7 @@ def test_what_an_ending_contract_gives_back_is_not_sent_under_it_again(town):
     london.submit(40, "second", wishes=ABROAD)
     deliver(town)
     town.now_s += 0.6
-    paris.exchange.tick(town.now_s, UTC_S + 100_000)  # its grant has expired; four tasks run
+    paris.kernel.tick(town.now_s, UTC_S + 100_000)  # its grant has expired; four tasks run
     paris.do()
     deliver(town)
     paris.work(1, task_s=0.5)  # one slot is free, three run on
@@ -101,10 +101,10 @@ def test_many_forwards_are_given_back_when_a_grant_ends(town):
     epochs = [9_000_000_000 + at for at in range(300)]
     for at, epoch in enumerate(epochs):
         forward = deals.Forward(purchase.contract, epoch, 1000 + at, [b""])
-        paris.exchange.hear("london", Side.BUYER, forward, town.now_s, UTC_S)
+        paris.kernel.hear("london", Side.BUYER, forward, town.now_s, UTC_S)
     paris.do()
     town.said.clear()
-    paris.exchange.tick(town.now_s, UTC_S + 100_000)
+    paris.kernel.tick(town.now_s, UTC_S + 100_000)
     paris.do()
     while town.later:
         site, event = town.later.pop(0)
@@ -168,7 +168,7 @@ def close_idle(town, until):
     while not said(town, until):
         town.now_s += 0.05
         for site in town.sites.values():
-            site.exchange.tick(town.now_s, UTC_S + town.now_s)
+            site.kernel.tick(town.now_s, UTC_S + town.now_s)
             site.do(events.Ticked())
             if said(town, until):
                 return
@@ -216,7 +216,7 @@ def test_closed_before_it_was_committed_to_is_against_the_rules(town):
     [purchase] = london.exchange.purchases.purchases.values()
     closed = deals.Closed(purchase.contract)
     with pytest.raises(ProtocolError, match="before it was committed to"):
-        london.exchange.hear("paris", Side.SELLER, closed, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, closed, town.now_s, UTC_S)
 
 
 def test_a_lapsed_contract_that_is_declined_is_booked_as_lapsed(town):
@@ -229,7 +229,7 @@ def test_a_lapsed_contract_that_is_declined_is_booked_as_lapsed(town):
     town.pass_time(10.0)
     assert purchase.phase is Phase.LAPSED
     decline = deals.Decline(purchase.contract, "job-not-found", "no such contract")
-    london.exchange.hear("paris", Side.SELLER, decline, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", Side.SELLER, decline, town.now_s, UTC_S + town.now_s)
     town.pass_time(30.0)
     ended = [
         each.state
@@ -258,11 +258,11 @@ def test_nobody_answers_for_another_buyers_renewals(town):
     for _ in range(80):
         town.now_s += 0.2
         for site in (london, paris):
-            site.exchange.tick(town.now_s, UTC_S + town.now_s)
+            site.kernel.tick(town.now_s, UTC_S + town.now_s)
             site.do()
         for stamp in range(1, 30):  # between the question and its answer
             granted = deals.Granted(stamp, [])
-            paris.exchange.hear("berlin", Side.BUYER, granted, town.now_s, UTC_S + town.now_s)
+            paris.kernel.hear("berlin", Side.BUYER, granted, town.now_s, UTC_S + town.now_s)
         town.deliver()
     assert town.now_s > 1.5 * RULES.lease_s
     assert paris.exchange.sales.sales["london", contract].is_live
@@ -307,7 +307,7 @@ def test_what_is_never_settled_counts_after_its_contract_has_lapsed_and_after_a_
     assert pending > 10
     for purchase in live(london):
         abandon = deals.Abandon(purchase.contract)
-        paris.exchange.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
+        paris.kernel.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
     paris.do()
     assert unsettled._held["london"] == pending * POSTING_BYTES
     paris.workers = 0
@@ -330,7 +330,7 @@ def test_a_buyer_that_is_back_after_its_lease_need_not_wait_for_another(town):
     sales = paris.exchange.sales.sales
     while any(each.is_live for each in sales.values()):  # London is down
         town.now_s += 0.25
-        paris.exchange.tick(town.now_s, utc_s + town.now_s)
+        paris.kernel.tick(town.now_s, utc_s + town.now_s)
         paris.do(events.Ticked())
     assert any(each.tab.pending for each in sales.values())
     town.now_s += RULES.grace_s
@@ -362,9 +362,9 @@ def test_a_seller_that_renews_and_answers_nothing_keeps_no_job_for_ever(town, st
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(4, wishes=ABROAD)
     town.deliver()
-    hear = paris.exchange.hear
+    hear = paris.kernel.hear
     deaf_to = deals.Reclaim | deals.CloseContract
-    paris.exchange.hear = lambda site, side, message, *now: (
+    paris.kernel.hear = lambda site, side, message, *now: (
         isinstance(message, deaf_to) or hear(site, side, message, *now)
     )
     if stop is None:

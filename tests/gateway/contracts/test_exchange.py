@@ -262,7 +262,7 @@ def test_a_delivery_under_an_old_epoch_does_not_count(town):
     town.run(lambda: len(london.answers()) > 100)
     first = next(m for _, _, m in town.said if isinstance(m, deals.Deliver))
     again = len(london.answers())
-    london.exchange.hear("paris", Side.SELLER, first, town.now_s, 1.0)
+    london.kernel.hear("paris", Side.SELLER, first, town.now_s, 1.0)
     london.do()
     assert len(london.answers()) == again
 
@@ -276,7 +276,7 @@ def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
         forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6, 0, []
     )
     with pytest.raises(ProtocolError, match="costs more"):
-        london.exchange.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
+        london.kernel.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
 
 
 def test_a_cancelled_job_is_taken_back_from_the_seller(town):
@@ -340,8 +340,8 @@ def test_slots_that_are_held_are_let_go_when_nobody_commits(town):
     paris = town.sites["paris"]
     ask = next_question(town)
     town.cut.add(frozenset(("london", "paris")))
-    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
-    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    paris.kernel.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.kernel.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
     assert paris.exchange.offering.held_slots("local") > 0
     town.pass_time(RULES.hold_s + 0.1)
     assert paris.exchange.offering.held_slots("local") == 0
@@ -356,11 +356,11 @@ def next_question(town):
 def test_a_commit_at_other_terms_than_quoted_is_refused(town):
     paris = town.sites["paris"]
     ask = next_question(town)
-    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
-    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    paris.kernel.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.kernel.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
     commit = deals.Commit(ask.contract, "local", CHEAP - 1, "USD", RULES.lease_s)
     with pytest.raises(ProtocolError, match="other terms"):
-        paris.exchange.hear("london", Side.BUYER, commit, town.now_s, 1.0)
+        paris.kernel.hear("london", Side.BUYER, commit, town.now_s, 1.0)
 
 
 def test_a_restarted_seller_gives_the_tasks_back(town):
@@ -468,7 +468,7 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
     lost = restart_while_deliveries_are_under_way(town)
     london, paris = town.sites["london"], town.sites["paris"]
     bill = deals.Bill(lost[0].contract, [m.delivery.row for m in lost])
-    london.exchange.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
+    london.kernel.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
     london.do()
     assert not [m for *_, m in town.said if isinstance(m, deals.Settle)]
     paris.exchange.sales.buyer_came("london")
@@ -485,7 +485,7 @@ def test_nor_when_the_session_is_lost_between_what_it_holds_and_what_it_delivers
     contract = lost[0].contract
     [sale] = [each for each in paris.exchange.sales.sales.values() if each.contract == contract]
     for message in (sale.holding(), deals.Bill(contract, [m.delivery.row for m in lost])):
-        london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
         london.do()
     assert not [row for *_, m in town.said if isinstance(m, deals.Settle) for row in m.verdicts
                 if not row[2]]  # fmt: skip
@@ -594,7 +594,7 @@ def test_what_a_seller_says_that_it_holds_is_planned_for_once_however_often_it_s
             deals.GivenBack(purchase.contract, 1, []),
             deals.Holding("nobody-1-1", []),
         ):
-            london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+            london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
     assert not settled
     london.do()
     assert settled
@@ -745,7 +745,7 @@ def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
     ask = next_question(town)
     town.cut.add(frozenset(("london", "paris")))
     looped = replace(ask, contract="london-9-1", path=["paris", "london"])
-    paris.exchange.hear("london", Side.BUYER, looped, town.now_s, 1.0)
+    paris.kernel.hear("london", Side.BUYER, looped, town.now_s, 1.0)
     paris.do()
     assert not paris.exchange.sales.sales
 
@@ -753,7 +753,7 @@ def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
 def test_a_buyer_may_not_pretend_that_a_job_is_somebody_elses(town):
     ask = next_question(town)
     with pytest.raises(ProtocolError, match="path"):
-        town.sites["paris"].exchange.hear(
+        town.sites["paris"].kernel.hear(
             "london", Side.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
         )
 
@@ -794,7 +794,7 @@ def test_a_forward_that_was_lost_with_its_session_is_sent_again(town):
     while town.mail and not any(isinstance(each[-1], deals.Forward) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
         theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
-        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
+        town.sites[receiver].kernel.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     assert town.mail
     town.mail.clear()
@@ -814,11 +814,11 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     while not any(isinstance(each[-1], deals.Held) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
         theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
-        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
+        town.sites[receiver].kernel.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     held = town.mail.popleft()
     town.cut.add(frozenset(("london", "paris")))  # the commit is lost
-    london.exchange.hear("paris", Side.SELLER, held[-1], town.now_s, town.now_s)
+    london.kernel.hear("paris", Side.SELLER, held[-1], town.now_s, town.now_s)
     london.do()
     [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
     town.run(finished(town, 100))
@@ -1024,7 +1024,7 @@ def test_a_quote_of_a_slot_that_is_free_begins_at_once_whatever_the_others_do(to
         london.submit(tasks, f"j{tasks}", wishes=Wishes(allowed_sites=frozenset({"paris"})))
     asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
     for ask in asked:
-        paris.exchange.hear("london", Side.BUYER, ask, 0.0, UTC_S)
+        paris.kernel.hear("london", Side.BUYER, ask, 0.0, UTC_S)
         paris.do()
     quotes = [m for *_, m in town.said if isinstance(m, deals.Quote)]
     assert [each.tasks for each in quotes] == [1, 2]
@@ -1051,7 +1051,7 @@ def test_tasks_of_no_length_are_not_quoted(town, task_s):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(1, wishes=Wishes(allowed_sites=frozenset({"paris"})))
     [ask] = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
-    paris.exchange.hear("london", Side.BUYER, replace(ask, task_s=task_s), 0.0, UTC_S)
+    paris.kernel.hear("london", Side.BUYER, replace(ask, task_s=task_s), 0.0, UTC_S)
     paris.do()
     _, _, told = town.said[-1]
     assert (type(told), told.code) == (deals.Decline, Reason.BAD_REQUEST)
@@ -1350,7 +1350,7 @@ def test_a_quote_that_makes_no_sense_breaks_the_protocol_and_nothing_else(town, 
         deals.Quote(ask.contract, pool, 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0, 5.0), **changes
     )
     with pytest.raises(ProtocolError):
-        london.exchange.hear("paris", Side.SELLER, quote, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, quote, town.now_s, UTC_S)
 
 
 @pytest.mark.parametrize("contract", ["paris-1-1", "london-1", "x", "london-1-1-1"])
@@ -1358,9 +1358,7 @@ def test_a_contract_that_is_not_named_after_its_buyer_is_refused(town, contract)
     ask = next_question(town)
     paris = town.sites["paris"]
     with pytest.raises(ProtocolError, match="not named after"):
-        paris.exchange.hear(
-            "london", Side.BUYER, replace(ask, contract=contract), town.now_s, UTC_S
-        )
+        paris.kernel.hear("london", Side.BUYER, replace(ask, contract=contract), town.now_s, UTC_S)
 
 
 def test_a_name_of_a_contract_is_good_once(town):
@@ -1371,7 +1369,7 @@ def test_a_name_of_a_contract_is_good_once(town):
     assert not paris.exchange.sales.sales
     ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
     with pytest.raises(ProtocolError, match="used before"):
-        paris.exchange.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+        paris.kernel.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
 
 
 def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
@@ -1385,7 +1383,7 @@ def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
         deals.Deliver(forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0,
                       0, 0, int(UTC_S * 1000), []),
     ):  # fmt: skip
-        london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
     london.do()
     assert london.postings("buy") == {}
     assert london.answers() == {}
@@ -1448,7 +1446,7 @@ def test_no_task_took_longer_than_since_it_was_forwarded(town):
         [],
     )
     with pytest.raises(ProtocolError, match="longer than has passed"):
-        london.exchange.hear("paris", Side.SELLER, deliver, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, deliver, town.now_s, UTC_S)
     london.do()
     assert london.broker.durations.of(forward_function(london)) is None
 

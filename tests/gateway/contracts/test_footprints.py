@@ -220,12 +220,12 @@ def test_a_footprint_that_can_not_be_is_refused_and_nothing_is_booked(town, lie,
     message = next(each for each in honest if isinstance(each, deals.Deliver))
     assert message.carbon_ng > 0
     with pytest.raises(ProtocolError, match=why):
-        london.exchange.hear(
+        london.kernel.hear(
             "paris", Side.SELLER, replace(message, **lie), town.now_s, UTC_S + town.now_s
         )
     london.do()
     assert used(london) == []
-    london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S + town.now_s)
     london.do()
     assert {each.carbon_source for each in used(london)} == {"paris says: series FR.csv"}
 

@@ -48,7 +48,7 @@ def answer(town, ask, utc_s=UTC_S):
     """What paris says to it."""
     town.sites["paris"].exchange.sales.names._contracts.clear()  # as if it was never asked
     before = len(town.said)
-    town.sites["paris"].exchange.hear("london", Side.BUYER, ask, town.now_s, utc_s)
+    town.sites["paris"].kernel.hear("london", Side.BUYER, ask, town.now_s, utc_s)
     town.sites["paris"].do()
     [(_, _, message)] = town.said[before:]
     return message
@@ -102,7 +102,7 @@ def test_a_grant_for_another_site_is_refused(town):
     town.build("lyon", CHEAP, 4)
     ask = question(town)
     lyon = town.sites["lyon"]
-    lyon.exchange.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+    lyon.kernel.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
     lyon.do()
     assert [each.code for each in said(town, deals.Decline, "lyon")] == ["wrong-destination"]
 
@@ -173,7 +173,7 @@ def test_a_delivery_beyond_the_grant_is_refused(town):
         *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 10**13, 0, 0, 6, 0, [])
     )
     with pytest.raises(ProtocolError, match="more than was granted"):
-        london.exchange.hear("paris", Side.SELLER, dear, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, dear, town.now_s, UTC_S)
 
 
 def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_another(town):
@@ -181,7 +181,7 @@ def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_anoth
     london.submit(20_000)
     town.run(lambda: len(london.answers()) > 1000)
     first = set(london.exchange.purchases.purchases)
-    paris.exchange.tick(town.now_s, UTC_S + 100_000)
+    paris.kernel.tick(town.now_s, UTC_S + 100_000)
     paris.do()
     town.deliver()
     assert "expired" in {each.code for each in said(town, deals.Decline, "paris")}
@@ -276,4 +276,4 @@ def test_a_way_that_results_can_not_have_come_is_refused(town, sites):
         )
     )
     with pytest.raises(ProtocolError, match="through"):
-        london.exchange.hear("paris", Side.SELLER, posing, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, posing, town.now_s, UTC_S)

@@ -36,7 +36,7 @@ def answered(town, job, tasks):
     wishes = Wishes(allowed_sites=frozenset({"paris"}))
     town.sites["london"].submit(tasks, job, task_s=10.0, wishes=wishes)
     asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
-    town.sites["paris"].exchange.hear("london", Side.BUYER, asked[-1], town.now_s, UTC_S)
+    town.sites["paris"].kernel.hear("london", Side.BUYER, asked[-1], town.now_s, UTC_S)
     town.sites["paris"].do()
     return next(m for *_, m in reversed(town.said) if isinstance(m, (deals.Quote, deals.Decline)))
 
@@ -62,7 +62,7 @@ def committed(town, quote):
             },
         ),
     ):
-        paris.exchange.hear("london", Side.BUYER, message, town.now_s, UTC_S)
+        paris.kernel.hear("london", Side.BUYER, message, town.now_s, UTC_S)
         paris.do()
     return paris
 
@@ -81,7 +81,7 @@ def test_slots_that_are_held_before_they_are_started_are_promised_to_nobody_else
     town = make_town(0, Growth(4, START_S, 0.0))
     paris = town.sites["paris"]
     first = quoted(town, "j", 3)
-    paris.exchange.hear("london", Side.BUYER, deals.Hold(first.contract), town.now_s, UTC_S)
+    paris.kernel.hear("london", Side.BUYER, deals.Hold(first.contract), town.now_s, UTC_S)
     second = quoted(town, "k", 4)
     assert second.contract != first.contract
     assert (first.slots, second.slots) == (3, 1)
@@ -94,7 +94,7 @@ def test_slots_of_a_contract_are_sold_to_nobody_else_before_they_are_started():
     paris = committed(town, first)
     assert shown_cold(paris) == 1
     assert quoted(town, "k", 4).slots == 1
-    paris.exchange.hear(
+    paris.kernel.hear(
         "london", Side.BUYER, deals.Forward(first.contract, 1, 0, [b"1", b"2"]), town.now_s, UTC_S
     )
     paris.do()
@@ -108,7 +108,7 @@ def test_slots_of_a_contract_are_sold_to_nobody_else_before_they_are_started():
 def test_slots_are_not_kept_for_who_commits_and_sends_nothing():
     town = make_town(0, Growth(4, START_S, 0.0))
     paris = committed(town, quoted(town, "j", 3))
-    paris.exchange.tick(town.now_s + town.rules.hold_s, UTC_S)
+    paris.kernel.tick(town.now_s + town.rules.hold_s, UTC_S)
     assert shown_cold(paris) == 4
 
 
@@ -159,13 +159,13 @@ def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
     town = make_town(0, Growth(4, START_S, 0.0))
     quote = quoted(town, "j", 3)
     paris = committed(town, quote)
-    paris.exchange.hear(
+    paris.kernel.hear(
         "london", Side.BUYER, deals.Forward(quote.contract, 1, 0, [b"1", b"2"]), town.now_s, UTC_S
     )
     paris.do()
 
     def given_back(after_s):
-        paris.exchange.tick(town.now_s + after_s, UTC_S + after_s)
+        paris.kernel.tick(town.now_s + after_s, UTC_S + after_s)
         paris.do()
         return [m.ranges for *_, m in town.said if isinstance(m, deals.GivenBack)]
 

@@ -387,9 +387,9 @@ def test_a_restarted_buyer_holds_its_seller_to_the_very_terms_that_were_quoted(t
     dearer = replace(quote, minimum_nanos=most + 1, step_ns=HOUR_NS, tariff="paris-8")
     for said in (quote, dearer):
         with pytest.raises(ProtocolError, match="a second quote"):
-            london.exchange.hear("paris", Side.SELLER, said, now_s, utc_s)
+            london.kernel.hear("paris", Side.SELLER, said, now_s, utc_s)
     with pytest.raises(ProtocolError, match="more than was agreed"):
-        london.exchange.hear(
+        london.kernel.hear(
             "paris", Side.SELLER, replace(message, cost_nanos=most + 1), now_s, utc_s
         )
 
@@ -450,7 +450,7 @@ def test_an_open_contract_is_not_quoted_again_not_even_at_the_same_terms(town):
     now_s, utc_s = town.now_s, UTC_S + town.now_s
     for changes in ({}, {"minimum_nanos": 99}, {"tariff": "x"}, {"price_nanos": 1}):
         with pytest.raises(ProtocolError, match="a second quote"):
-            london.exchange.hear("paris", Side.SELLER, replace(quote, **changes), now_s, utc_s)
+            london.kernel.hear("paris", Side.SELLER, replace(quote, **changes), now_s, utc_s)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_a_quote_with_terms_that_make_no_sense_is_refused(town, changes):
     ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
     quote = deals.Quote(ask.contract, "local", 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0, 5.0)
     with pytest.raises(ProtocolError):
-        london.exchange.hear("paris", Side.SELLER, replace(quote, **changes), town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, replace(quote, **changes), town.now_s, UTC_S)
 
 
 @pytest.mark.parametrize(

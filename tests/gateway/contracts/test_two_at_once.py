@@ -116,7 +116,7 @@ def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, 
     if phase is Phase.LAPSED:
         purchase.phase = phase
     closed = deals.Closed(purchase.contract)
-    london.exchange.hear("paris", Side.SELLER, closed, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", Side.SELLER, closed, town.now_s, UTC_S + town.now_s)
     london.do()
     assert [state for _, _, state in london.postings("buy").values()] == ["void"]
     assert ends(london, "buy") == ["lapsed" if phase is Phase.LAPSED else "settled"]
@@ -293,7 +293,7 @@ def test_a_seller_may_not_date_a_delivery_before_its_contract(town, london, pari
     early = next(each for _, _, each in town.said if isinstance(each, deals.Deliver))
     early = replace(early, at_ms=int((UTC_S - 2 * MISDATED_MAX_S) * 1000))
     with pytest.raises(ProtocolError, match="before its contract"):
-        london.exchange.hear("paris", Side.SELLER, early, town.now_s, UTC_S + town.now_s)
+        london.kernel.hear("paris", Side.SELLER, early, town.now_s, UTC_S + town.now_s)
 
 
 def test_slots_that_nobody_asked_for_are_not_taken(town, london):
@@ -303,7 +303,7 @@ def test_slots_that_nobody_asked_for_are_not_taken(town, london):
     held = deals.Held(purchase.contract, 5.0)
     purchase.phase = Phase.OPEN
     with pytest.raises(ProtocolError, match="nobody asked"):
-        london.exchange.hear("paris", Side.SELLER, held, town.now_s, UTC_S)
+        london.kernel.hear("paris", Side.SELLER, held, town.now_s, UTC_S)
 
 
 def test_what_was_bought_is_written_as_durable(town, london):
@@ -370,7 +370,7 @@ def test_a_contract_is_renewed_beside_one_that_is_not_known(town, london):
     town.deliver()
     [contract] = london.exchange.purchases.purchases
     renew = deals.Renew(7, ["london-1-99", contract])
-    london.exchange.hear("paris", Side.SELLER, renew, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", Side.SELLER, renew, town.now_s, UTC_S + town.now_s)
     london.do()
     granted = [each for _, _, each in town.said if isinstance(each, deals.Granted)]
     assert granted == [deals.Granted(7, [contract])]

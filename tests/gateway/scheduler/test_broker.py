@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.broker import CLIENT, PRICE, WORKER, World, orders, spec, told, written
+from support.pure.broker import CLIENT, PRICE, WORKER, Peers, World, orders, spec, told, written
 
 from federation.messages import messages
 from federation.ranges import RangeSet
@@ -1075,16 +1075,15 @@ def test_a_cost_limit_in_a_currency_that_nobody_charges_in_is_refused() -> None:
 
 
 def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> None:
-    world = World()
-    # A neighbour may know such a site.
-    world.broker.elsewhere.may_run = lambda _: True
-    world.broker.elsewhere.currencies = lambda: {"EUR"}
+    peers = Peers()
+    peers.runs, peers.charges = True, {"EUR"}  # a neighbour may know such a site
+    world = World(peers=peers)
     assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
     job = world.broker.jobs["j"]
     [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "currency-differs"
     assert why["text"].endswith("the currency of its cost limit; known pools charge in EUR, USD")
-    world.broker.elsewhere.currencies = lambda: {"GBP"}
+    peers.charges = {"GBP"}
     assert world.broker.admission.unpayable(job.spec) == ""
     [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["workers"] == 1

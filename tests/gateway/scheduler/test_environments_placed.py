@@ -1,6 +1,7 @@
 """Jobs with an environment at the broker: who gets them, and what becomes of what can't be made."""
 
 import pytest
+from support.pure.broker import Peers
 
 from federation.messages import messages
 from federation.messages.wire import pack
@@ -23,7 +24,8 @@ class World:
     """A broker with a client, and workers by number."""
 
     def __init__(self, offers: dict[str, Offer] | None = None) -> None:
-        self.broker = Broker({"local": Tariff(1, "USD", "test")}, offers)
+        self.peers = Peers()
+        self.broker = Broker({"local": Tariff(1, "USD", "test")}, offers, peers=self.peers)
         self.now_s = 1000.0
         self.effects: list = []
         self.do(events.ClientJoined(1, "ann"))
@@ -132,27 +134,25 @@ def test_without_another_it_fails_at_once_and_costs_nothing():
 
 def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is_one():
     world = World()
-    world.broker.elsewhere.may_be_made = lambda job: bool(job.unfit) and bool(others)
-    others = ["rome"]
+    world.peers.makes = "rome"
     world.join(2, OFFERS)
     [order] = orders(world.submit())
     assert not told(world.fail(order), messages.Results)
     assert not orders(world.effects)
     # It comes as a contract, and fails too: who knows of nobody else says why.
     [sold] = orders(world.join(-1, OFFERS, job="j"))
-    others.clear()
+    world.peers.makes = ""
     [results] = told(world.fail(sold), messages.Results)
     assert results.failures == FAILURE
 
 
 def test_what_nobody_is_left_for_is_tried_here_once_more_and_fails_with_its_reason():
     world = World()
-    world.broker.elsewhere.may_be_made = lambda job: bool(others)
-    others = ["rome"]
+    world.peers.makes = "rome"
     world.join(2, OFFERS)
     [order] = orders(world.submit())
     world.fail(order)
-    others.clear()
+    world.peers.makes = ""
     [again] = orders(world.do(events.PlacesChosen("j", None)))
     [results] = told(world.fail(again), messages.Results)
     assert results.failures == FAILURE

@@ -7,6 +7,7 @@ import pytest
 from federation.messages import messages
 from gateway.config.pools import PoolFacts
 from gateway.contracts.exchange import Exchange
+from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Expel, Order
@@ -47,11 +48,13 @@ class Gateway:
 
     def __init__(self, jobs):
         self.now_s, self.most = 1000.0, 0
-        self.broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 40))
+        tariffs, limits = {"p": Tariff(1, "USD", "v")}, Limits(10**9, 1 << 40)
         facts, nobody = {"p": PoolFacts()}, Nobody()
-        self.exchange = Exchange(
-            "local", 0, self.broker, RULES, House(), nobody, facts, nobody  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.kernel = Kernel(
+            lambda peers: Broker(tariffs, limits=limits, peers=peers),
+            lambda broker: Exchange("local", 0, broker, RULES, House(), nobody, facts, nobody),
+        )
+        self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.out = []
         self.clients = range(1, CLIENTS + 1)
         self.act(*(events.ClientJoined(each, f"user{each}") for each in self.clients))
@@ -74,7 +77,7 @@ class Gateway:
 
     def act(self, *happened):
         self.now_s += 0.001
-        for effect in self.exchange.act(happened, self.now_s, self.now_s):
+        for effect in self.kernel.act(happened, self.now_s, self.now_s):
             assert not isinstance(effect, Expel)
             if isinstance(effect, Order) and isinstance(effect.message, messages.Assign):
                 self.out.append((effect.worker, effect.message))
@@ -128,7 +131,7 @@ def longest_turns(jobs):
     cancels = [events.CancelAsked(2, 0, each.id, (), True) for each in open_jobs]
     found["cancels"] = gateway.turns(*cancels)
     with Counter() as counter:
-        gateway.exchange.tick(gateway.now_s, gateway.now_s)
+        gateway.kernel.tick(gateway.now_s, gateway.now_s)
     found["a tick"] = counter.calls
     found["a client leaves"] = gateway.turns(events.ClientGone(1))
     assert all(each.leaving for each in gateway.broker.jobs.values() if each.client == 1)

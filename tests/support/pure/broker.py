@@ -1,5 +1,6 @@
 """A broker that tests push by hand, and what comes out of it."""
 
+from collections.abc import Set
 from typing import Any
 
 from federation.messages import messages
@@ -7,6 +8,8 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Order, Tell, Write
 from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Limits
 from policies.tariffs import Tariff
 
@@ -33,12 +36,35 @@ def spec(**changes: object) -> JobSpec:
     return JobSpec(**(terms | changes))  # type: ignore[arg-type]
 
 
+class Peers(PeerQueries):
+    """Other sites, as a test says that they are."""
+
+    runs = False  # whether one may run any job
+    makes = ""  # the site that offers the environment of any job, if one does
+    charges: Set[str] = frozenset()
+
+    def may_run(self, spec: JobSpec) -> bool:
+        return self.runs
+
+    def may_be_made(self, job: Job) -> bool:
+        return bool(self.makes)
+
+    def currencies(self) -> Set[str]:
+        return self.charges
+
+
 class World:
     """A broker with a client and a worker, and short ways to push it."""
 
-    def __init__(self, *, slots: int = 1, tags: dict[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int = 1,
+        tags: dict[str, object] | None = None,
+        peers: PeerQueries | None = None,
+    ) -> None:
         self.now_s = 1000.0
-        self.broker = Broker({"local": PRICE}, limits=Limits(tasks_max=10_000))
+        self.broker = Broker({"local": PRICE}, limits=Limits(tasks_max=10_000), peers=peers)
         self.do(events.ClientJoined(CLIENT, "ann"))
         if slots:
             self.join(WORKER, slots, tags)

@@ -22,6 +22,7 @@ from gateway.config.pools import PoolFacts
 from gateway.contracts.exchange import Exchange
 from gateway.ledger.db import records
 from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import (
@@ -201,17 +202,20 @@ class TownSite:
         tariff = Tariff(self.price_nanos, "USD", "test")
         self.boot = boot
         purses = Purses(self.budgets, self.credit, UTC_S + self.town.now_s)
-        self.broker = Broker({"local": tariff}, {}, Limits(), boot, purses)
-        self.exchange = Exchange(
-            self.name,
-            boot,
-            self.broker,
-            self.town.rules,
-            self.town.house,
-            self.permits,
-            {"local": PoolFacts()},
-            self.notary,
+        self.kernel = Kernel(
+            lambda peers: Broker({"local": tariff}, {}, Limits(), boot, purses, peers),
+            lambda broker: Exchange(
+                self.name,
+                boot,
+                broker,
+                self.town.rules,
+                self.town.house,
+                self.permits,
+                {"local": PoolFacts()},
+                self.notary,
+            ),
         )
+        self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.know_spending()
 
     def know_spending(self) -> None:
@@ -244,7 +248,7 @@ class TownSite:
         return Spent(total, now)
 
     def do(self, *happened: events.Event) -> None:
-        effects = self.exchange.act(happened, self.town.now_s, UTC_S + self.town.now_s)
+        effects = self.kernel.act(happened, self.town.now_s, UTC_S + self.town.now_s)
         self._perform(effects)
 
     def join(self, slots: int, **tags: Any) -> int:
@@ -516,7 +520,7 @@ class Town:
                 continue
             # To whom it is our seller, we are the buyer.
             theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
-            site.exchange.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
+            site.kernel.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
             if not self._is_next(sender, receiver) or until():
                 site.do()
 
@@ -535,7 +539,7 @@ class Town:
             self.mail += [letter for due_s, letter in self._delayed if due_s <= self.now_s]
             self._delayed = [each for each in self._delayed if each[0] > self.now_s]
             for site in self.sites.values():
-                site.exchange.tick(self.now_s, UTC_S + self.now_s)
+                site.kernel.tick(self.now_s, UTC_S + self.now_s)
                 site.do(events.Ticked())
             self.deliver(until)
 

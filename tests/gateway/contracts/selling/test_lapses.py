@@ -62,6 +62,6 @@ def test_a_seller_counts_what_ran_under_a_contract_that_was_abandoned():
     [sale] = sales.sales.values()
     town.pass_time(2.0)
     abandon = deals.Abandon(sale.contract)
-    paris.exchange.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
+    paris.kernel.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
     [told] = sales.lapsed()
     assert told.startswith("london let 1 contract lapse under running tasks: 8 slot-seconds")

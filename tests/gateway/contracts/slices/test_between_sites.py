@@ -136,7 +136,7 @@ def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent(then
     utc_s = UTC_S + town.now_s
     end = ("draining", "bye") if deals.Decline in then else ()
     for message in (delivery, *(each(delivery.contract, *end) for each in then)):
-        london.exchange.hear("paris", Side.SELLER, message, town.now_s, utc_s)
+        london.kernel.hear("paris", Side.SELLER, message, town.now_s, utc_s)
         assert purse(london).room_nanos == room
     london.do()
     assert purse(london).spent_nanos == delivery.cost_nanos > 0
@@ -153,7 +153,7 @@ def test_what_was_spent_meanwhile_is_not_committed():
         assert isinstance(message, there)
         theirs = side.BUYER if side is side.SELLER else side.SELLER
         at = (town.now_s, UTC_S + town.now_s)
-        town.sites[receiver].exchange.hear(sender, theirs, message, *at)
+        town.sites[receiver].kernel.hear(sender, theirs, message, *at)
         town.sites[receiver].do()
     purse(london).spent_nanos = 900 * CHEAP_TASK
     town.deliver()

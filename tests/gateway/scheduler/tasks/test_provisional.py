@@ -1,7 +1,7 @@
 """Jobs that come before pools are known are judged again when these are."""
 
 import pytest
-from support.pure.broker import CLIENT, PRICE, WORKER, World, orders, spec, told, written
+from support.pure.broker import CLIENT, PRICE, WORKER, Peers, World, orders, spec, told, written
 
 from federation.messages import messages
 from federation.reasons import Reason
@@ -60,13 +60,13 @@ def test_a_worker_that_joins_a_little_later_than_the_first_is_waited_for(empty):
     assert not rejections(wait(empty, 3 * SETTLE_S))
 
 
-def test_what_another_site_may_run_waits_until_it_may_not(empty):
-    may_run = True
-    empty.broker.elsewhere.may_run = lambda _: may_run
+def test_what_another_site_may_run_waits_until_it_may_not():
+    peers = Peers()
+    empty, peers.runs = World(slots=0, peers=peers), True
     empty.join(WORKER)
     empty.submit(1, tags=GPU)
     assert not rejections(wait(empty, 5 * SETTLE_S))
-    may_run = False  # its pools are known now
+    peers.runs = False  # its pools are known now
     assert rejections(wait(empty, 2 * SETTLE_S))
 
 

@@ -1,0 +1,130 @@
+"""Joins the scheduler of a site with its contracts, as equals. Pure.
+
+    frames, ticks ─ events ──────► broker ─ effects ──► clients, workers, the store
+                                   ▲   │
+                 events of contracts   effects for contracts
+                                   │   ▼
+    messages of other sites ─────► exchange ─ effects ─► other sites, the store
+
+Neither calls the other with what has happened. Events of this site go to the broker, and its
+effects go back to the runtime; the exchange gets only what is addressed to a contract. Between two
+events the exchange plans where waiting jobs may go.
+"""
+
+from collections.abc import Callable, Iterable, Set
+from typing import Any
+
+from federation.messages import deals
+from gateway.contracts.exchange import Exchange
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
+from gateway.scheduler.model.events import Event, JobSpec
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.peer_queries import PeerQueries
+from policies.placement.offers import Unmet
+from policies.tariffs import Tariff
+
+
+class Kernel:
+    """The decisions of a site: its broker and its exchange.
+
+    Args:
+        make_broker: makes the broker, which asks about other sites what it is given here.
+        make_exchange: makes the exchange, which reads the broker.
+    """
+
+    def __init__(
+        self,
+        make_broker: Callable[[PeerQueries], Broker],
+        make_exchange: Callable[[Broker], Exchange],
+    ) -> None:
+        self.broker = make_broker(_Queries(self))
+        self.exchange = make_exchange(self.broker)
+        self._effects: list[Effect] = []  # decided since the last `act`
+
+    def act(self, happened: Iterable[Event], now_s: float, utc_s: float) -> list[Effect]:
+        """Process events and all their consequences here; return the effects, in order."""
+        broker, exchange = self.broker, self.exchange
+        broker.monotonic_s = now_s
+        effects, self._effects = self._effects + exchange.take_effects(), []
+        pending = [*exchange.take_events(), *happened]
+        while True:
+            decided: list[Effect] = []
+            for event in pending:
+                decided += broker.handle(event, utc_s)
+            exchange.plan(now_s, utc_s)
+            for event in exchange.take_events():
+                decided += broker.handle(event, utc_s)
+            decided += broker.settle(utc_s)
+            effects += self._routed(decided, now_s, utc_s)
+            effects += exchange.take_effects()
+            pending = exchange.take_events()
+            if not pending:
+                return effects
+
+    def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
+        """Handle a message of another site, which is our buyer or our seller here.
+
+        Raises:
+            ProtocolError: it broke the rules; the message had no effect.
+        """
+        self.exchange.hear(site, side, message, now_s, utc_s)
+        if side is Side.SELLER and isinstance(message, deals.Holding):
+            # Its seller's next delivery, in the same frame, counts for the tasks that this puts in
+            # flight.
+            self._tell_broker(now_s, utc_s)
+
+    def tick(self, now_s: float, utc_s: float) -> bool:
+        """Let the exchange act on the passing of time. Return whether `act` is needed."""
+        return self.exchange.tick(now_s, utc_s) or bool(self._effects)
+
+    def _tell_broker(self, now_s: float, utc_s: float) -> None:
+        """Pass the events of contracts to the broker; leave planning and settling to `act`.
+
+        A seller may report its held tasks thousands of times: planning for each takes too long.
+        """
+        broker, exchange = self.broker, self.exchange
+        broker.monotonic_s = now_s
+        self._effects += exchange.take_effects()
+        try:
+            while (event := exchange.next_event()) is not None:
+                self._effects += self._routed(broker.handle(event, utc_s), now_s, utc_s)
+            exchange.came_back()
+        finally:  # a fault of ours over one message must not lose other messages
+            self._effects += exchange.take_effects()
+
+    def _routed(self, decided: list[Effect], now_s: float, utc_s: float) -> list[Effect]:
+        """Return the broker's effects, with what contracts make of those addressed to them."""
+        routed: list[Effect] = []
+        for effect in decided:
+            match effect:
+                case Tell(client=handle) | Order(worker=handle) | Expel(guest=handle) if handle < 0:
+                    routed += self.exchange.take(effect, now_s, utc_s)
+                case _:
+                    routed.append(effect)
+        return routed
+
+
+class _Queries(PeerQueries):
+    """Puts the broker's questions to the exchange, which is made after the broker."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def may_run(self, spec: JobSpec) -> bool:
+        return self._kernel.exchange.reach.may_run(spec)
+
+    def may_be_made(self, job: Job) -> bool:
+        return self._kernel.exchange.reach.may_be_made(job)
+
+    def why_nowhere(self, spec: JobSpec) -> str:
+        return self._kernel.exchange.reach.why_nowhere(spec)
+
+    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+        return self._kernel.exchange.unmet(job, spec, tasks, utc_s)
+
+    def currencies(self) -> Set[str]:
+        return self._kernel.exchange.reach.currencies()
+
+    def tariffs(self, spec: JobSpec, utc_s: float) -> Iterable[Tariff]:
+        return self._kernel.exchange.reach.tariffs(spec, utc_s)
