@@ -39,6 +39,7 @@ class Tariff:
         list_nanos: the price of a slot-hour without a contract; None: the same.
         minimum_nanos: the minimum charge of each task.
         step_ns: the step, in nanoseconds, to which time is rounded up; 0: none.
+        reservation: the id of the reservation that it is the price of; empty: none.
     """
 
     price_nanos: int
@@ -49,6 +50,7 @@ class Tariff:
     list_nanos: int | None = None
     minimum_nanos: int = 0
     step_ns: int = 0
+    reservation: str = ""
 
     def __post_init__(self) -> None:
         for nanos in (self.price_nanos, self.list_nanos or 0, self.minimum_nanos):

@@ -253,7 +253,7 @@ class Bookings:
 
     def _look_at_end(self, reservation: Reservation, utc_s: float) -> None:
         is_used = any(
-            assignment.tariff.version == reservation.tariff_name
+            assignment.tariff.reservation == reservation.id
             for worker in self._broker.workers.values()
             if worker.offer.pool == reservation.pool
             for assignment in worker.assignments.values()

@@ -42,7 +42,7 @@ from policies.parties import NAME_CHARS_MAX, Kind, Party, Whose
 from policies.reservations import coallocation
 from policies.reservations.coallocation import OVER, Coallocation, Decide, Phase
 from policies.reservations.reservations import OPEN, CantReserve, Reservation, State, Used, advanced
-from policies.tariffs import MILLION, Tariff
+from policies.tariffs import MILLION
 
 SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
@@ -185,9 +185,8 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
             for each in open_
             if each.pool == found.pool and each.from_s < until_s and from_s < each.ends_s
         )
-        price = Tariff(found.price_nanos, found.currency, found.tariff_name)
-        slots = had + found.slots
-        if self._permits.may_send(buyer, buyer, found.pool, message.project, slots, price):
+        slots, project = had + found.slots, message.project
+        if self._permits.may_send(buyer, buyer, found.pool, project, slots, found.tariff):
             reason = f"the rules of {self._site} let {buyer} have no {slots} slots of {found.pool}"
             raise CantReserve(reason)
         return replace(found, id=message.reservation, whole=message.reservation)

@@ -712,7 +712,7 @@ class Broker:
                 self.shares.charge(assignment, record, self._now_s)
             self._write(record)
         if job.purses or self.reserved:
-            self.spending.charge(job, used, self._now_s)
+            self.spending.charge(job, assignment.tariff, used, self._now_s)
 
     def _begun(self, event: events.TasksBegun, now_s: float) -> None:
         worker = self.workers.get(event.worker)

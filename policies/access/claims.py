@@ -83,7 +83,7 @@ class Seats:
     """Slots that are reserved for a party.
 
     Attributes:
-        tariff: the tariff at booking; its version names the reservation.
+        tariff: the tariff at booking, which names the reservation.
         until_s: the end of the reservation, UTC.
         is_booked: whether a buyer will pay for them; else they are held, and may be released.
     """
@@ -95,9 +95,9 @@ class Seats:
     is_booked: bool = True
 
     @property
-    def name(self) -> str:
-        """The name of the reservation, also on usage records."""
-        return self.tariff.version
+    def reservation(self) -> str:
+        """The id of the reservation."""
+        return self.tariff.reservation
 
     @property
     def claim(self) -> Claim:

@@ -85,6 +85,14 @@ class ReservationRules:
     grace_s: float = 30.0
 
 
+def reservation_named(version: str) -> str:
+    """Return the id of the reservation that messages and books name by a tariff's version.
+
+    Empty if the version is that of a price list.
+    """
+    return version.removeprefix(NAMED) if version.startswith(NAMED) else ""
+
+
 class Used(NamedTuple):
     """The use of a reservation: slot time, the charge for it, and the number of records."""
 
@@ -136,7 +144,7 @@ class Reservation:
     @property
     def tariff(self) -> Tariff:
         """The tariff of its slot-hours."""
-        return Tariff(self.price_nanos, self.currency, self.tariff_name)
+        return Tariff(self.price_nanos, self.currency, self.tariff_name, reservation=self.id)
 
     @property
     def total_nanos(self) -> int:

@@ -29,7 +29,7 @@ from policies.placement.decisions import Decision
 from policies.placement.estimates import pays_for_one, price_shown
 from policies.placement.market import Key
 from policies.reservations.reservations import Reservation
-from policies.tariffs import Extras
+from policies.tariffs import Extras, Tariff
 
 # The grant of a contract as a multiple of the expected cost of its work: for one chosen among
 # rivals for all of it, and for a share of a job that is split.
@@ -60,9 +60,10 @@ class Enquiries:
         book: all our purchases; new ones are added, rejected ones removed.
         resting: the back-off from sites that gave no quote, or no useful one.
         outcome: takes questions and holds.
+        booked: (`site/pool`, tariff) → our reservation there that it is the price of.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         site: str,
         boot: int,
@@ -72,6 +73,7 @@ class Enquiries:
         book: Purchased,
         resting: Resting,
         outcome: Outcome,
+        booked: Callable[[str, Tariff], Reservation | None],
     ) -> None:
         self._site = site
         self._boot = boot
@@ -81,8 +83,7 @@ class Enquiries:
         self._book = book
         self._resting = resting
         self._outcome = outcome
-        # The reservation of ours in this pool (`site/pool`) that has this tariff.
-        self.booked: Callable[[str, str], Reservation | None] = lambda *_: None
+        self._booked = booked
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, float]] = {}  # timed out: site, and time of the question
@@ -269,7 +270,7 @@ class Enquiries:
         quoted = [
             each
             for each in found
-            if each.quote and _is_fair(each.site, each.quote, decision, self._booked(each))
+            if each.quote and _is_fair(each.site, each.quote, decision, self._price_booked(each))
         ]
         chosen = _chosen(decision, quoted)
         for purchase in found:
@@ -280,9 +281,9 @@ class Enquiries:
                 self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
                 self._book.remove(purchase)  # none of its tasks is in flight, nor in the books
 
-    def _booked(self, purchase: Purchase) -> Reservation | None:
+    def _price_booked(self, purchase: Purchase) -> Reservation | None:
         """Our reservation whose price a purchase is quoted at."""
-        return self.booked(purchase.place, purchase.tariff.version)
+        return self._booked(purchase.place, purchase.tariff)
 
     def _note_passed_over(
         self,

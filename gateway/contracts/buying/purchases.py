@@ -95,9 +95,9 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         self.resting = Resting(rules)
         self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
         self.enquiries = Enquiries(
-            site, boot, rules, permits, notary, self._book, self.resting, outcome
+            *(site, boot, rules, permits, notary, self._book, self.resting, outcome),
+            broker.reserved.booked,
         )
-        self.enquiries.booked = broker.reserved.booked
         self._handles = -(1 << 40)  # distinct from those of sales
         self._by_handle: dict[int, Purchase] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
@@ -245,7 +245,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         most = purchase.max_cost_nanos
         if most is None or job.spec.price is not None or money_room(job.purses) is None:
             return True
-        if self._broker.reserved.purses_of(purchase.place, purchase.tariff.version):
+        if self._broker.reserved.purses_of(purchase.place, purchase.tariff):
             return True
         left_nanos = max(0, most - purchase.spent_nanos)
         purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)

@@ -5,6 +5,7 @@ from typing import Any
 from federation.messages import deals
 from gateway.ledger.db.rows import ContractRow
 from gateway.scheduler.tasks.outcomes import charged_tasks
+from policies.reservations.reservations import reservation_named
 from policies.tariffs import Tariff
 
 
@@ -14,6 +15,7 @@ def tariff_of(quote: deals.Quote) -> Tariff:
         quote.price_nanos,
         quote.currency,
         quote.tariff or quote.contract,
+        reservation=reservation_named(quote.tariff),
         window=quote.window,
         price_class="preemptible" if quote.preemptible else "guaranteed",
         list_nanos=max(quote.list_nanos, quote.price_nanos),
@@ -42,6 +44,7 @@ def booked_tariff(row: ContractRow) -> Tariff:
         row.price_nanos,
         row.currency,
         row.tariff or row.contract,
+        reservation=reservation_named(row.tariff),
         window=row.window,
         price_class=row.price_class,
         list_nanos=row.price_nanos if row.list_nanos is None else row.list_nanos,

@@ -33,7 +33,6 @@ from policies.placement.asks import CHEAPEST
 from policies.placement.decisions import Decision
 from policies.placement.placement import judge
 from policies.placement.ranking import Ranked
-from policies.reservations.reservations import NAMED
 from policies.tariffs import Extras, Tariff
 
 UNMEASURED_S: Final = 1.0  # see Offering._slots_paid
@@ -315,7 +314,7 @@ class Offering:
                 lease_s=self._rules.lease_min_s,
                 **quoted_terms(tariff),
             )
-            is_usual = not tariff.version.startswith(NAMED)
+            is_usual = not tariff.reservation
             yield (is_usual, finish_s, tariff.price_nanos), quote, tariff
 
     def _permitted(

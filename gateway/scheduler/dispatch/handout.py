@@ -55,7 +55,7 @@ class Handout:
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: returns the tariff at which a job is charged at a worker from now on.
         jobs: all jobs.
-        paid_ahead: (pool, tariff version) → the purses in which that price is held already.
+        paid_ahead: (pool, tariff) → the purses in which its charges are held already.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Handout:
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
-        paid_ahead: Callable[[str, str], tuple[Purse, ...]] = lambda *_: (),
+        paid_ahead: Callable[[str, Tariff], tuple[Purse, ...]] = lambda *_: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
@@ -405,7 +405,7 @@ class Handout:
         tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
         if not job.purses:
             return tasks
-        paid = self._paid_ahead(worker.offer.pool, tariff.version)
+        paid = self._paid_ahead(worker.offer.pool, tariff)
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
@@ -485,7 +485,7 @@ class Handout:
     def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
         """Return the amount held for one task at a worker, for each purse that pays for the job."""
         task_s, found = self.durations.of(job.spec.function), []
-        paid = self._paid_ahead(worker.offer.pool, tariff.version)
+        paid = self._paid_ahead(worker.offer.pool, tariff)
         for purse in job.purses:
             if (worker.is_funded and purse.budget.is_money) or purse in paid:
                 continue

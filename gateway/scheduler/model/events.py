@@ -107,9 +107,9 @@ class JobSpec:
         return Work(self.whose, self.priority, self.price_class)
 
     @property
-    def price_name(self) -> str:
-        """The name of the price of a job that another site sent; empty: it is ours."""
-        return "" if self.price is None else self.price.version
+    def reservation(self) -> str:
+        """The reservation here whose slots another site's job was sold; empty: none."""
+        return "" if self.price is None else self.price.reservation
 
 
 @dataclass(frozen=True, slots=True)

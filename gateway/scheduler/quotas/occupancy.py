@@ -82,7 +82,8 @@ class Pool:
         return [
             at
             for at, each in enumerate(self.seats, first)
-            if each.who.includes(job.whose) and (price is None or price.version == each.name)
+            if each.who.includes(job.whose)
+            and (price is None or price.reservation == each.reservation)
         ]
 
     def claims_for(self, job: Job) -> list[int]:
@@ -96,7 +97,7 @@ class Pool:
     def claim_of(self, assignment: Assignment) -> int:
         """Return the claim that the tasks of an assignment are in."""
         for at, each in enumerate(self.seats, self.rules.now.claims.first_reserved):
-            if each.name == assignment.tariff.version:
+            if each.reservation == assignment.tariff.reservation:
                 return at
         return self.claim(assignment.job.whose)
 
@@ -275,7 +276,7 @@ class Occupancy:
         pool = self.pools.get(name)
         if is_reserved(job):
             seats = [] if pool is None else pool.seats
-            return sum(each.slots for each in seats if each.tariff.version == job.price_name)
+            return sum(each.slots for each in seats if each.reservation == job.reservation)
         if pool is None:
             return inf
         claim = pool.claim(job.whose)
@@ -304,7 +305,7 @@ class Occupancy:
     def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
         """Return why a pool starts no more of a job for the foreseeable future; None if it does."""
         if is_reserved(job):
-            return self._given_up(name, job.price_name)
+            return self._given_up(name, job.reservation)
         pool = self.pools.get(name)
         if pool is None:
             return None
@@ -319,9 +320,9 @@ class Occupancy:
     def _given_up(self, name: str, reserved: str) -> Refusal | None:
         """Return a refusal if the reservation that a quote was for has ended."""
         pool = self.pools.get(name)
-        if pool is not None and any(each.name == reserved for each in pool.seats):
+        if pool is not None and any(each.reservation == reserved for each in pool.seats):
             return None
-        return Refusal(Reason.WINDOW_CLOSED, "has ended {}", (reserved,))
+        return Refusal(Reason.WINDOW_CLOSED, "has ended {}", (NAMED + reserved,))
 
     def slots_free(self, name: str, whose: Whose) -> int:
         """Return the slots of a pool with rules that a party's work may take in addition."""
@@ -390,7 +391,7 @@ def count_slots(
 
 def is_reserved(job: JobSpec) -> bool:
     """Whether a job was sold reserved slots."""
-    return job.price_name.startswith(NAMED)
+    return bool(job.reservation)
 
 
 def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: float) -> bool:

@@ -14,6 +14,7 @@ from gateway.scheduler.model.purses import Purses
 from policies.costs.budgets import Earmark, Purse, named, payers, unpayable
 from policies.parties import Whose
 from policies.reservations.reservations import Reservation
+from policies.tariffs import Tariff
 
 
 class Reserved:
@@ -29,7 +30,7 @@ class Reserved:
 
     def __init__(self, purses: Purses) -> None:
         self._purses = purses
-        # By seller, which is empty for this site's own pools, and by the name of the price.
+        # By seller, which is empty for this site's own pools, and by id.
         self._held: dict[tuple[str, str], Earmark] = {}
         self._made: dict[tuple[str, str], Reservation] = {}  # also those that no purse pays for
 
@@ -40,21 +41,21 @@ class Reserved:
     def __iter__(self) -> Iterator[Earmark]:
         return iter(self._held.values())
 
-    def purses_of(self, pool: str, tariff: str) -> tuple[Purse, ...]:
-        """Return the purses that already hold a pool's charges by a price."""
+    def purses_of(self, pool: str, tariff: Tariff) -> tuple[Purse, ...]:
+        """Return the purses that already hold a pool's charges by a tariff."""
         earmark = self._earmark(pool, tariff)
         return earmark.purses if earmark is not None and earmark.left_nanos else ()
 
-    def booked(self, pool: str, tariff: str) -> Reservation | None:
-        """Return the open reservation of slots of this very pool that has this price."""
+    def booked(self, pool: str, tariff: Tariff) -> Reservation | None:
+        """Return the open reservation of slots of this very pool that a tariff is the price of."""
         seller = seller_of(pool)
-        made = self._made.get((seller, tariff))
+        made = self._made.get((seller, tariff.reservation))
         return made if made is not None and pool == _pool_of(made, seller) else None
 
-    def _earmark(self, pool: str, tariff: str) -> Earmark | None:
+    def _earmark(self, pool: str, tariff: Tariff) -> Earmark | None:
         if self.booked(pool, tariff) is None:
             return None
-        return self._held.get((seller_of(pool), tariff))
+        return self._held.get((seller_of(pool), tariff.reservation))
 
     def objection(self, by: Whose, nanos: int, currency: str) -> str:
         """Return why budgets don't pay for a reservation, with the figure; empty: they do."""
@@ -71,7 +72,7 @@ class Reserved:
 
     def hold(self, reservation: Reservation, seller: str = "") -> None:
         """Hold a new or restored reservation's cost, for a pool of `seller`, or of this site."""
-        key = seller, reservation.tariff_name
+        key = seller, reservation.id
         self._made[key] = reservation
         if key in self._held:
             return
@@ -81,15 +82,15 @@ class Reserved:
         if paying:
             self._held[key] = Earmark(paying, reservation.total_nanos)
 
-    def use(self, pool: str, tariff: str, nanos: int) -> None:
-        """Count a pool's charge by a price against the hold; the user of the slots pays it."""
+    def use(self, pool: str, tariff: Tariff, nanos: int) -> None:
+        """Count a pool's charge by a tariff against the hold; the user of the slots pays it."""
         earmark = self._earmark(pool, tariff)
         if earmark is not None:
             earmark.use(nanos)
 
     def end(self, reservation: Reservation, utc_s: float, seller: str = "") -> None:
         """End a reservation: the billed amount is spent."""
-        key = seller, reservation.tariff_name
+        key = seller, reservation.id
         self._made.pop(key, None)
         earmark = self._held.pop(key, None)
         if earmark is not None:

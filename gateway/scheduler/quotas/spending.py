@@ -148,15 +148,15 @@ class Spending:
 
     # --- spending ------------------------------------------------------------------------------
 
-    def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:
-        """Count the usage of a report."""
+    def charge(self, job: Job, tariff: Tariff, used: Iterable[UsageRecord], now_s: float) -> None:
+        """Count the usage of a report, charged by this tariff."""
         used = list(used)
         for purse in job.purses:
             nanos = sum(used_of(purse, record) for record in used)
             if nanos:
                 purse.spend(nanos, now_s)
         for record in used:
-            self._reserved.use(record.pool, record.tariff, record.cost_nanos)
+            self._reserved.use(record.pool, tariff, record.cost_nanos)
 
     # --- endings -------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from gateway.ledger.db.records import Record, UsageRecord
 from gateway.scheduler.model.jobs import Assignment
 from policies.costs.budgets import KILL_S, Budget, Purse
 from policies.parties import Whose
-from policies.reservations.reservations import NAMED
 from simulations.world.gateway import Member
 from simulations.world.invariants.invariants import Invariant
 from simulations.world.plan import SitePlan
@@ -128,7 +127,7 @@ class BudgetsHold(Invariant):
         Reservations, and most contracts, have one hold for all their tasks.
         """
         job, worker, tariff = assignment.job, assignment.worker, assignment.tariff
-        if tariff.version.startswith(NAMED):
+        if tariff.reservation:
             return
         wanted: dict[Purse, int] = {}
         for purse in job.purses:

@@ -67,15 +67,17 @@ class ReservationsKept(Invariant):
             taken = sum(each.slots for each in standing if each.from_s <= at_s < each.ends_s)
             if taken > total:
                 self.fail(f"{site.name} has reserved {taken} of {total} slots of {pool}")
-        slots = {each.tariff_name: each.slots for each in made}
+        slots = {each.id: each.slots for each in made}
         given = dict.fromkeys(slots, 0)
         for worker in site.reception.broker.workers.values():
             for each in worker.assignments.values():
-                if each.tariff.version in given and not worker.job:
-                    given[each.tariff.version] += len(each.left)
+                if each.tariff.reservation in given and not worker.job:
+                    given[each.tariff.reservation] += len(each.left)
         for name, tasks in given.items():
             if tasks > slots[name]:
-                self.fail(f"{site.name} gave out {tasks} tasks in {slots[name]} slots of {name}")
+                self.fail(
+                    f"{site.name} gave out {tasks} tasks in {slots[name]} slots of {NAMED}{name}"
+                )
 
     def finish(self) -> None:
         """Compare the buyers' decisions with the state at all sites."""

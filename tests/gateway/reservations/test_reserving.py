@@ -551,12 +551,12 @@ def test_what_its_tasks_take_is_not_held_twice(world):
     london = world.sites["london"]
     [made] = london.bookings.open.values()
     reserved = london.broker.reserved
-    assert reserved.purses_of("fast", made.tariff_name) == (purse,)
-    assert reserved.purses_of("fast", "1") == ()
-    reserved.use("fast", made.tariff_name, 10**9)
+    assert reserved.purses_of("fast", made.tariff) == (purse,)
+    assert reserved.purses_of("fast", Tariff(1, "USD", "1")) == ()
+    reserved.use("fast", made.tariff, 10**9)
     assert purse.held_nanos == 3 * 10**9
-    reserved.use("fast", made.tariff_name, 5 * 10**9)
-    assert (purse.held_nanos, reserved.purses_of("fast", made.tariff_name)) == (0, ())
+    reserved.use("fast", made.tariff, 5 * 10**9)
+    assert (purse.held_nanos, reserved.purses_of("fast", made.tariff)) == (0, ())
 
 
 @pytest.mark.parametrize("lives", [1, 2])
@@ -571,17 +571,17 @@ def test_only_its_own_seller_charges_by_the_price_of_a_reservation(world, lives)
         purse = london.broker.purses.own["desk"]
         [whole] = london.buying.wholes.values()
     reserved, part = london.broker.reserved, whole.parts["paris"]
-    name = part.tariff_name
-    assert reserved.booked("paris/fast", name).id == part.id
-    assert reserved.purses_of("paris/fast", name) == (purse,)
+    price = part.tariff
+    assert reserved.booked("paris/fast", price).id == part.id
+    assert reserved.purses_of("paris/fast", price) == (purse,)
     for other in ("fast", "rome/fast", "paris/slow"):
-        reserved.use(other, name, 10**9)
-        assert (reserved.booked(other, name), reserved.purses_of(other, name)) == (None, ())
-    own = whole.parts["london"].tariff_name
+        reserved.use(other, price, 10**9)
+        assert (reserved.booked(other, price), reserved.purses_of(other, price)) == (None, ())
+    own = whole.parts["london"].tariff
     assert reserved.purses_of("fast", own) == (purse,)
     assert reserved.booked("paris/fast", own) is None
     assert purse.held_nanos == 8 * 10**9
-    reserved.use("paris/fast", name, 10**9)
+    reserved.use("paris/fast", price, 10**9)
     assert purse.held_nanos == 7 * 10**9
 
 

@@ -132,7 +132,7 @@ def test_short_tasks_in_it_cost_with_its_bill_what_was_booked(site):
 
 def test_another_sites_work_in_it_has_its_class_and_that_price():
     world = Reserved(reservation())
-    tariff = Tariff(7_200_000_000, "USD", "reservation r1")
+    tariff = Tariff(7_200_000_000, "USD", "reservation r1", reservation="r1")
     kept = Seats(read_party("user:ann"), 3, tariff)
     asked = spec(site="paris", price_class="preemptible", price=None)
     quoted = world.broker.charging.tariff_in("fast", kept, asked)

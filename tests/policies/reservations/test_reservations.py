@@ -259,7 +259,7 @@ def test_the_first_booked_has_its_slots_when_a_pool_has_become_smaller():
     two = [made("late", slots=3, made_s=NOON + 1), made("early", slots=3, by=BOB)]
     rules = overlay(rules_at(NO_WINDOWS, NOON), two, RULES, NOON)
     span = rules.spans[1]
-    assert [each.name for each in span.claims.reserved] == ["reservation early", "reservation late"]
+    assert [each.reservation for each in span.claims.reserved] == ["early", "late"]
     assert [each.most for each in span.claims.levels(4)] == [0, 3, 1]
 
 

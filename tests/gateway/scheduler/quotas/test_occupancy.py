@@ -1,6 +1,7 @@
 """Whose work may have how much of a pool: of many people, who are of few kinds."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from support.pure.windows import World
@@ -57,7 +58,8 @@ def test_an_example_of_each_kind_is_known_however_many_there_are(monkeypatch):
 
 
 def seats(name, who, slots, until_s):
-    return Seats(read_party(f"user:{who}"), slots, Tariff(1, "USD", name), until_s)
+    tariff = Tariff(1, "USD", f"reservation {name}", reservation=name)
+    return Seats(read_party(f"user:{who}"), slots, tariff, until_s)
 
 
 def reserved_pool(*reserved, then=()):
@@ -92,12 +94,22 @@ def test_reserved_slots_that_nobody_else_has_next_are_not_taken_away():
     assert pool.ahead(Whose("ann"), pool.rules.now.claims.first_reserved) == ()
 
 
+@pytest.mark.parametrize(("reservation", "claim"), [("r1", 0), ("", None)])
+def test_a_price_list_that_is_called_like_a_reservation_is_none(reservation, claim):
+    pool = reserved_pool(seats("r1", "ann", 2, NOON + 3600))
+    ann = Whose("ann")
+    tariff = Tariff(1, "USD", "reservation r1", reservation=reservation)
+    found = pool.claim_of(SimpleNamespace(tariff=tariff, job=SimpleNamespace(whose=ann)))
+    first = pool.rules.now.claims.first_reserved
+    assert found == (pool.claim(ann) if claim is None else first + claim)
+
+
 def test_what_is_reserved_is_shown_to_whom_it_is_for():
     found = occupancy.Occupancy({})
     found.pools["fast"] = reserved_pool(
         seats("r1", "ann", 1, NOON + 3600), seats("r2", "bob", 1, NOON + 3600)
     )
-    assert [each.name for each in found.reserved_for("fast", Whose("bob"))] == ["r2"]
+    assert [each.reservation for each in found.reserved_for("fast", Whose("bob"))] == ["r2"]
     assert found.reserved_for("slow", Whose("bob")) == []
 
 
