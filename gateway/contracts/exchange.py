@@ -89,9 +89,10 @@ class Exchange:
         permits: the sites that we deal with.
         facts: our pools.
         notary: gives and reads grants.
+        handles: the source of numbers for the site's sessions and contracts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         site: str,
         boot: int,
@@ -101,6 +102,7 @@ class Exchange:
         permits: Permits,
         facts: Mapping[str, PoolFacts],
         notary: Notary,
+        handles: Iterator[int],
     ) -> None:
         self.site = site
         self.rules = rules
@@ -109,7 +111,9 @@ class Exchange:
         self._facts = facts
         self._outcome = Outcome()
         self.market = Market(site)
-        self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.purchases = Purchases(
+            site, boot, broker, rules, permits, notary, self._outcome, handles
+        )
         self.reach = Reach(
             *(site, broker, house, permits, facts, self.market),
             self.purchases.resting.was_refused,
@@ -118,7 +122,7 @@ class Exchange:
         self.offering = Offering(
             site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
         )
-        self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
+        self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome, handles)
         self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)

@@ -1,13 +1,14 @@
 """Functions by content: kept while a job needs them, with a record of their recipients. Pure."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from federation.errors import ProtocolError
 
 DIGEST_BYTES: Final = 32
 WANTED_MAX: Final = 10_000  # functions that workers wait for and that were never sent
+Recipient = int | str  # a worker, by its handle, or another site, by its name
 
 
 class Functions:
@@ -24,18 +25,18 @@ class Functions:
         self._bodies: dict[bytes, bytes] = {}  # in order of arrival
         self._senders: dict[bytes, set[int]] = {}
         self._bytes: dict[int, int] = {}  # by sender
-        self._sent: dict[int, set[bytes]] = {}
-        # Functions that each worker was sent again since the last sweep.
-        self._again: dict[int, set[bytes]] = {}
-        self._wanted: dict[bytes, set[int]] = {}
+        self._sent: dict[Recipient, set[bytes]] = {}
+        # Functions that each recipient was sent again since the last sweep.
+        self._again: dict[Recipient, set[bytes]] = {}
+        self._wanted: dict[bytes, dict[Recipient, None]] = {}  # in the order of the requests
 
-    def put(self, digest: bytes, body: bytes, sender: int) -> set[int]:
+    def put(self, digest: bytes, body: bytes, sender: int) -> Iterable[Recipient]:
         """Keep a function while a job needs it, or its sender is connected and within its limit.
 
         Functions that no job needs make room for new ones: their sender is asked again when needed.
         Sender 0 is our own store, which has no limit.
 
-        Return the workers that have been waiting for it.
+        Return the recipients that have been waiting for it.
 
         Raises:
             ProtocolError: the digest is not the body's, or the sender's are too large together.
@@ -49,7 +50,7 @@ class Functions:
             self._bytes[sender] = self._bytes.get(sender, 0) + len(body)
         if sender and self._bytes[sender] > self._bytes_max:
             self._make_place(sender, digest)
-        return self._wanted.pop(digest, set())
+        return self._wanted.pop(digest, {}).keys()
 
     def _make_place(self, sender: int, new: bytes) -> None:
         used = self._used() | {new}
@@ -73,28 +74,28 @@ class Functions:
         """Return the function, or None when it was never sent."""
         return self._bodies.get(digest)
 
-    def to_send(self, worker: int, digest: bytes) -> bytes | None:
-        """Return the function, and note it as sent, unless this worker has been sent it before."""
-        sent = self._sent.setdefault(worker, set())
+    def to_send(self, recipient: Recipient, digest: bytes) -> bytes | None:
+        """Return the function, and note it as sent, unless it has been sent there before."""
+        sent = self._sent.setdefault(recipient, set())
         body = self._bodies.get(digest)
         if body is None or digest in sent:
             return None
         sent.add(digest)
         return body
 
-    def want(self, worker: int, digest: bytes) -> bytes | None:
-        """Return the function that a worker asks for; if it is not here, remember the request.
+    def want(self, recipient: Recipient, digest: bytes) -> bytes | None:
+        """Return a function that was asked for; if it is not here, remember the request.
 
-        If it was just sent again, return None, as it is in transit: a question costs the worker
+        If it was just sent again, return None, as it is in transit: a question costs the recipient
         fifty bytes, and us the whole body each time.
         """
         body = self._bodies.get(digest)
         if body is None:
             if len(digest) == DIGEST_BYTES and len(self._wanted) < WANTED_MAX:
-                self._wanted.setdefault(digest, set()).add(worker)
+                self._wanted.setdefault(digest, {})[recipient] = None
             return None
-        sent = self._sent.setdefault(worker, set())
-        again = self._again.setdefault(worker, set())
+        sent = self._sent.setdefault(recipient, set())
+        again = self._again.setdefault(recipient, set())
         if digest in again:
             return None
         if digest in sent:
@@ -102,13 +103,13 @@ class Functions:
         sent.add(digest)
         return body
 
-    def forget_worker(self, worker: int) -> None:
-        """Forget a worker that left."""
-        self._sent.pop(worker, None)
-        self._again.pop(worker, None)
-        for digest, workers in list(self._wanted.items()):
-            workers.discard(worker)
-            if not workers:
+    def forget(self, recipient: Recipient) -> None:
+        """Forget a worker that left, or what a site was sent."""
+        self._sent.pop(recipient, None)
+        self._again.pop(recipient, None)
+        for digest, waiting in list(self._wanted.items()):
+            waiting.pop(recipient, None)
+            if not waiting:
                 del self._wanted[digest]
 
     def sweep(self, guests: set[int]) -> None:

@@ -21,6 +21,7 @@ from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
 from gateway.scheduler.model.events import Event, JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
+from gateway.scheduler.model.ports import PortKind
 from policies.placement.offers import Unmet
 from policies.tariffs import Tariff
 
@@ -97,11 +98,10 @@ class Kernel:
         """Return the broker's effects, with what contracts make of those addressed to them."""
         routed: list[Effect] = []
         for effect in decided:
-            match effect:
-                case Tell(client=handle) | Order(worker=handle) | Expel(guest=handle) if handle < 0:
-                    routed += self.exchange.take(effect, now_s, utc_s)
-                case _:
-                    routed.append(effect)
+            if isinstance(effect, (Tell, Order, Expel)) and effect.port is PortKind.PEER:
+                routed += self.exchange.take(effect, now_s, utc_s)
+            else:
+                routed.append(effect)
         return routed
 
 

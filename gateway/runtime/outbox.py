@@ -21,7 +21,7 @@ from gateway.ledger.db.records import (
     Record,
 )
 from gateway.ledger.store.store import Store
-from gateway.runtime.functions import Functions
+from gateway.runtime.functions import Functions, Recipient
 from gateway.runtime.late_bills import LateBills
 from gateway.scheduler.model.effects import (
     AnswerBill,
@@ -95,7 +95,6 @@ class Outbox:
         self.on_write: Callable[[Record], None] | None = None  # called with each written record
         # (description of a worker, job) → the sealed pass by which the job's tasks may connect.
         self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
-        self._sites: dict[str, int] = {}
         self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
@@ -187,21 +186,14 @@ class Outbox:
 
     def _send_function(self, send: SendFunction) -> None:
         """Send a seller a function that a contract needs."""
-        handle = self._handle_of(send.site)
         get = self._functions.want if send.again else self._functions.to_send
-        body = get(handle, send.digest)
+        body = get(send.site, send.digest)
         if body is not None and self.carrier is not None:
             self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
 
-    def _handle_of(self, site: str) -> int:
-        """Return the number that stands for a site among the recipients of functions."""
-        if site not in self._sites:
-            self._sites[site] = -1 - len(self._sites)
-        return self._sites[site]
-
     def forget_site(self, site: str) -> None:
         """Note that a site's session is new: it may have none of the functions sent before."""
-        self._functions.forget_worker(self._handle_of(site))
+        self._functions.forget(site)
 
     def _order(self, order: Order) -> None:
         guest = self._lobby.guests.get(order.worker)
@@ -216,12 +208,11 @@ class Outbox:
             message = replace(message, pass_key=key) if key else message
         self._lobby.post(guest, message)
 
-    def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
-        """Give a function that has just arrived to the workers that waited for it."""
-        sites = {handle: site for site, handle in self._sites.items()}
-        for worker in workers:
-            if worker in sites:
-                self._send_function(SendFunction(sites[worker], digest, again=True))
+    def hand_function(self, digest: bytes, waiting: Iterable[Recipient]) -> None:
+        """Give a function that has just arrived to the workers and sites that waited for it."""
+        for worker in waiting:
+            if isinstance(worker, str):
+                self._send_function(SendFunction(worker, digest, again=True))
                 continue
             guest = self._lobby.guests.get(worker)
             body = self._functions.want(worker, digest)

@@ -102,7 +102,7 @@ class Seat:
     """A site's place in its federation.
 
     `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
-    deals with. `handles` yields guest numbers, and is shared by all lobbies of a site. `passes`
+    deals with. `handles` yields the numbers of sessions and contracts, for all of a site. `passes`
     reads the tokens of clients and workers, and is None in no federation. `notary` issues and reads
     grants.
     """
@@ -578,7 +578,7 @@ class Reception:
             happened.append(
                 events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
             )
-            self.functions.forget_worker(guest.handle)
+            self.functions.forget(guest.handle)
             self.pulses.pop(guest.handle, None)
             pilot = self._pilot_of.pop(guest.handle, None)
             if pilot is not None:
@@ -770,7 +770,7 @@ class Reception:
                 continue
             if client is not None:
                 self.outbox.need_function(client, digest)
-            elif job.client < 0:
+            else:  # the client is another site, or has left
                 self.exchange.need_function(job.client, digest)
 
 
@@ -823,4 +823,5 @@ def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
         seat.permits,
         {pool.name: pool.facts for pool in config.pools},
         seat.notary,
+        seat.handles,
     )

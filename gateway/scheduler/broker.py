@@ -34,7 +34,7 @@ from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.model.terms import opened_record
-from gateway.scheduler.quotas.accounts import Accounts, Limits
+from gateway.scheduler.quotas.accounts import Accounts, Client, Limits
 from gateway.scheduler.quotas.admission import Admission
 from gateway.scheduler.quotas.fair_shares import Shares
 from gateway.scheduler.quotas.overruns import Overruns
@@ -338,9 +338,13 @@ class Broker:
     def _write(self, record: records.Record, *, durable: bool = False) -> None:
         self._effects.append(Write(record, durable))
 
-    def _tell(self, client: int, message: Any) -> None:
-        if client in self.clients:
-            self._effects.append(Tell(client, message))
+    def _tell(self, handle: int, message: Any) -> None:
+        client = self.clients.get(handle)
+        if client is not None:
+            self._effects.append(Tell(handle, message, port=client.port))
+
+    def _expel(self, guest: Client | Worker, reason: str) -> None:
+        self._effects.append(Expel(guest.handle, reason, guest.port))
 
     # --- charging and fair shares --------------------------------------------------------------
 
@@ -594,7 +598,7 @@ class Broker:
             self._acknowledge(job, stop)
         excess = self._accounts.excess(client, self.limits)
         if excess:
-            self._effects.append(Expel(client.handle, excess))
+            self._expel(client, excess)
 
     def _acknowledge(self, job: Job, stop: int) -> None:
         """Acknowledge a detached job's tasks, so that its client need not keep them."""
@@ -667,7 +671,7 @@ class Broker:
             return  # a late report on a closed assignment: fenced
         first, stop = event.first, event.first + len(event.values)
         if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
-            self._effects.append(Expel(worker.handle, "it reported tasks that it does not have"))
+            self._expel(worker, "it reported tasks that it does not have")
             return
         self._handout.release(assignment, first, stop)
         assignment.recalled = assignment.recalls > 0
@@ -738,7 +742,7 @@ class Broker:
         returned = []
         for first, stop in event.ranges:
             if assignment.left.within(first, stop) != [(first, stop)]:
-                self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
+                self._expel(worker, "it returned tasks it does not have")
                 return
             returned.append((first, stop))
         if returned and worker.job and not assignment.recalls:
@@ -793,7 +797,7 @@ class Broker:
         self._worker_gone(events.WorkerGone(handle, fault.reason), now_s, fault.tasks)
         self._handout.crew.note(handle)
         self.occupancy.resize()
-        self._effects.append(Expel(handle, fault.reason))
+        self._expel(fault.worker, fault.reason)
 
     def _client_gone(self, event: events.ClientGone, now_s: float) -> None:
         client = self._accounts.leave(event.client)
@@ -846,7 +850,7 @@ class Broker:
         self._handout.crew.note(event.worker)
         if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
-        self._effects.append(Order(worker.handle, Drain(event.on)))
+        self._effects.append(Order(worker.handle, Drain(event.on), worker.port))
         for assignment in worker.assignments.values() if event.on else ():
             self._handout.recall_all(assignment, kill=False)
 

@@ -124,11 +124,12 @@ class Site(Guest):
         offer = Offer(f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency)
         roll = Roll("site", (), boot)
         facts = {each.name: each.facts for each in self.config.pools}
+        self._handles = itertools.count(1)
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, {offer.name: offer}, boot=boot, peers=peers),
             lambda broker: Exchange(
                 *("site", boot, broker, self.config.deals, self.config.house),
-                *(roll, facts, SigningNotary(roll)),
+                *(roll, facts, SigningNotary(roll), self._handles),
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
@@ -142,7 +143,6 @@ class Site(Guest):
             house=self.config.house,
         )
         self.keeper.round_s = life.round_s
-        self._handles = itertools.count(1)
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
         self._is_looking = False
         self.slots: dict[int, PilotSlots] = {}

@@ -25,6 +25,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell, Write
 from gateway.scheduler.model.events import Event
+from gateway.scheduler.model.ports import PortKind
 from gateway.sessions.links import LinkNews
 from gateway.sessions.lobby import Guest, Lobby, News
 from gateway.sessions.peer_sessions import TICK_S
@@ -180,7 +181,7 @@ class Member(Host):
     def _note_event(self, event: Event) -> None:
         add, host = self.trace.add, self.name
         match event:
-            case events.WorkerGone(worker, reason) if worker < 0:
+            case events.WorkerGone(worker, reason) if self._is_contract(worker):
                 self._note_lapse(worker, reason)
             case events.TasksArrived(client, job, first, arguments):
                 add(host, "takes", job, (first, first + len(arguments)), f"from {client}")
@@ -215,6 +216,10 @@ class Member(Host):
             for span in assignment.left:
                 self.trace.add(self.name, "gives up", assignment.job.id, span, reason, seller)
 
+    def _is_contract(self, worker: int) -> bool:
+        known = self.reception.broker.workers.get(worker) if self.reception else None
+        return known is not None and known.port is PortKind.PEER
+
     def _assignment(self, worker: int, number: int) -> Any:
         reception = self.reception
         known = reception.broker.workers.get(worker) if reception else None
@@ -224,10 +229,10 @@ class Member(Host):
         add, host = self.trace.add, self.name
         for effect in effects:
             match effect:
-                case Order(worker, messages.Assign() as message):
+                case Order(worker, messages.Assign() as message, port):
                     span = (message.first, message.first + len(message.arguments))
                     note = f"{message.assignment} to {worker}"
-                    add(host, "assigns", message.job, span, note, worker)
+                    add(host, "assigns", message.job, span, note, (port, worker))
                 case Order(worker, messages.Recall() as message):
                     add(host, "recalls", note=f"{message} from {worker}")
                 case Write(records.UsageRecord() as usage):

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from federation.membership.gossip import State
 from gateway.scheduler.model import events
+from gateway.scheduler.model.ports import PortKind
 from simulations.world.client import Client
 from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
@@ -183,7 +184,8 @@ class World:
         """Whether nothing is left to do anywhere."""
         receptions = [site.reception for site in self.sites.values() if site.reception is not None]
         brokers = [each.broker for each in receptions]
-        present = sum(handle > 0 for broker in brokers for handle in broker.workers)
+        workers = (each for broker in brokers for each in broker.workers.values())
+        present = sum(each.port is PortKind.WORKER for each in workers)
         is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
         is_idle = all(worker.is_idle for worker in self.workers.values())
         is_stored = not any(each.store.backlog for each in receptions)

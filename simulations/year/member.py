@@ -6,6 +6,7 @@ out: events are passed directly, a record is stored when it is written, and a me
 another site after a moment. Nothing is decided here.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
@@ -104,6 +105,7 @@ class Member:
                 roll,
                 {pool.name: pool.facts for pool in self.config.pools},
                 SigningNotary(roll),
+                itertools.count(len(self.config.pools) + 1),
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange

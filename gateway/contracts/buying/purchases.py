@@ -14,7 +14,7 @@ life from Held on. `gateway.contracts.model.purchase` checks a seller's messages
 `gateway.contracts.buying.resting` keeps the back-off of sellers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from federation.errors import ProtocolError
@@ -42,6 +42,7 @@ from gateway.scheduler.model.errands import Notary
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import check_ranges
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.ports import PortKind
 from policies.costs.budgets import earmark, money_room
 from policies.placement import environments
 
@@ -75,6 +76,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         permits: decides whose results are accepted.
         notary: makes grants, for `enquiries`.
         outcome: receives the resulting events and effects.
+        handles: the source of numbers for contracts, as the broker's workers.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         permits: Permits,
         notary: Notary,
         outcome: Outcome,
+        handles: Iterator[int],
     ) -> None:
         self._broker = broker
         self._rules = rules
@@ -98,7 +101,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             *(site, boot, rules, permits, notary, self._book, self.resting, outcome),
             broker.reserved.booked,
         )
-        self._handles = -(1 << 40)  # distinct from those of sales
+        self._handles = handles
         self._by_handle: dict[int, Purchase] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
 
@@ -269,8 +272,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
 
     def _join(self, purchase: Purchase, job: str, spec: JobSpec) -> None:
         """Add a contract to the broker as a worker."""
-        self._handles -= 1
-        purchase.handle = self._handles
+        purchase.handle = next(self._handles)
         self._by_handle[purchase.handle] = purchase
         self._served.add(job)
         quote = purchase.quote
@@ -288,6 +290,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
                 purchase.tariff,
                 purchase.round_trip_s,
                 purchase.earmark is not None,
+                port=PortKind.PEER,
             )
         )
 

@@ -14,7 +14,7 @@ client become deliveries, counted on a tab until the buyer has settled them.
     Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, Side
 from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
+from gateway.scheduler.model.ports import PortKind
 
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
@@ -69,6 +70,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         offering: Offering,
         sales: dict[tuple[str, str], Sale],
         outcome: Outcome,
+        handles: Iterator[int],
     ) -> None:
         self._site = site
         self._broker = broker
@@ -79,7 +81,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self.has_function: Callable[[bytes], bool] = lambda _: True
         self.settled_ms: dict[str, int] = {}  # by buyer: nothing is booked before
         self._by_handle: dict[int, Sale] = {}
-        self._handles = 0
+        self._handles = handles
         self._requests = 0
         self.renewals = Renewals(outcome)
         self._stopping = Stopping(site, broker, rules)
@@ -194,12 +196,13 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         sale.idle_s = now_s - sale.held_s
         sale.lease = Lease(message.lease_s, now_s + message.lease_s)
         sale.is_awaited, sale.until_s = True, now_s + self._rules.hold_s
-        self._handles -= 1
-        sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
+        sale.handle, sale.job = next(self._handles), f"{buyer}:{sale.contract}"
         self._by_handle[sale.handle] = sale
         spec = sale.spec
         assert spec is not None
-        self._outcome.happened(events.ClientJoined(sale.handle, spec.user, buyer))
+        self._outcome.happened(
+            events.ClientJoined(sale.handle, spec.user, buyer, port=PortKind.PEER)
+        )
         if self._unsettled.is_full(buyer):
             self._outcome.happened(events.ClientReading(sale.handle, ready=False))
         has_function = self.has_function(spec.function)

@@ -61,7 +61,7 @@ class Crew:
 
     def _file(self, handle: int, order: Ranked[Worker] | None, worker: Worker | None) -> None:
         before = self._filed.get(handle)
-        rank = None if worker is None else (worker.load_s, handle)
+        rank = None if worker is None else (worker.load_s, worker.rank)
         if before is not None:
             if before[0] is order and before[1] == rank:
                 return

@@ -148,7 +148,7 @@ class Handout:
         if not late:
             return found
         either = {each.handle: each for each in (*found, *late)}
-        return iter(sorted(either.values(), key=lambda each: (each.load_s, each.handle)))
+        return iter(sorted(either.values(), key=lambda each: (each.load_s, each.rank)))
 
     def _task_range_s(self) -> tuple[float, float]:
         """Return the shortest and longest duration of waiting tasks; inf: they need an idle slot.
@@ -479,6 +479,7 @@ class Handout:
                     show_tags(job.counted) if job.counted else "",
                     wary=run.is_wary,
                 ),
+                worker.port,
             )
         )
 
@@ -538,8 +539,8 @@ class Handout:
     def recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
         """Recall tasks that have not started; with `kill`, stop the started ones."""
         assignment.recalls += 1
-        recall = Recall(assignment.id, first, stop, kill)
-        self._effects.append(Order(assignment.worker.handle, recall))
+        recall, worker = Recall(assignment.id, first, stop, kill), assignment.worker
+        self._effects.append(Order(worker.handle, recall, worker.port))
 
     def recall_all(self, assignment: Assignment, *, kill: bool) -> None:
         """Recall all remaining tasks of an assignment."""

@@ -2,8 +2,8 @@
 
 The order is a contract: a `Tell` is sent only after every `Write` before it in the list has been
 stored, so no result is released before its usage record is safe. An `Order` to a worker waits for
-nothing, and neither does a refusal. Handles below zero belong to other sites: the exchange turns
-their effects into `Say`.
+nothing, and neither does a refusal. `Tell`, `Order` and `Expel` name the port that they leave by:
+what is for a contract leaves by PEER, and the exchange turns it into `Say`.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from federation.messages.deals import Bill
 from federation.messages.messages import ToClient, ToWorker
 from federation.messages.registry import FromBuyer, FromEither, FromSeller, GatewayMessage
 from gateway.ledger.db.records import Record
+from gateway.scheduler.model.ports import PortKind
 from policies.costs.carbon import NOTHING_KNOWN, Footprint
 
 
@@ -52,6 +53,7 @@ class Tell:
     client: int
     message: ToClient
     charge: Charge | None = None
+    port: PortKind = PortKind.CLIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Order:
 
     worker: int
     message: ToWorker
+    port: PortKind = PortKind.WORKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Expel:
 
     guest: int
     reason: str
+    port: PortKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """All events of a site's broker. Closed: the broker matches on every one.
 
 Events are about bundles, never single tasks: a million tasks are a thousand events. `client` and
-`worker` are session handles, numbers that are never reused.
+`worker` are handles, of sessions or of contracts: numbers of one source that are never reused.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Final
 from federation.ranges import Range
 from federation.users import site_of
 from gateway.scheduler.model.errands import Allowance
+from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.purses import Debtor, Spent
 from policies.access.entitlements import Entitlements, Work
 from policies.access.shares import FairShare
@@ -116,13 +117,15 @@ class JobSpec:
 class ClientJoined:
     """A client's session opened. The clients of one `account` share its limit on held bytes.
 
-    An operator may cancel the jobs of every user of this site.
+    An operator may cancel the jobs of every user of this site. A contract with another site is a
+    client as well, with one job.
     """
 
     client: int
     user: str
     account: str = ""
     is_operator: bool = False
+    port: PortKind = PortKind.CLIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,7 @@ class WorkerJoined:
     tells_begun: bool = False  # whether it reports which tasks have begun
     takes_others: bool = True  # may have work of other sites: policies.placement.placement.Offer
     token: str = ""  # the id of the token that it used, if any
+    port: PortKind = PortKind.WORKER
 
 
 @dataclass(frozen=True, slots=True)

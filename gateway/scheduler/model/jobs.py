@@ -14,6 +14,7 @@ from federation.ranges import Range, RangeSet
 from gateway.ledger.db.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
 from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
+from gateway.scheduler.model.ports import PortKind
 from policies.access.entitlements import Work
 from policies.access.fairness import Node
 from policies.costs.budgets import Purse
@@ -126,6 +127,13 @@ class Worker:
     tells_begun: bool = False  # whether it reports which tasks have begun
     token: str = ""  # the id of the token by which it joined, if any
     trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
+    port: PortKind = PortKind.WORKER
+    # Its place among workers of equal load, least first: the slots of contracts before our own, the
+    # latest contract before the others.
+    rank: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rank = -self.handle if self.port is PortKind.PEER else self.handle
 
     @property
     def title(self) -> str:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from federation.reasons import Reason
 from gateway.scheduler.model.events import ClientJoined, JobOpened
 from gateway.scheduler.model.jobs import Account, Job
+from gateway.scheduler.model.ports import PortKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Client:
     account: Account = field(default_factory=Account)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
     is_operator: bool = False
-    is_site: bool = False  # another site, for one of its jobs: see Sales for its limits
+    port: PortKind = PortKind.CLIENT  # PEER: another site, for one job; see Sales for its limits
 
 
 class Accounts:
@@ -65,11 +66,10 @@ class Accounts:
 
     def join(self, event: ClientJoined) -> None:
         """Add a client whose session opened."""
-        client = self.clients[event.client] = Client(event.client, event.user)
+        client = self.clients[event.client] = Client(event.client, event.user, port=event.port)
         client.is_operator = event.is_operator
         if event.account:
             client.account = self._shared.setdefault(event.account, client.account)
-            client.is_site = True
 
     def leave(self, handle: int) -> Client | None:
         """Remove a client that left; return it, with the jobs that it leaves behind."""
@@ -94,9 +94,9 @@ class Accounts:
     def excess(self, client: Client, limits: Limits) -> str:
         """How a client has exceeded the limits of its Welcome; empty when it has not."""
         held_bytes = client.account.held_bytes + client.owed_bytes
-        if client.tasks > limits.tasks_max and not client.is_site:
+        if client.tasks > limits.tasks_max and client.port is not PortKind.PEER:
             return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
-        if held_bytes > limits.bytes_max and not client.is_site:
+        if held_bytes > limits.bytes_max and client.port is not PortKind.PEER:
             return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"
         return ""
 

@@ -388,8 +388,8 @@ class Preemption:
 
     def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
         for first, stop in tasks:
-            notice = Notice(assignment.id, first, stop, in_s)
-            self._effects.append(Order(assignment.worker.handle, notice))
+            notice, worker = Notice(assignment.id, first, stop, in_s), assignment.worker
+            self._effects.append(Order(worker.handle, notice, worker.port))
 
     def _left_this_minute(self, reason: _Reason, utc_s: float) -> int:
         """Return how many tasks may still be stopped, by the window's limit."""

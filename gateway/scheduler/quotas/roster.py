@@ -74,6 +74,7 @@ class Roster:
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
             token=event.token,
+            port=event.port,
         )
         if event.job:
             return

@@ -75,8 +75,8 @@ class Endings:
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints, results.sites])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
-            elif job.client in self._clients:
-                self._effects.append(Tell(job.client, results, charge))
+            elif (client := self._clients.get(job.client)) is not None:
+                self._effects.append(Tell(job.client, results, charge, client.port))
                 charge = NO_CHARGE  # only the first results carry it
         return [retry.task for retry in verdict.again]
 
@@ -170,5 +170,6 @@ class Endings:
                 self._effects.append(Write(kept, durable=failure == "cancelled"))
         if tell and ranges and not job.spec.detached:
             pairs = [list(pair) for pair in ranges]
-            if job.client in self._clients:
-                self._effects.append(Tell(job.client, Dropped(job.id, pairs, failure, reason)))
+            dropped, client = Dropped(job.id, pairs, failure, reason), self._clients.get(job.client)
+            if client is not None:
+                self._effects.append(Tell(job.client, dropped, port=client.port))

@@ -12,6 +12,7 @@ from federation.messages.contracts import Phase
 from federation.money import parse_money
 from gateway.contracts.model.purchase import Purchase
 from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.ports import PortKind
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants.books import (
@@ -111,9 +112,12 @@ class IdleContractsClose(Invariant):
 
     def see(self, entry: Entry) -> None:
         """Note tasks that are handed out, however briefly."""
-        if entry.what == "assigns" and entry.data < 0:
+        if entry.what != "assigns":
+            return
+        port, worker = entry.data
+        if port is PortKind.PEER:
             site = self.world.sites[entry.host]
-            self._busy_s[site.name, site.life, entry.data] = site.now_s()
+            self._busy_s[site.name, site.life, worker] = site.now_s()
 
     def check(self) -> None:
         """Check every open contract."""

@@ -64,11 +64,11 @@ def test_nothing_is_kept_of_a_worker_that_left_while_it_waited() -> None:
     digest = hashlib.sha256(body).digest()
     for worker in (1, 2):
         assert functions.want(worker, digest) is None
-    functions.forget_worker(1)
+    functions.forget(1)
     assert functions.put(digest, body, sender=9) == {2}
     for worker in range(3, 100):
         functions.want(worker, bytes([worker]) * 32)
-        functions.forget_worker(worker)
+        functions.forget(worker)
     assert not functions._wanted
 
 

@@ -28,6 +28,7 @@ from gateway.scheduler.model.effects import (
     Tell,
     Write,
 )
+from gateway.scheduler.model.ports import PortKind
 
 CLIENT, WORKER, OTHER = 1, 2, 3
 BODY = b"def f"
@@ -95,7 +96,7 @@ def test_what_a_full_store_refuses_and_what_workers_do_waits_for_nothing(desk):
 
 
 def test_who_is_to_go_is_for_the_site_to_expel(desk):
-    expel = Expel(CLIENT, "it breaks the protocol")
+    expel = Expel(CLIENT, "it breaks the protocol", PortKind.CLIENT)
     assert desk.box.perform([expel]) == [expel]
 
 
@@ -167,8 +168,8 @@ def test_a_function_that_has_just_come_goes_to_all_that_wait_for_it(desk):
     desk.out.clear()
     assert desk.functions.want(WORKER, digest) is None
     waiting = desk.functions.put(digest, body, CLIENT)
-    paris = next(each for each in waiting if each < 0)
-    desk.box.hand_function(digest, [paris, 99, WORKER])
+    assert list(waiting) == ["paris", WORKER]
+    desk.box.hand_function(digest, [*waiting, 99])
     put = PutFunction(digest, body)
     assert desk.out == [("paris", Side.SELLER, put), (WORKER, put)]
 

@@ -140,7 +140,7 @@ def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is
     assert not told(world.fail(order), messages.Results)
     assert not orders(world.effects)
     # It comes as a contract, and fails too: who knows of nobody else says why.
-    [sold] = orders(world.join(-1, OFFERS, job="j"))
+    [sold] = orders(world.join(9, OFFERS, job="j"))
     world.peers.makes = ""
     [results] = told(world.fail(sold), messages.Results)
     assert results.failures == FAILURE

@@ -1,6 +1,7 @@
 """No turn of the loop is long: 50,000 jobs, 4,000 workers, counted in calls."""
 
 import sys
+from itertools import count
 
 import pytest
 
@@ -52,7 +53,9 @@ class Gateway:
         facts, nobody = {"p": PoolFacts()}, Nobody()
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, limits=limits, peers=peers),
-            lambda broker: Exchange("local", 0, broker, RULES, House(), nobody, facts, nobody),
+            lambda broker: Exchange(
+                *("local", 0, broker, RULES, House(), nobody, facts, nobody, count(1_000))
+            ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.out = []

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable
 from dataclasses import asdict, replace
 from hashlib import sha256
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -213,6 +214,7 @@ class TownSite:
                 self.permits,
                 {"local": PoolFacts()},
                 self.notary,
+                count(1_000),  # workers and clients have lower ones
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange

@@ -6,6 +6,7 @@ tasks that are out, and messages that wait in `World.mail` until they are carrie
 """
 
 import contextlib
+import itertools
 import shutil
 from collections import defaultdict, deque
 from functools import cache
@@ -105,9 +106,10 @@ class Site:
         self.outbox = Outbox(None, self, None, self.stored.put, lambda jobs: None)
         self.outbox.carrier = self
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
-        arguments = DealRules(), everybody, SimpleNamespace(), self.outcome
+        handles = itertools.count(1)
+        arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles
         self.purchases = Purchases(self.name, 1, self.broker, *arguments)
-        self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome)
+        self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome, handles)
         self.keeper = Bookkeeper(
             Office(
                 RULES,
@@ -369,7 +371,7 @@ class World:
             row = site.store.contract(site.side, contract)
             if site is self.london:
                 purchase = from_books(row, [], 0.0)
-                purchase.handle = -self.opened
+                purchase.handle = self.opened
                 site.purchases._book.add(purchase)
                 site.broker.workers[purchase.handle] = SimpleNamespace(
                     contract=contract, assignments={}, in_flight=0

@@ -5,6 +5,7 @@ from support.pure.town import spec
 
 from gateway.scheduler.model.events import ClientJoined, JobOpened
 from gateway.scheduler.model.jobs import Job, Run
+from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.quotas.accounts import Accounts, Limits
 
 LIMITS = Limits(tasks_max=10, bytes_max=100, jobs_max=2, kept_bytes_max=1000)
@@ -36,7 +37,7 @@ def test_too_many_tasks_and_too_many_bytes_are_told_apart(accounts):
 
 
 def test_another_site_is_bounded_by_its_contracts_and_not_here(accounts):
-    accounts.join(ClientJoined(3, "ann@london", account="london"))
+    accounts.join(ClientJoined(3, "ann@london", account="london", port=PortKind.PEER))
     job = job_of(3)
     accounts.begin(job)
     accounts.count(job, 1000)
@@ -45,7 +46,7 @@ def test_another_site_is_bounded_by_its_contracts_and_not_here(accounts):
 
 def test_all_contracts_of_a_site_have_one_account(accounts):
     for client in (3, 4):
-        accounts.join(ClientJoined(client, "ann@london", account="london"))
+        accounts.join(ClientJoined(client, "ann@london", account="london", port=PortKind.PEER))
         accounts.count(job_of(client), 5)
     assert accounts.clients[3].account.tasks == 10
     accounts.leave(3)
