@@ -5,7 +5,8 @@
     a site's message ─► hear ──────┴─► events for the broker, effects for the outbox
     queued jobs ─► plan ─► places that they may go to, requests for quotes
 
-`gateway.runtime.kernel` calls it, and passes what comes out to the broker and to the outbox.
+`gateway.runtime.kernel` calls it, and passes the events to the broker and the effects to the
+runtime.
 
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
@@ -141,7 +142,7 @@ class Exchange:
     # --- between the broker and us -------------------------------------------------------------
 
     def take(self, effect: Tell | Order | Expel, now_s: float, utc_s: float) -> list[Effect]:
-        """Turn an effect that is addressed to a contract into messages for its other site."""
+        """Turn an effect for a contract into the effects for its other site and the books."""
         match effect:
             case Tell():
                 self.sales.told(effect.client, effect.message, effect.charge, utc_s)

@@ -6,9 +6,9 @@
                                    │   ▼
     messages of other sites ─────► exchange ─ effects ─► other sites, the store
 
-Neither calls the other with what has happened. Events of this site go to the broker, and its
-effects go back to the runtime; the exchange gets only what is addressed to a contract. Between two
-events the exchange plans where waiting jobs may go.
+Neither hands the other an event or an effect. Events of clients and workers go to the broker, and
+its effects go back to the runtime; the exchange gets only effects for contracts. After each batch
+of events it plans the places of waiting jobs.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -30,7 +30,7 @@ class Kernel:
     """The decisions of a site: its broker and its exchange.
 
     Args:
-        make_broker: makes the broker, which asks about other sites what it is given here.
+        make_broker: makes the broker; its argument answers questions about other sites.
         make_exchange: makes the exchange, which reads the broker.
     """
 
@@ -95,7 +95,7 @@ class Kernel:
             self._effects += exchange.take_effects()
 
     def _routed(self, decided: list[Effect], now_s: float, utc_s: float) -> list[Effect]:
-        """Return the broker's effects, with what contracts make of those addressed to them."""
+        """Return the broker's effects; those for contracts, as the exchange turns them."""
         routed: list[Effect] = []
         for effect in decided:
             if isinstance(effect, (Tell, Order, Expel)) and effect.port is PortKind.PEER:

@@ -3,7 +3,7 @@
 The order is a contract: a `Tell` is sent only after every `Write` before it in the list has been
 stored, so no result is released before its usage record is safe. An `Order` to a worker waits for
 nothing, and neither does a refusal. `Tell`, `Order` and `Expel` name the port that they leave by:
-what is for a contract leaves by PEER, and the exchange turns it into `Say`.
+one for a contract leaves by PEER, and the exchange turns it into `Say`.
 """
 
 from dataclasses import dataclass

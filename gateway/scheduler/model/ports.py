@@ -4,10 +4,10 @@ from enum import StrEnum
 
 
 class PortKind(StrEnum):
-    """Who is at the other end.
+    """The kinds of ports.
 
     A contract with another site is a client of its seller and a worker of its buyer: both are
-    reached by PEER. Handles are numbers from one source for the whole site, whatever the port.
+    reached by PEER. The handles of a site come from one source, for all ports.
     """
 
     CLIENT = "client"
