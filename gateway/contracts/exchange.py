@@ -17,7 +17,6 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from federation.messages import deals
 from federation.messages.adverts import SiteAdvert
 from federation.messages.registry import Receiver
 from federation.reasons import Reason
