@@ -88,14 +88,14 @@ def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
     begin_s = float(MONTH_BEGINS_S)
     project = {Dimension.PROJECT: "project7"}
     questions: dict[str, Callable[[], Any]] = {
-        "by project and day": lambda: store.usage_totals([Dimension.PROJECT, Dimension.DAY]),
-        "by user and pool, one week": lambda: store.usage_totals(
+        "by project and day": lambda: store.usage.totals([Dimension.PROJECT, Dimension.DAY]),
+        "by user and pool, one week": lambda: store.usage.totals(
             [Dimension.USER, Dimension.POOL], begin_s, begin_s + 7 * DAY_S
         ),
-        "by pool and hour": lambda: store.usage_totals([Dimension.POOL, Dimension.HOUR]),
-        "of one project by day": lambda: store.usage_totals([Dimension.DAY], only=project),
-        "by job, one day": lambda: store.usage_totals([Dimension.JOB], begin_s, begin_s + DAY_S),
-        "by worker, all": lambda: store.usage_totals([Dimension.WORKER]),
+        "by pool and hour": lambda: store.usage.totals([Dimension.POOL, Dimension.HOUR]),
+        "of one project by day": lambda: store.usage.totals([Dimension.DAY], only=project),
+        "by job, one day": lambda: store.usage.totals([Dimension.JOB], begin_s, begin_s + DAY_S),
+        "by worker, all": lambda: store.usage.totals([Dimension.WORKER]),
     }
     found = []
     for name, ask in questions.items():

@@ -580,7 +580,9 @@ class Site:
         while True:
             old_s = self.surroundings.utc_s() - keep_s
             try:
-                while jobs := await self.read(self.store.forgettable, looked_s, old_s, FORGET_JOBS):
+                while jobs := await self.read(
+                    self.store.jobs.forgettable, looked_s, old_s, FORGET_JOBS
+                ):
                     await self.forget(jobs)
                 looked_s = old_s
             except (StoreError, SQLAlchemyError) as error:

@@ -47,7 +47,7 @@ from gateway.settlement.payments import PaymentsDesk
 from policies.costs.budgets import Earmark, Purse, payers
 from policies.parties import Whose
 from policies.reservations.reservations import Book
-from simulations.world import disk
+from simulations.world.memory import disk, tables
 from simulations.world.peers import Roll
 from simulations.world.plan import Plan
 
@@ -237,7 +237,7 @@ def half_a_transfer() -> Iterator[None]:
         if transfer.kind == "reversal":
             found[transfer.debit].debits_nanos -= transfer.amount_nanos
 
-    with patch.object(disk, "add_to", lossy):
+    with patch.object(tables, "add_to", lossy):
         yield
 
 

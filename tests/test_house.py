@@ -14,6 +14,8 @@ PRODUCT = ("federation", "gateway", "policies", "simulations", "benchmarks")
 MODULES_MAX = 20
 AT_THE_TOP_MAX = 8  # of gateway/: what starts a site, and no more
 README_LINES_MAX = 100
+METHODS_MAX = 30  # public ones of a class, properties included
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # History, which only grows: one module for each version of the books.
 GROWING = {"gateway/ledger/db/migrations/versions"}
 SUBJECTS = (
@@ -48,6 +50,18 @@ def test_no_folder_is_too_full_to_be_taken_in_at_a_glance():
     counts = {name: len(modules) for name, modules in folders(ROOTS).items()}
     assert {name for name, count in counts.items() if count > MODULES_MAX} <= GROWING
     assert counts["gateway"] <= AT_THE_TOP_MAX
+
+
+def test_no_class_has_more_methods_than_can_be_kept_in_mind():
+    large = {}
+    for path in (path for root in PRODUCT for path in (ROOT / root).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
+                public = [name for name in methods if not name.startswith("_")]
+                if len(public) > METHODS_MAX:
+                    large[f"{path.relative_to(ROOT)}: {node.name}"] = len(public)
+    assert large == {}
 
 
 @pytest.mark.parametrize("package", packages())

@@ -67,10 +67,12 @@ class Books:
             self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
             spent += self._past[key]
         spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
-        held_nanos = _sum(rule, self._store.pending(period.start_s, period.end_s))
+        held_nanos = _sum(rule, self._store.contracts.pending(period.start_s, period.end_s))
         refunded_nanos = 0
         if rule.whose in (Whose.SITE, Whose.ORIGIN):  # users' charges stay: the site keeps refunds
-            refunded_nanos = _sum(rule, self._store.reversed(period.start_s, period.end_s))
+            refunded_nanos = _sum(
+                rule, self._store.contracts.reversed(period.start_s, period.end_s)
+            )
         # A seller's charge and the charge to a user here may differ by a margin.
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
@@ -85,13 +87,13 @@ class Books:
         spent: Counter[str] = Counter()
         for span in spans(start_s, end_s):
             if span[0] <= now_s:
-                for total in self._store.usage_totals([], *span, only):
+                for total in self._store.usage.totals([], *span, only):
                     spent[total.currency] += total.cost_nanos
         return spent
 
     def _pending(self, rule: Unacknowledged, now_s: float) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
-        for each in self._store.pending(0.0, max(0.0, now_s - rule.after_s)):
+        for each in self._store.contracts.pending(0.0, max(0.0, now_s - rule.after_s)):
             if rule.side not in ("", each.side) or rule.site not in ("", each.site):
                 continue
             one = Pending(

@@ -164,7 +164,7 @@ class Watch:
 
     async def _read_told(self) -> dict[Mark, AlertRow]:
         if self._told is None:
-            rows = await self._read(self._store.alerts)
+            rows = await self._read(self._store.alerts.all)
             found = {Mark(row.name, row.key, row.level): row for row in rows}
             self._told = {mark: row for mark, row in found.items() if mark.name in self._watched}
         return self._told

@@ -30,6 +30,7 @@ from gateway.ledger.db.records import (
 )
 from gateway.ledger.db.rows import DisputeRow, PaymentRow
 from gateway.ledger.store import owed
+from gateway.ledger.store.settlement import SettlementStore
 from gateway.ledger.store.store import Store
 from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.payments import told_of
@@ -84,8 +85,8 @@ def _statement_rows(
     for name in names:
         if wanted and name not in wanted:
             continue
-        until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store, name)]
-        found = owed.statements(store, name, start_s, end_s)
+        until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store.settlement, name)]
+        found = owed.statements(store.settlement, name, start_s, end_s)
         rows += [[*_statement_row(each), *until] for each in found]
     return rows
 
@@ -116,7 +117,7 @@ def _date(at_ms: int) -> str:
 
 async def disputes(site: SiteContext, _details: Details) -> Any:
     """List all disputes, ours and others'."""
-    return [_dispute_view(each) for each in await site.read(site.store.disputes)]
+    return [_dispute_view(each) for each in await site.read(site.store.settlement.disputes)]
 
 
 def _dispute_view(each: DisputeRow) -> dict[str, Any]:
@@ -156,15 +157,17 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     @cache
     def known_of(side: str, contract: str) -> tuple[str, frozenset[tuple[int, int]]]:
         """The job of a contract, and which of its deliveries were capped."""
-        row = site.store.contract(side, contract)
+        row = site.store.contracts.get(side, contract)
         if row is None:
             return "", frozenset()
         has_limit = row.max_cost_nanos is not None
-        return row.job, capped(row, site.store.postings(side, contract) if has_limit else ())
+        return row.job, capped(
+            row, site.store.contracts.postings(side, contract) if has_limit else ()
+        )
 
     def find() -> list[dict[str, Any]]:
         _check_known(site.store, name)
-        found = _entries(site.store, name, span_ms, contract, state)
+        found = _entries(site.store.settlement, name, span_ms, contract, state)
         oldest = nsmallest(DELIVERIES_SHOWN + 1, found, key=lambda each: each[1].delivery.at_ms)
         return [_delivery_view(*each, *known_of(each[0], each[1].contract)) for each in oldest]
 
@@ -173,7 +176,7 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
 
 
 def _entries(
-    store: Store, name: str, span_ms: tuple[int, int], contract: str, state: str
+    store: SettlementStore, name: str, span_ms: tuple[int, int], contract: str, state: str
 ) -> Iterator[tuple[str, Entry]]:
     """The deliveries with their side, in the given state if any."""
     for side in ("buy", "sell"):
@@ -214,14 +217,14 @@ async def payments(site: SiteContext, details: Details) -> Any:
     def find() -> list[dict[str, Any]]:
         if name:
             _check_known(site.store, name)
-        paid = {each.site for each in site.store.payments(name)}
-        told = {each.site for each in site.store.payments_told(name)}
-        return [row for each in sorted(paid | told) for row in _paid(site.store, each)]
+        paid = {each.site for each in site.store.settlement.payments(name)}
+        told = {each.site for each in site.store.settlement.payments_told(name)}
+        return [row for each in sorted(paid | told) for row in _paid(site.store.settlement, each)]
 
     return await site.read(find)
 
 
-def _paid(store: Store, name: str) -> list[dict[str, Any]]:
+def _paid(store: SettlementStore, name: str) -> list[dict[str, Any]]:
     """The payments with one site, the oldest first."""
     paid = store.payments(name)
     matched = owed.paid_with(store, name, paid)
@@ -278,7 +281,7 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
         return {"site": name, "state": "accepted", "details": "", "payments": []}
     states, said, payments = [], [], []
     for side, dealt in (("buy", "bought"), ("sell", "sold")):
-        if name not in await site.read(site.store.partners, side):
+        if name not in await site.read(site.store.contracts.partners, side):
             continue
         first_ms, stop_ms = await _compared_span(site, details, side, name)
         if side == "buy":
@@ -297,7 +300,7 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
     if not states:
         raise BadBooksQuestion(f"we never bought of {name} or sold to it")
     # Both sites may agree on the deliveries while our books charged something else for them.
-    if unlike := await site.read(site.store.unlike, name, FOUND_SHOWN):
+    if unlike := await site.read(site.store.contracts.unlike, name, FOUND_SHOWN):
         states.append("differs")
         said.append(f"within our own books, as `gridfed audit` says: {'; '.join(unlike)}")
     state = next((each for each in ("differs", "pending") if each in states), "agreed")
@@ -359,7 +362,7 @@ async def _book(
     await site.read(_check_known, site.store, name)
 
     async def book() -> None:
-        paid = await site.read(site.store.payments, name)
+        paid = await site.read(site.store.settlement.payments, name)
         await site.harden(*make(paid, details, site.surroundings.utc_s()))
         await keeper.payments.tell(name)
 

@@ -68,6 +68,6 @@ async def watch_credit(site: SiteContext) -> None:
         try:
             before = purses.owing()
             await site.record()  # all that is counted by now is in the books then
-            purses.true_up(before, owed_by(await site.read(site.store.balances)))
+            purses.true_up(before, owed_by(await site.read(site.store.journal.balances)))
         except (StoreError, SQLAlchemyError) as error:
             site.tell_store_trouble(error)

@@ -248,7 +248,7 @@ class Desk:
         """The latest jobs that an asker sees, up to `limit` of each project."""
         user = None if asker.sees_all else asker.user
         projects = [None] if asker.projects is None else sorted(asker.projects)
-        return [row for each in projects for row in self._site.store.jobs(limit, user, each)]
+        return [row for each in projects for row in self._site.store.jobs.latest(limit, user, each)]
 
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
         """Show a job in a list, with the reason for waiting where it may wait for ever."""
@@ -266,7 +266,7 @@ class Desk:
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
             return view
-        row = await self._site.read(self._site.store.job, name)
+        row = await self._site.read(self._site.store.jobs.get, name)
         if job is not None or row is None or not asker.may_see(row.user, row.project):
             raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row)
@@ -284,17 +284,17 @@ class Desk:
             # Registered before the store is read, so that results in between are not missed.
             more = self._site.results_of(name)
             live = name in self._site.broker.jobs
-            row = await self._site.read(store.job, name)
+            row = await self._site.read(store.jobs.get, name)
             if row is None and live:  # it has just arrived, and is being written
                 await self._site.record()
-                row = await self._site.read(store.job, name)
+                row = await self._site.read(store.jobs.get, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
             if not asker.owns(row.user, row.project):
                 raise BadQuestion(f"job {name!r} is not yours", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
-            kept = await self._site.read(store.outcomes, name, after, limit)
+            kept = await self._site.read(store.jobs.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
@@ -312,7 +312,7 @@ class Desk:
         name = _text(details, "job")
         if name in self._site.broker.jobs:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
-        row = await self._site.read(self._site.store.job, name)
+        row = await self._site.read(self._site.store.jobs.get, name)
         if row is None or not asker.owns(row.user, row.project):
             raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
         await self._site.forget([name])
@@ -361,7 +361,7 @@ class Desk:
             if rules is not None and change.shares:
                 if not site.broker.trouble:
                     await site.record()  # records being written count too
-                used_ns = await site.read(used_before, site.store, rules, utc_s)
+                used_ns = await site.read(used_before, site.store.usage, rules, utc_s)
             site.take_in(change.config, used_ns)
         known = await self._known_users(change.config)
         warnings = can.unknown_users(change.config.entitlements, known)
@@ -385,7 +385,7 @@ class Desk:
         """The users known to this site, if rules name any."""
         if not any(config.entitlements.users):
             return frozenset()
-        ran = await self._site.read(self._site.store.usage_totals, (Dimension.USER,))
+        ran = await self._site.read(self._site.store.usage.totals, (Dimension.USER,))
         here = (guest.user for guest in self._site.lobby.guests.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 

@@ -63,8 +63,8 @@ def prices(site: SiteContext) -> list[PoolPrice]:
 
 async def deals(site: SiteContext) -> Any:
     """Our purchases and sales."""
-    totals = await site.surroundings.read(site.store.deal_totals)
-    disputes = await site.surroundings.read(site.store.disputes)
+    totals = await site.surroundings.read(site.store.contracts.totals)
+    disputes = await site.surroundings.read(site.store.settlement.disputes)
     return federation_views.deals(totals, disputes)
 
 
@@ -95,7 +95,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
 
 async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     """The answer about a job that the broker does not have, or the asker may not see."""
-    row = await site.surroundings.read(site.store.job, name)
+    row = await site.surroundings.read(site.store.jobs.get, name)
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
     if row is None or is_live or not asker.may_see(row.user, row.project):

@@ -142,7 +142,7 @@ async def reservations(site: SiteContext, asker: Asker, details: Details) -> Any
         for row in sort_of(list(rows)):
             each = read_back(row)
             is_here = row.side == "sell" and row.state in OPEN
-            used = used_of(store, each, utc_s).ns if is_here else None
+            used = used_of(store.usage, each, utc_s).ns if is_here else None
             found.append(view(row, site.config.name, utc_s, used))
         return found
 
@@ -152,7 +152,7 @@ async def reservations(site: SiteContext, asker: Asker, details: Details) -> Any
 def _shown(site: SiteContext, asker: Asker, *, is_open: bool) -> Iterator[ReservationKept]:
     """Yield the reservations that an asker sees, those that end last first."""
     start = 0
-    while page := site.store.reservations(LISTED_MAX, is_open, start):
+    while page := site.store.reservations.latest(LISTED_MAX, is_open, start):
         yield from (row for row in page if _is_shown(site, asker, read_back(row)))
         if is_open:  # open ones come all at once
             return

@@ -29,6 +29,7 @@ from gateway.ledger.db.records import (
 )
 from gateway.ledger.db.rows import Dimension
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect, Remark, Write
 from policies.access.entitlements import Work
@@ -262,7 +263,7 @@ class Bookings:
             return
         self._billing.add(reservation.id)
         self._recall(
-            partial(used_of, self._store, reservation, utc_s),
+            partial(used_of, self._store.usage, reservation, utc_s),
             partial(self._bill, reservation.id, utc_s),
         )
 
@@ -298,11 +299,11 @@ class Named(NamedTuple):
 
 def named(store: Store, name: str) -> Named:
     """Look up a name, past or present, among the reservations that we sell."""
-    is_contract = store.contract("sell", name) is not None
-    return Named(store.reservation("sell", name), is_contract)
+    is_contract = store.contracts.get("sell", name) is not None
+    return Named(store.reservations.get("sell", name), is_contract)
 
 
-def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
+def used_of(usage: UsageStore, reservation: Reservation, utc_s: float) -> Used:
     """Read the usage of a reservation from the books.
 
     It covers the tasks charged at its tariff and the repeats that ran for free; the rest is billed
@@ -314,7 +315,7 @@ def used_of(store: Store, reservation: Reservation, utc_s: float) -> Used:
     # Another site may use the same tariff name: count only the tasks of this pool.
     only = {Dimension.TARIFF: name, Dimension.POOL: reservation.pool}
     # Totals by whole hours are quick, and nothing has this tariff earlier.
-    found = store.usage_totals(by, start_s // 3600 * 3600, None, only)
+    found = usage.totals(by, start_s // 3600 * 3600, None, only)
     states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
     counted = [
         each

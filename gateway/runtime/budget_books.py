@@ -9,6 +9,7 @@ from gateway.contracts.slices.borrowing import former_budget
 from gateway.ledger.db.records import HOUR_S, SliceHeld, is_for_its_user
 from gateway.ledger.db.rows import Dimension
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.model.credits import free_times
 from gateway.scheduler.model.purses import Debtor, Purses, Spent, owed_by
 from policies.costs.budgets import Budget
@@ -31,7 +32,8 @@ class Known:
 def read_known(store: Store, purses: Purses, now_s: float) -> Known:
     """Return everything that purses begin with."""
     held = {
-        each: _spent_of(store, former_budget(each), each, now_s) for each in store.slices_held()
+        each: _spent_of(store.usage, former_budget(each), each, now_s)
+        for each in store.budgets.held()
     }
     ours = {(each.owner, each.budget): spent for each, spent in held.items()}
     spent = {}
@@ -40,26 +42,26 @@ def read_known(store: Store, purses: Purses, now_s: float) -> Known:
         if owner:
             spent[name] = ours.get((owner, name), Spent(0, 0))
         else:
-            spent[name] = _spent_of(store, purse.budget, None, now_s)
-    return Known(spent, held, owed_by(store.balances()) if purses.has_credit else {})
+            spent[name] = _spent_of(store.usage, purse.budget, None, now_s)
+    return Known(spent, held, owed_by(store.journal.balances()) if purses.has_credit else {})
 
 
-def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
+def _spent_of(usage: UsageStore, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
     """Return the spending of a budget, in all and in its period; since an account was opened."""
     opened_s = account.account / 1000 if account is not None else 0.0
     period = budget.period_at(now_s)
     start_s = max(opened_s, period.start_s if period is not None else 0.0)
-    now = spent_between(store, budget, start_s, now_s)
-    before = spent_between(store, budget, opened_s, start_s) if account is not None else 0
+    now = spent_between(usage, budget, start_s, now_s)
+    before = spent_between(usage, budget, opened_s, start_s) if account is not None else 0
     return Spent(before + now, now)
 
 
-def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+def spent_between(usage: UsageStore, budget: Budget, start_s: float, end_s: float) -> int:
     """Return the spending of a budget in [start_s, end_s) by the books, in nano-units."""
     by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
     found = 0
     for span in spans(start_s, end_s) if start_s < end_s else ():
-        for total in store.usage_totals(by, *span, _chosen(budget.party)):
+        for total in usage.totals(by, *span, _chosen(budget.party)):
             state, price_class, origin = map(str, total.key)
             if budget.party.kind is Kind.OTHERS and not origin:
                 continue
@@ -69,10 +71,10 @@ def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
                 found += total.wall_ns
             elif total.currency == budget.unit:
                 found += total.cost_nanos
-    return found if budget.is_money else found - _free_between(store, budget, start_s, end_s)
+    return found if budget.is_money else found - _free_between(usage, budget, start_s, end_s)
 
 
-def _free_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+def _free_between(usage: UsageStore, budget: Budget, start_s: float, end_s: float) -> int:
     """Slot time of [start_s, end_s) that tasks had paid for before, with runs that were lost.
 
     A loss longer before than LOOK_BACK_S is not looked for.
@@ -82,17 +84,17 @@ def _free_between(store: Store, budget: Budget, start_s: float, end_s: float) ->
     only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
     since_s = max(0.0, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S
     # By the hour first, which is quick: by job every record of a time is read.
-    lost = store.usage_totals((Dimension.HOUR,), since_s, None, only)
+    lost = usage.totals((Dimension.HOUR,), since_s, None, only)
     starts_s = {float(each.key[0]) * HOUR_S for each in lost}
     jobs = {
         str(each.key[0])
         for hour_s in starts_s
-        for each in store.usage_totals((Dimension.JOB,), hour_s, hour_s + HOUR_S, only)
+        for each in usage.totals((Dimension.JOB,), hour_s, hour_s + HOUR_S, only)
     }
     return sum(
         free_ns
         for job in jobs
-        for run, free_ns in free_times(store.runs_since_wasted(job))
+        for run, free_ns in free_times(usage.runs_since_wasted(job))
         if start_s <= run.ended_at_s < end_s
     )
 

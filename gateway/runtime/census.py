@@ -74,7 +74,7 @@ class Census:
                 record = self._waiting[0]
                 try:
                     kept = await self._site.read(
-                        self._site.store.capacity_of, record.pool, record.hour
+                        self._site.store.usage.capacity_of, record.pool, record.hour
                     )
                     fresh = uncounted([record], kept)
                     if fresh:
@@ -96,6 +96,6 @@ class Census:
         store = self._site.store
         with suppress(StoreError, SQLAlchemyError):
             for record in (*self._waiting, *self._meter.close()):
-                fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+                fresh = uncounted([record], store.usage.capacity_of(record.pool, record.hour))
                 if fresh:
                     store.write(fresh, False, lambda: None)

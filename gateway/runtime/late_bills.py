@@ -14,7 +14,7 @@ from federation.messages.contracts import BILL_FIELDS, Delivery, Verdict
 from federation.messages.deals import Settle
 from gateway.base.recalling import Recall
 from gateway.ledger.db.records import settled
-from gateway.ledger.store.store import Store
+from gateway.ledger.store.contracts import ContractStore
 from gateway.scheduler.model.effects import AnswerBill, Effect, Say, Side, Write
 
 WAITING_MAX: Final = 50  # bills of one site; further bills are dropped and sent again
@@ -38,9 +38,9 @@ class LateBills:
     """
 
     def __init__(
-        self, store: Store, recall: Recall, perform: Callable[[Iterable[Effect]], None]
+        self, contracts: ContractStore, recall: Recall, perform: Callable[[Iterable[Effect]], None]
     ) -> None:
-        self._store = store
+        self._contracts = contracts
         self._recall = recall
         self._perform = perform
         self._waiting: dict[tuple[str, str], list[AnswerBill]] = {}  # by site and contract
@@ -63,10 +63,10 @@ class LateBills:
             )
 
     def _read(self, site: str, contract: str) -> _Books:
-        bought = self._store.contract("buy", contract)
+        bought = self._contracts.get("buy", contract)
         if bought is None or bought.site != site:
             return _Books("", {})
-        rows = self._store.postings("buy", contract)
+        rows = self._contracts.postings("buy", contract)
         posted = {tuple(row.delivery.row): row.state for row in rows if row.state != "void"}
         return _Books(bought.currency, posted)
 

@@ -95,7 +95,7 @@ class Outbox:
         self.on_write: Callable[[Record], None] | None = None  # called with each written record
         # (description of a worker, job) → the sealed pass by which the job's tasks may connect.
         self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
-        self._late_bills = LateBills(store, recall, self._perform_and_flush)
+        self._late_bills = LateBills(store.contracts, recall, self._perform_and_flush)
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the guests that the site must expel."""

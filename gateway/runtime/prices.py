@@ -21,9 +21,9 @@ AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
 
 
 class Books(Protocol):
-    """What is asked of the books, which a Store answers."""
+    """What is asked of the books, which a UsageStore answers."""
 
-    def usage_totals(self, by: Sequence[Dimension], start_s: float, /) -> list[UsageTotal]:
+    def totals(self, by: Sequence[Dimension], start_s: float, /) -> list[UsageTotal]:
         """The usage that ended from then on, summed up by dimensions."""
 
 
@@ -82,7 +82,7 @@ class Prices:
             *(Dimension.STATE, Dimension.PRICE_CLASS),
         )
         found: dict[Buyer, int] = {}
-        for total in books.usage_totals(by, month_start_s(utc_s)):
+        for total in books.totals(by, month_start_s(utc_s)):
             pool, origin, user, *how = map(str, total.key)
             if pool in pools and earns_volume(*how):
                 buyer = Buyer(pool, origin, "" if origin else user)

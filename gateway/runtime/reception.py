@@ -268,39 +268,39 @@ class Reception:
         now_s = self._clock.utc_s()
         self.store.mark_lost(now_s)
         effects: list[Effect] = self.broker.handle(
-            events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
+            events.VolumesKnown(self._prices.had_ns(self.store.usage, now_s)), now_s
         )
         spending = read_known(self.store, self.broker.purses, now_s)
         effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
-        self.exchange.lending.recover(self.store.slices_lent(), now_s)
+        self.exchange.lending.recover(self.store.budgets.lent(), now_s)
         self.exchange.borrowing.recover(spending.accounts, now_s)
         if self.config.fair_share is not None:
-            used_ns = used_before(self.store, self.config.fair_share, now_s)
+            used_ns = used_before(self.store.usage, self.config.fair_share, now_s)
             known = events.SharesKnown(self.config.fair_share, used_ns)
             effects += self.broker.handle(known, now_s)
         effects += self.broker.handle(self._entitlements, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
-                body = self.store.function(event.spec.function)
+                body = self.store.jobs.function(event.spec.function)
                 if body is not None:
                     self.functions.put(event.spec.function, body, 0)
         self.outbox.perform(effects)
         # Reservations come before contracts: for a contract in reserved slots nothing is held.
-        kept = self.store.reservations(OVER_MAX)[::-1]
+        kept = self.store.reservations.latest(OVER_MAX)[::-1]
         self.bookings.recover(each for each in kept if each.state not in OPEN)
-        kept = self.store.reservations(0, is_open=True)
+        kept = self.store.reservations.latest(0, is_open=True)
         self.bookings.recover(kept)
         self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
         contracts = [
-            (row, self.store.postings(row.side, row.contract))
-            for row in self.store.open_contracts()
+            (row, self.store.contracts.postings(row.side, row.contract))
+            for row in self.store.contracts.open()
         ]
         self.exchange.recover(
             contracts,
-            self.store.last_contracts("sell"),
+            self.store.contracts.newest("sell"),
             self._clock.now_s(),
-            self.store.reservation_names("sell"),
+            self.store.reservations.names("sell"),
         )
         self.act(self._news_of_the_calendar())  # before any task is dispatched
 
@@ -680,8 +680,8 @@ class Reception:
         waiting: list[Event] | None = happened  # None once `_open` has returned
 
         def find() -> Recalled:
-            row = self.store.job(message.job)
-            return None if row is None else (row, history_of(self.store, row))
+            row = self.store.jobs.get(message.job)
+            return None if row is None else (row, history_of(self.store.usage, row))
 
         def then(found: Recalled | str) -> None:
             opened = [] if waiting is None else waiting

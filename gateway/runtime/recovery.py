@@ -8,7 +8,9 @@ from federation.messages.wire import unpack
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.records import HOUR_S, STORED_BYTES_MAX
 from gateway.ledger.db.rows import Dimension, JobRow
+from gateway.ledger.store.jobs import JobStore
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.scheduler.model.terms import stored_terms
@@ -28,10 +30,12 @@ def recovered(store: Store) -> Iterator[Event]:
 
     Detached jobs come back whole, except the tasks that have ended.
     """
-    for row in store.unfinished():
-        ended = RangeSet((first, first + count) for first, count in store.outcome_ranges(row.job))
+    for row in store.jobs.unfinished():
+        ended = RangeSet(
+            (first, first + count) for first, count in store.jobs.outcome_ranges(row.job)
+        )
         yield _detached_history(store, row, tuple(ended))
-        for first, count, body in store.bundles(row.job):
+        for first, count, body in store.jobs.bundles(row.job):
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):
                 yield TasksArrived(0, row.job, low, arguments[low - first : high - first])
@@ -45,9 +49,9 @@ def spec_of(row: JobRow) -> JobSpec:
     )
 
 
-def history_of(store: Store, row: JobRow) -> JobRecovered:
+def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
     """Return the charges of a job."""
-    charged = tuple((first, first + count) for first, count in store.charged_ranges(row.job))
+    charged = tuple((first, first + count) for first, count in usage.charged_ranges(row.job))
     return JobRecovered(
         job=row.job,
         spec=None,
@@ -62,26 +66,26 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
         prices_nanos=row.prices_nanos,
         attempt_max=row.attempt_max,
         repeat_ns=row.repeat_ns,
-        credits=_credits(store, row.job),
+        credits=_credits(usage, row.job),
         function=spec_of(row).function,
         submitted_at_s=row.submitted_at_s,
     )
 
 
-def _credits(store: Store, job: str) -> tuple[tuple[int, int], ...]:
+def _credits(usage: UsageStore, job: str) -> tuple[tuple[int, int], ...]:
     """Return the credits for wasted runs that a job's tasks paid for and have not used since."""
     credits = Credits()
-    for run in store.runs_since_wasted(job):
+    for run in usage.runs_since_wasted(job):
         credits.book(run)
     return credits.left()
 
 
 def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:
-    history = history_of(store, row)
+    history = history_of(store.usage, row)
     charged = RangeSet(history.charged)
     for first, stop in ended:
         charged.remove(first, stop)
-    failed, cancelled = _count_failures(store, row.job)
+    failed, cancelled = _count_failures(store.jobs, row.job)
     return replace(
         history,
         spec=spec_of(row),
@@ -92,10 +96,10 @@ def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> Jo
     )
 
 
-def _count_failures(store: Store, job: str) -> tuple[int, int]:
+def _count_failures(jobs: JobStore, job: str) -> tuple[int, int]:
     """Return how many of a job's kept outcomes are failures, and how many are cancelled."""
     failed = cancelled = at = 0
-    while page := store.outcomes(job, at, PAGE):
+    while page := jobs.outcomes(job, at, PAGE):
         for first, count, body in page:
             _, failures, *_ = unpack(body, STORED_BYTES_MAX)
             gone = sum(failure[1] == "cancelled" for failure in failures)
@@ -105,7 +109,7 @@ def _count_failures(store: Store, job: str) -> tuple[int, int]:
     return failed, cancelled
 
 
-def used_before(store: Store, rules: FairShare, now_s: float) -> dict[Whose, int]:
+def used_before(usage: UsageStore, rules: FairShare, now_s: float) -> dict[Whose, int]:
     """Return the slot time that each party has used here, decayed to now, by the hourly books.
 
     Usage is taken as spread evenly over its hour.
@@ -113,7 +117,7 @@ def used_before(store: Store, rules: FairShare, now_s: float) -> dict[Whose, int
     read_s = now_s - HALF_LIVES_READ * rules.half_life_s
     by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)
     found: dict[Whose, int] = {}
-    for total in store.usage_totals(by, read_s // HOUR_S * HOUR_S, None, {Dimension.SITE: ""}):
+    for total in usage.totals(by, read_s // HOUR_S * HOUR_S, None, {Dimension.SITE: ""}):
         *names, state, hour = total.key
         if state in UNCOUNTED:
             continue

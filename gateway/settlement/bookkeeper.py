@@ -242,7 +242,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
             self._tries_since_s = self._office.utc_s()
-        for seller in await self._office.read(self._office.store.partners, "buy"):
+        for seller in await self._office.read(self._office.store.contracts.partners, "buy"):
             if self._office.is_partner(seller):
                 await self._look_at(seller)
         await self.disputes.say_again()
@@ -255,9 +255,9 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         stop_ms = self._office.now_ms
         first_ms = stop_ms - WATCHED_DAYS * self._day_ms
         since = datetime.fromtimestamp(first_ms / 1000, UTC).strftime("%Y-%m-%d")
-        for buyer in await self._office.read(store.partners, "sell"):
+        for buyer in await self._office.read(store.contracts.partners, "sell"):
             asked = "sell", buyer, first_ms, stop_ms
-            delivered, void = await self._office.read(store.verdict_sums, *asked)
+            delivered, void = await self._office.read(store.settlement.verdict_sums, *asked)
             share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
             if share <= limit or count < VOID_MIN:
@@ -273,7 +273,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     async def _recall(self) -> None:
         """Note, by side and site, the moment before which nothing may be booked."""
         found: dict[tuple[str, str], list[StatementKept]] = {}
-        for each in await self._office.read(self._office.store.statements):
+        for each in await self._office.read(self._office.store.settlement.statements):
             found.setdefault((each.side, each.site), []).append(each)
         for (side, site), kept in found.items():
             self._office.note_settled(side, site, settled_until(kept))
@@ -289,8 +289,8 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         When all days of a period agree, the period. A day that keeps differing holds up no other:
         it is tried a few times, and again some hours later.
         """
-        rules, store, day_ms = self._office.rules, self._office.store, self._day_ms
-        over_ms = self._office.now_ms - int(rules.settle_s * 1000)
+        store, day_ms = self._office.store.settlement, self._day_ms
+        over_ms = self._office.now_ms - int(self._office.rules.settle_s * 1000)
 
         def find() -> Window | None:
             kept = store.statements("buy", seller)
@@ -298,7 +298,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
             open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
             if open_ms is not None:
-                first_ms, stop_ms = period_of(open_ms, rules.period, day_ms)
+                first_ms, stop_ms = period_of(open_ms, self._office.rules.period, day_ms)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
                     return Window(first_ms, stop_ms, is_final=True)
             agreed = {each.first_ms for each in kept if each.state == "agreed"}
@@ -317,7 +317,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def closed_until_ms(self, side: str, site: str, *, is_final: bool = True) -> int:
         """The moment up to which one side's deliveries are closed, or else agreed."""
-        store = self._office.store
+        store = self._office.store.settlement
 
         def find() -> int:
             kept = store.statements(side, site)
@@ -340,7 +340,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     async def _catch_up(self, site: str) -> None:
         """Compare all that is not agreed yet with a site, once in this run of the gateway."""
         for side in ("buy", "sell"):
-            partners = await self._office.read(self._office.store.partners, side)
+            partners = await self._office.read(self._office.store.contracts.partners, side)
             if (side, site) in self._caught_up or site not in partners:
                 continue
             window = await self._open_window(side, site)
@@ -353,7 +353,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def _open_window(self, side: str, site: str) -> Window | None:
         """The part of the last days that is neither agreed nor accepted; None if there is none."""
-        kept = await self._office.read(self._office.store.statements, side, site)
+        kept = await self._office.read(self._office.store.settlement.statements, side, site)
         accepted_ms = max((each.stop_ms for each in kept if each.state == "accepted"), default=0)
         stop_ms = self._office.now_ms
         agreed_ms = await self.closed_until_ms(side, site, is_final=False)
@@ -623,7 +623,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     # --- the books -----------------------------------------------------------------------------
 
     async def _tally(self, side: str, site: str, window: Window) -> Tally:
-        entries = self._office.store.entries
+        entries = self._office.store.settlement.entries
         return await self._read(
             lambda: tally_of(entries(side, site, window.first_ms, window.stop_ms))
         )
@@ -638,13 +638,15 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         return found
 
     def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
-        return by_contract(self._office.store.entries(side, site, window.first_ms, window.stop_ms))
+        return by_contract(
+            self._office.store.settlement.entries(side, site, window.first_ms, window.stop_ms)
+        )
 
     def _entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str, limit: int = 0
     ) -> list[Entry]:
         found: list[Entry] = []
-        for each in self._office.store.entries(side, site, first_ms, stop_ms, contract):
+        for each in self._office.store.settlement.entries(side, site, first_ms, stop_ms, contract):
             found.append(each)
             if len(found) == limit:
                 break

@@ -27,7 +27,7 @@ class Disputes:
         """The disputes of one side about a contract with a site; empty: any site."""
         return [
             each
-            for each in await self._office.read(self._office.store.disputes, contract)
+            for each in await self._office.read(self._office.store.settlement.disputes, contract)
             if each.side == side and site in ("", each.site)
         ]
 
@@ -49,7 +49,9 @@ class Disputes:
         wanted = None if deliveries is None else set(deliveries)
         found = [
             each
-            for each in await self._office.read(self._office.store.postings, "buy", contract)
+            for each in await self._office.read(
+                self._office.store.contracts.postings, "buy", contract
+            )
             if each.state == "post"
             and each.records == 1
             and each.posted_at_s >= since_s
@@ -83,7 +85,7 @@ class Disputes:
         """Repeat unanswered disputes to sellers, in case a message was lost."""
         self._mistimed.clear()
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
-        for each in await self._office.read(self._office.store.disputes, "", True):
+        for each in await self._office.read(self._office.store.settlement.disputes, "", True):
             if each.side == "buy" and self._office.is_partner(each.site):
                 told[each.site, each.contract, each.reason].append([each.epoch, each.first])
         for (site, contract, reason), rows in told.items():
@@ -95,7 +97,7 @@ class Disputes:
         """Note a buyer's disputes; answer those that were answered before, or can't be disputed."""
         contract, reason = message.contract, shown(message.reason)
         row = await self._office.contract("sell", contract, buyer)
-        postings = await self._office.read(self._office.store.postings, "sell", contract)
+        postings = await self._office.read(self._office.store.contracts.postings, "sell", contract)
         delivered = {
             (each.epoch, each.first): each for each in (postings if row is not None else ())
         }

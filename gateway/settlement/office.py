@@ -81,5 +81,5 @@ class Office:
 
     async def contract(self, side: str, contract: str, site: str = "") -> ContractRow | None:
         """Return a contract from the books, if it is with this site."""
-        row: ContractRow | None = await self.read(self.store.contract, side, contract)
+        row: ContractRow | None = await self.read(self.store.contracts.get, side, contract)
         return row if row is not None and site in ("", row.site) else None

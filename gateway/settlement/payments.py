@@ -45,7 +45,7 @@ class PaymentsDesk:
         """Return the payments that a site and we have booked, side by side."""
         store = self._office.store
         found: list[Match] = await self._office.read(
-            lambda: owed.paid_with(store, site, store.payments(site))
+            lambda: owed.paid_with(store.settlement, site, store.settlement.payments(site))
         )
         return found
 
@@ -65,11 +65,13 @@ class PaymentsDesk:
         """Resend our list to sites that have not acknowledged it, and report missed news."""
         office = self._office
         answered, self._answered = self._answered, Counter()
-        known = {each.site: each for each in await office.read(office.store.payments_told)}
+        known = {
+            each.site: each for each in await office.read(office.store.settlement.payments_told)
+        }
         said, self._said = self._said, {}
         for site, before in said.items():
             await self._say(site, before, known[site])
-        paid = {each.site for each in await office.read(office.store.payments)}
+        paid = {each.site for each in await office.read(office.store.settlement.payments)}
         for site in sorted(paid | known.keys()):
             if not office.is_partner(site):
                 continue
@@ -87,7 +89,9 @@ class PaymentsDesk:
         A site that asks too often is answered at the next check.
         """
         office = self._office
-        if not office.is_partner(site) or site not in await office.read(office.store.partners):
+        if not office.is_partner(site) or site not in await office.read(
+            office.store.contracts.partners
+        ):
             return  # we never dealt with it
         before, packed = await self._told_by(site), pack(message.lines)
         now = PaymentsTold(
@@ -115,7 +119,7 @@ class PaymentsDesk:
         """
         if site in self._said:
             return
-        ours = await self._office.read(self._office.store.payments, site)
+        ours = await self._office.read(self._office.store.settlement.payments, site)
         known = {_what(each.theirs) for each in matches(ours, before)}
         new = [
             each
@@ -134,11 +138,13 @@ class PaymentsDesk:
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
         """Return the message with all payments that we have booked with a site."""
-        paid = await self._office.read(self._office.store.payments, site)
+        paid = await self._office.read(self._office.store.settlement.payments, site)
         return told(lines(paid), heard.digest if heard is not None else b"")
 
     async def _told_by(self, site: str) -> PaymentsTold | None:
-        found: PaymentsTold | None = await self._office.read(owed.told_by, self._office.store, site)
+        found: PaymentsTold | None = await self._office.read(
+            owed.told_by, self._office.store.settlement, site
+        )
         return found
 
 

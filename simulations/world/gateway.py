@@ -31,9 +31,10 @@ from gateway.sessions.lobby import Guest, Lobby, News
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.settlement.office import Office
 from gateway.trust.notary import SigningNotary
-from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
 from simulations.world.keeper import Keeper
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 from simulations.world.network import MemoryPort
 from simulations.world.peers import Peers, Roll, roll_of
 from simulations.world.plan import SitePlan

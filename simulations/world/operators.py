@@ -11,8 +11,8 @@ from typing import Any, Final
 from gateway.ledger.db.rows import DisputeRow
 from gateway.ledger.store import owed
 from simulations.world.clock import Clock
-from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member
+from simulations.world.memory.store import MemoryStore
 
 END_S: Final = 2.0**33  # after everything
 Key = tuple[str, int, int]  # contract, epoch, first
@@ -79,7 +79,7 @@ class Operator:
 
     def _disputed(self) -> list[DisputeRow]:
         """Return others' disputes that are not answered."""
-        rows = MemoryStore(self._site.disk).disputes()
+        rows = MemoryStore(self._site.disk).settlement.disputes()
         return [each for each in rows if each.side == "sell" and each.state == "open"]
 
     def _decide(self, key: Key) -> str:
@@ -96,7 +96,7 @@ class Operator:
         for other in self._others:
             if self._dice.random() >= self._plan.pays:
                 continue
-            store = MemoryStore(self._site.disk)
+            store = MemoryStore(self._site.disk).settlement
             # The next number: a repeated order is refused.
             number = sum(each.direction == "paid" for each in store.payments(other.name))
             for each in owed.statements(store, other.name, 0.0, END_S):

@@ -24,9 +24,9 @@ from gateway.sessions.links import LinkNews
 from gateway.sessions.lobby import News
 from gateway.site import Site
 from simulations.world.clock import Clock
-from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member, read_now
 from simulations.world.host import Ground
+from simulations.world.memory.store import MemoryStore
 from simulations.world.peers import roll_of
 from simulations.world.plan import Plan, SitePlan
 from simulations.world.trace import Broken

@@ -74,7 +74,7 @@ class Held:
         assert self.go_on.wait(DEADLINE_S)
         if self._error is not None:
             raise self._error
-        return self._store.job(job)
+        return self._store.jobs.get(job)
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -270,10 +270,10 @@ def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_
     one = visit(inner)
     job = new_id()
     one.open_job(square, job, [3], detached=True)
-    wait_until(lambda: (row := inner.site.store.job(job)) and row.forgotten, "its time")
-    assert inner.site.store.outcomes(job, 0, 10) == []
-    assert inner.site.store.job(job).done == 1
-    assert inner.site.store.usage_totals([])[0].tasks == 1
+    wait_until(lambda: (row := inner.site.store.jobs.get(job)) and row.forgotten, "its time")
+    assert inner.site.store.jobs.outcomes(job, 0, 10) == []
+    assert inner.site.store.jobs.get(job).done == 1
+    assert inner.site.store.usage.totals([])[0].tasks == 1
 
 
 def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
@@ -285,7 +285,7 @@ def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
     job = new_id()
     one.open_job(nap, job, [0.01], detached=True)
     store = inner.site.store
-    wait_until(store.balances, "what it cost")
+    wait_until(store.journal.balances, "what it cost")
     # Two days later; others have asked before, and kept the clock that there was.
     now_s = inner.site.surroundings.utc_s
     monkeypatch.setattr(
@@ -293,10 +293,10 @@ def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
         "surroundings",
         replace(inner.site.surroundings, utc_s=lambda: now_s() + 2 * 86_400),
     )
-    wait_until(lambda: not store.booked(0, 10), "a checkpoint")
-    assert store.usage_totals([])[0].tasks == 1
-    cost_nanos = store.usage_totals([])[0].cost_nanos
-    assert sum(each.debits_nanos for each in store.balances().values()) == cost_nanos > 0
+    wait_until(lambda: not store.journal.booked(0, 10), "a checkpoint")
+    assert store.usage.totals([])[0].tasks == 1
+    cost_nanos = store.usage.totals([])[0].cost_nanos
+    assert sum(each.debits_nanos for each in store.journal.balances().values()) == cost_nanos > 0
 
 
 def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path, monkeypatch):

@@ -20,9 +20,9 @@ from gateway.ledger.db.records import (
     settled,
 )
 from simulations.bugs import planted
-from simulations.world import disk
 from simulations.world.clock import EPOCH_S
-from simulations.world.disk import MemoryStore
+from simulations.world.memory import tables
+from simulations.world.memory.store import MemoryStore
 from simulations.world.plan import (
     ClientPlan,
     Crash,
@@ -82,7 +82,9 @@ def agree(world: World, site: str) -> None:
     """Keep that a site agrees on the day of the delivery, as it has it."""
     side, other = SIDE[site], "paris" if site == "london" else "london"
     first_ms, stop_ms = period_of(AT_MS, "day", DAY_MS)
-    tally = tally_of(MemoryStore(world.sites[site].disk).entries(side, other, first_ms, stop_ms))
+    tally = tally_of(
+        MemoryStore(world.sites[site].disk).settlement.entries(side, other, first_ms, stop_ms)
+    )
     span = (first_ms, stop_ms, False, "agreed")
     kept = StatementKept(side, other, *span, b"", tally.digest, "", b"", b"", AT_S)
     commit(world, site, kept)
@@ -105,7 +107,10 @@ def test_what_is_booked_as_it_should_be_breaks_nothing(world: World) -> None:
 
 def test_a_transfer_that_does_not_follow_the_last_one_is_found_at_its_commit(world: World) -> None:
     deliver(world, "london")
-    with patch.object(disk, "digest", lambda *_: b"x" * 32), pytest.raises(Broken, match="follow"):
+    with (
+        patch.object(tables, "digest", lambda *_: b"x" * 32),
+        pytest.raises(Broken, match="follow"),
+    ):
         commit(world, "london", used(0, 10))
 
 
@@ -161,14 +166,14 @@ def test_days_agree_periods_are_closed_and_people_dispute_answer_and_pay(driver:
     with patch.object(World, "told", _told_and(noting, World.told)):
         run = World(dealing(), 7).run() if driver == "heap" else run_under_trio(dealing(), 7)
     assert run.broken is None
-    tables = [site.disk.tables for site in worlds[0].sites.values()]
-    kept = [each for table in tables for each in table.statements.values()]
+    found = [site.disk.tables for site in worlds[0].sites.values()]
+    kept = [each for table in found for each in table.statements.values()]
     assert {(each.side, each.state, each.is_final) for each in kept} >= {
         (side, "agreed", is_final) for side in ("buy", "sell") for is_final in (False, True)
     }
-    answers = [each.state for table in tables for each in table.answers.values()]
+    answers = [each.state for table in found for each in table.answers.values()]
     assert {*answers} == {"accepted", "rejected"}
-    directions = [each.direction for table in tables for each in table.payments.values()]
+    directions = [each.direction for table in found for each in table.payments.values()]
     assert 0 < directions.count("paid") == directions.count("received")
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from gateway.ledger.db.records import JobOpened
 from simulations.world.clock import Clock
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 
 def opened(job: str) -> JobOpened:
@@ -28,7 +29,7 @@ def test_what_is_queued_when_a_process_dies_is_neither_kept_nor_acknowledged() -
     store.write([opened("a")], True, lambda: done.append("a"))
     store.kill()
     pass_s(clock, 5.0)
-    assert (done, MemoryStore(disk).jobs(9)) == ([], [])
+    assert (done, MemoryStore(disk).jobs.latest(9)) == ([], [])
 
 
 def test_a_power_cut_takes_what_was_committed_after_the_last_durable_write() -> None:
@@ -37,9 +38,9 @@ def test_a_power_cut_takes_what_was_committed_after_the_last_durable_write() -> 
     for job, durable in (("a", False), ("b", True), ("c", False)):
         store.write([opened(job)], durable, lambda: None)
         pass_s(clock, 2.0)
-    assert len(store.jobs(9)) == 3
+    assert len(store.jobs.latest(9)) == 3
     disk.cut_power()
-    assert {row.job for row in MemoryStore(disk).jobs(9)} == {"a", "b"}
+    assert {row.job for row in MemoryStore(disk).jobs.latest(9)} == {"a", "b"}
 
 
 def test_what_queues_during_a_commit_goes_into_the_next() -> None:

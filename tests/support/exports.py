@@ -136,7 +136,7 @@ def traded(
 def stated(store: Store, other: str, start: int = 0, end: int = 10**6) -> Counter[str]:
     """The same by the statement of that time, with what has no verdict yet."""
     found: Counter[str] = Counter()
-    for each in owed.statements(store, other, start * 3600.0, end * 3600.0):
+    for each in owed.statements(store.settlement, other, start * 3600.0, end * 3600.0):
         of = each.turnover
         sold, bought = of.sold + of.held_sold, of.bought + of.held_bought
         found[each.currency] = sold - of.refunded - bought + of.credited

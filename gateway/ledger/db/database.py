@@ -9,8 +9,8 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ from sqlalchemy.pool import NullPool
 
 from gateway.ledger.db.errors import StoreAway, StoreError, StoreInUse, StoreTooNew
 from gateway.ledger.db.tables import SCHEMA_VERSION, hardenings, metadata
+
+# Opens a read-only transaction: all its queries see the same moment.
+OpenReader = Callable[[], AbstractContextManager[Connection]]
 
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20

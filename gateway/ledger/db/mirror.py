@@ -35,7 +35,7 @@ _STATES: Final = {
 def entries(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
 ) -> Iterator[Entry]:
-    """See Store.entries."""
+    """See SettlementStore.entries."""
     between = _between(postings.c.posted_at_s, first_ms, stop_ms)
     delivered = _delivered(and_(postings.c.state != "void", *between))
     reversed_ = (
@@ -58,7 +58,7 @@ def entries(
 def voids(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
 ) -> Iterator[Entry]:
-    """See Store.voids."""
+    """See SettlementStore.voids."""
     between = _between(postings.c.posted_at_s, first_ms, stop_ms)
     query = _delivered(and_(postings.c.state == "void", *between))
     yield from map(_delivery, streamed(connection, _of(query, side, site, contract)))
@@ -121,14 +121,14 @@ def is_whole(connection: Connection, side: str, site: str, first_ms: int, stop_m
 def sums(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
 ) -> dict[str, Sums]:
-    """See Store.entry_sums."""
+    """See SettlementStore.entry_sums."""
     return verdict_sums(connection, side, site, first_ms, stop_ms)[0]
 
 
 def verdict_sums(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
 ) -> tuple[dict[str, Sums], dict[str, Sums]]:
-    """See Store.verdict_sums."""
+    """See SettlementStore.verdict_sums."""
     found: dict[str, Sums] = {}
     void: dict[str, Sums] = {}
     if first_ms >= stop_ms:
@@ -173,7 +173,7 @@ def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nano
 
 
 def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
-    """See Store.next_delivery_ms."""
+    """See SettlementStore.next_delivery_ms."""
     delivered = _of(select(func.min(postings.c.posted_at_s)), side, site).where(
         postings.c.posted_at_s >= since_ms / 1000
     )
@@ -190,7 +190,7 @@ def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int
 def read_disputes(
     connection: Connection, contract: str = "", is_open: bool = False
 ) -> list[DisputeRow]:
-    """See Store.disputes."""
+    """See SettlementStore.disputes."""
     query = (
         select(
             *(disputes, postings.c.tasks, postings.c.cost_nanos),
@@ -209,7 +209,7 @@ def read_disputes(
 
 
 def read_statements(connection: Connection, side: str = "", site: str = "") -> list[StatementKept]:
-    """See Store.statements."""
+    """See SettlementStore.statements."""
     query = select(statements).order_by(
         statements.c.site, statements.c.side, statements.c.first_ms, statements.c.stop_ms
     )
@@ -220,7 +220,7 @@ def read_statements(connection: Connection, side: str = "", site: str = "") -> l
 
 
 def read_payments(connection: Connection, site: str = "") -> list[PaymentRow]:
-    """See Store.payments."""
+    """See SettlementStore.payments."""
     order = ("paid_at_s", "site", "reference", "currency", "attempt")
     query = select(payments).order_by(*(payments.c[name] for name in order))
     if site:
@@ -229,7 +229,7 @@ def read_payments(connection: Connection, site: str = "") -> list[PaymentRow]:
 
 
 def read_payments_told(connection: Connection, site: str = "") -> list[PaymentsTold]:
-    """See Store.payments_told."""
+    """See SettlementStore.payments_told."""
     query = select(payments_told).order_by(payments_told.c.site)
     if site:
         query = query.where(payments_told.c.site == site)

@@ -58,7 +58,7 @@ def totals_query(
     end_s: float | None,
     only: Mapping[Dimension, str | int],
 ) -> Select[Any]:
-    """Return the query of `Store.usage_totals`: on the hourly sums where those suffice."""
+    """Return the query of `UsageStore.totals`: on the hourly sums where those suffice."""
     bounds = [each for each in (start_s, end_s) if each is not None]
     is_whole = all(at % HOUR_S == 0 for at in bounds)
     if is_whole and not _DETAILS & {*by, *only}:

@@ -123,8 +123,8 @@ class CapacityTotal:
 class Pending:
     """The deliveries under one contract without a verdict; `site` is the other site.
 
-    `Store.reversed` returns the same for reversed deliveries. `oldest_s` is the time of the first
-    delivery.
+    `ContractStore.reversed` returns the same for reversed deliveries. `oldest_s` is the time of the
+    first delivery.
     """
 
     side: str

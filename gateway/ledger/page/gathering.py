@@ -9,8 +9,10 @@ from gateway.ledger.db.rows import Dimension, Pending, UsageTotal
 from gateway.ledger.page.facts import BY, PageFacts, Unsettled, facts_from
 from gateway.ledger.reports import Claim, Present, claim_of
 from gateway.ledger.store import owed
+from gateway.ledger.store.contracts import ContractStore
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 
 DAYS_MAX: Final = 366
 _DAY_S: Final = 24 * HOUR_S
@@ -41,27 +43,29 @@ def gather(
         site,
         (start, end),
         as_of_s,
-        _usage(store, start, end),
-        slots_of(store, start, end, present.unwritten),
+        _usage(store.usage, start, end),
+        slots_of(store.usage, start, end, present.unwritten),
         _statements(store, start, end),
-        _unsettled(store, start, end, present),
+        _unsettled(store.contracts, start, end, present),
     )
 
 
 def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
     """Yield the statements of account with each site, as in `gridfed report statement`."""
     for site in owed.partners(store):
-        yield from owed.statements(store, site, start, end)
+        yield from owed.statements(store.settlement, site, start, end)
 
 
-def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator[Unsettled]:
+def _unsettled(
+    contracts: ContractStore, start: int, end: int, present: Present
+) -> Iterator[Unsettled]:
     """Yield our users' costs that are not final, by site, as in `gridfed report cost`."""
 
     def bought(found: list[Pending]) -> Iterator[Claim]:
         return (claim_of(each) for each in found if each.side == "buy")
 
     running = present.running if end > present.now_s else ()
-    kinds = bought(store.pending(start, end)), bought(store.reversed(start, end)), running
+    kinds = bought(contracts.pending(start, end)), bought(contracts.reversed(start, end)), running
     for place, claims in enumerate(kinds):
         for each in claims:
             if not each.facts.get(Dimension.ORIGIN):
@@ -70,9 +74,9 @@ def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator
                 yield Unsettled(each.facts[Dimension.SITE], each.currency, *amounts)
 
 
-def _usage(store: Store, start: int, end: int) -> Iterator[UsageTotal]:
+def _usage(usage: UsageStore, start: int, end: int) -> Iterator[UsageTotal]:
     """Yield the rows of each day in turn: each is read once, and few are in memory at a time."""
     while start < end:
         until = min(end, (start // _DAY_S + 1) * _DAY_S)
-        yield from store.usage_totals(BY, float(start), float(until))
+        yield from usage.totals(BY, float(start), float(until))
         start = until

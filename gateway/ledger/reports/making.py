@@ -19,6 +19,7 @@ from gateway.ledger.reports.standing import (
 )
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 from policies.tariffs import Tariff
 
 UTILISATION: Final = "utilisation"
@@ -57,10 +58,11 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
         facts = {"as_of_s": present.now_s, "whose": whose, **report.facts}
         return replace(report, facts=facts)
     period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    due = store.contracts
     standing = find_standing(
         question,
         report,
-        Deliveries(store.pending(*period), store.reversed(*period), store.voided(*period)),
+        Deliveries(due.pending(*period), due.reversed(*period), due.voided(*period)),
         present.running,
         present.now_s,
     )
@@ -82,27 +84,27 @@ def _whose_note(kind: str, question: Question) -> str:
 
 
 def _cost(store: Store, question: Question, _present: Present) -> Report:
-    return tallies.cost_report(question, read(store, question))
+    return tallies.cost_report(question, read(store.usage, question))
 
 
 def _usage(store: Store, question: Question, _present: Present) -> Report:
-    return tallies.usage_report(question, read(store, question, tallies.USAGE_EXTRA))
+    return tallies.usage_report(question, read(store.usage, question, tallies.USAGE_EXTRA))
 
 
 def _carbon(store: Store, question: Question, _present: Present) -> Report:
-    return tallies.carbon_report(question, read(store, question, tallies.CARBON_EXTRA))
+    return tallies.carbon_report(question, read(store.usage, question, tallies.CARBON_EXTRA))
 
 
 def _savings(store: Store, question: Question, present: Present) -> Report:
     all_of_it = replace(question, by=())
-    hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA))
+    hours = read(store.usage, all_of_it, (Dimension.HOUR, *savings.EXTRA))
     if present.static_price is not None:
         savings.check_price(hours, present.static_price[1])
     # Pools are compared on all the work of the chosen origins.
     theirs = replace(all_of_it, where=question.chosen_origins)
-    pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))
+    pools = read(store.usage, theirs, (Dimension.POOL, *savings.EXTRA))
     grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
-    found = read(store, question, savings.EXTRA)
+    found = read(store.usage, question, savings.EXTRA)
     dearest = savings.find_dearest(pools, present.prices)
     return savings.savings_report(question, found, dearest, grids)
 
@@ -122,22 +124,22 @@ def _static_prices(present: Present) -> dict[str, int]:
 def _utilisation(store: Store, question: Question, present: Present) -> Report:
     question = replace(question, by=question.by or (key_of("pool"),), whose=ALL)
     idle.check_utilisation(question)
-    used = read(store, question, idle.UTILISATION_EXTRA, idle.HERE)
-    return idle.utilisation_report(question, used, _idle_hours(store, question, present))
+    used = read(store.usage, question, idle.UTILISATION_EXTRA, idle.HERE)
+    return idle.utilisation_report(question, used, _idle_hours(store.usage, question, present))
 
 
 def _showback(store: Store, question: Question, present: Present) -> Report:
     idle.check_showback(question)
-    found = read(store, replace(question, where={}), idle.SHOWBACK_EXTRA)
+    found = read(store.usage, replace(question, where={}), idle.SHOWBACK_EXTRA)
     return idle.showback_report(
-        question, found, _idle_hours(store, question, present), present.prices
+        question, found, _idle_hours(store.usage, question, present), present.prices
     )
 
 
-def _idle_hours(store: Store, question: Question, present: Present) -> list[idle.Idle]:
+def _idle_hours(usage: UsageStore, question: Question, present: Present) -> list[idle.Idle]:
     period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
-    used = store.usage_totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
-    return idle.idle_hours(slots_of(store, *period, present.unwritten), used)
+    used = usage.totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
+    return idle.idle_hours(slots_of(usage, *period, present.unwritten), used)
 
 
 KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {

@@ -9,7 +9,7 @@ from gateway.ledger.db.records import TIME_LIMIT_S
 from gateway.ledger.db.rows import Dimension, UsageTotal
 from gateway.ledger.db.tables import SUMMED
 from gateway.ledger.reports.keys import Key, key_of
-from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 
 HOUR_S: Final = 3_600
 _DAY_HOURS: Final = 24
@@ -102,7 +102,7 @@ class Question:
 
 
 def read(
-    store: Store,
+    usage: UsageStore,
     question: Question,
     extra: Sequence[Dimension] = (),
     only: Mapping[Dimension, str | int] | None = None,
@@ -117,7 +117,7 @@ def read(
         wanted.pop(Dimension.DAY, None)  # an hour determines its day
     dimensions = tuple(wanted)
     chosen = {**_only(question), **question.only, **(only or {})}
-    found = store.usage_totals(dimensions, question.start_s, question.end_s, chosen)
+    found = usage.totals(dimensions, question.start_s, question.end_s, chosen)
     return fold(question, dimensions, extra, found)
 
 

@@ -15,15 +15,18 @@ from gateway.ledger.accounting.settlement import (
 )
 from gateway.ledger.db.records import PaymentsTold, StatementKept
 from gateway.ledger.db.rows import PaymentRow
+from gateway.ledger.store.settlement import SettlementStore
 from gateway.ledger.store.store import Store
 
 
 def partners(store: Store) -> list[str]:
     """Return the names of all sites that we ever traded with or paid, sorted."""
-    return sorted({*store.partners(), *(each.site for each in store.payments())})
+    return sorted(
+        {*store.contracts.partners(), *(each.site for each in store.settlement.payments())}
+    )
 
 
-def statements(store: Store, site: str, start_s: float, end_s: float) -> list[Statement]:
+def statements(store: SettlementStore, site: str, start_s: float, end_s: float) -> list[Statement]:
     """Return trade and payments with a site in [start_s, end_s), UTC epoch seconds, by currency."""
     payments = store.payments(site)
     before = _turnovers(store, payments, site, 0.0, start_s)
@@ -31,18 +34,18 @@ def statements(store: Store, site: str, start_s: float, end_s: float) -> list[St
     return statements_of(site, before, within, paid_with(store, site, payments))
 
 
-def paid_with(store: Store, site: str, payments: Iterable[PaymentRow]) -> list[Match]:
+def paid_with(store: SettlementStore, site: str, payments: Iterable[PaymentRow]) -> list[Match]:
     """Match a site's bookings of payments with ours; `payments` is all of ours."""
     return matches(payments, told_by(store, site))
 
 
-def told_by(store: Store, site: str) -> PaymentsTold | None:
+def told_by(store: SettlementStore, site: str) -> PaymentsTold | None:
     """Return the last report of a site on its bookings of payments."""
     return next(iter(store.payments_told(site)), None)
 
 
 def _turnovers(
-    store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
+    store: SettlementStore, payments: list[PaymentRow], site: str, start_s: float, end_s: float
 ) -> dict[str, Turnover]:
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
     sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
@@ -52,13 +55,18 @@ def _turnovers(
 
 
 def agreed_until_ms(
-    store: Store, kept: Iterable[StatementKept], side: str, site: str, *, is_final: bool = False
+    store: SettlementStore,
+    kept: Iterable[StatementKept],
+    side: str,
+    site: str,
+    *,
+    is_final: bool = False,
 ) -> int:
-    """Return the time up to which all is agreed, or closed. `kept` is from `store.statements`."""
+    """Return the time up to which all is agreed, or closed; `kept` is from `statements`."""
     return agreed_until(kept, partial(store.next_delivery_ms, side, site), is_final=is_final)
 
 
-def agreed_both_ms(store: Store, site: str) -> Iterator[int]:
+def agreed_both_ms(store: SettlementStore, site: str) -> Iterator[int]:
     """Yield the time up to which both sides' deliveries are agreed, and then that of closed ones.
 
     Zero: nothing is agreed; a side that delivered nothing does not count.

@@ -6,22 +6,22 @@ from gateway.ledger.accounting.capacity import uncounted
 from gateway.ledger.db.queries import hours_between
 from gateway.ledger.db.records import Capacity
 from gateway.ledger.db.rows import CapacityTotal
-from gateway.ledger.store.store import Store
+from gateway.ledger.store.usage import UsageStore
 
 
 def slots_of(
-    store: Store, start_s: float, end_s: float, unwritten: Iterable[Capacity]
+    usage: UsageStore, start_s: float, end_s: float, unwritten: Iterable[Capacity]
 ) -> list[CapacityTotal]:
-    """Return `Store.capacity_totals` with capacity that may not be written yet.
+    """Return `UsageStore.capacity_totals` with capacity that may not be written yet.
 
     A gateway writes the capacity that it sees each quarter of an hour: without the unwritten part,
     a pool that has just started would have no slots.
     """
-    found = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(start_s, end_s)}
+    found = {(each.pool, each.hour): each.slot_ns for each in usage.capacity_totals(start_s, end_s)}
     first, stop = hours_between(start_s, end_s)
     for record in unwritten:
         if first <= record.hour < stop:
-            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+            fresh = uncounted([record], usage.capacity_of(record.pool, record.hour))
             at = (record.pool, record.hour)
             found[at] = found.get(at, 0) + sum(each.slot_ns for each in fresh)
     return [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(found.items())]

@@ -53,8 +53,8 @@ class Credits:
 def free_times(runs: Iterable[UsedRun]) -> Iterator[tuple[UsedRun, int]]:
     """Yield each run of one job with what its tasks had paid of its time before, in nanoseconds.
 
-    `runs` is what `Store.runs_since_wasted` returns. Whether a lost run was charged in full is told
-    by its cost; where its pool costs nothing, it is taken for one that was not.
+    `runs` is what `UsageStore.runs_since_wasted` returns. Whether a lost run was charged in full is
+    told by its cost; where its pool costs nothing, it is taken for one that was not.
     """
     credits = Credits()
     for run in runs:

@@ -27,9 +27,9 @@ from gateway.ledger.db.records import (
 )
 from gateway.ledger.db.rows import DisputeRow
 from gateway.ledger.store import owed
-from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member
 from simulations.world.invariants.invariants import Invariant
+from simulations.world.memory.store import MemoryStore
 from simulations.world.operators import END_S
 
 if TYPE_CHECKING:
@@ -282,8 +282,8 @@ class DaysAgree(Invariant):
                 for each in owed.statements(store, name, 0.0, END_S)
             }
             for store, name in (
-                (MemoryStore(one.disk), other.name),
-                (MemoryStore(other.disk), one.name),
+                (MemoryStore(one.disk).settlement, other.name),
+                (MemoryStore(other.disk).settlement, one.name),
             )
         )
         for currency in ours.keys() | theirs.keys():
@@ -342,7 +342,7 @@ def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) ->
 def _unconfirmed(one: Member, other: Member) -> Iterator[str]:
     """Yield payments that either site does not know to be in both books."""
     for site, name in ((one, other.name), (other, one.name)):
-        store = MemoryStore(site.disk)
+        store = MemoryStore(site.disk).settlement
         for each in owed.paid_with(store, name, store.payments(name)):
             if each.standing is not Standing.CONFIRMED:
                 yield f"{site.name} has {each.line} with {name}: {each.standing}"
@@ -352,7 +352,7 @@ def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:
     asked, heard = (
         {
             (each.contract, each.epoch, each.first): _answer(each)
-            for each in MemoryStore(site.disk).disputes()
+            for each in MemoryStore(site.disk).settlement.disputes()
             if (each.side, each.site) == (side, other.name)
         }
         for site, side, other in ((buyer, "buy", seller), (seller, "sell", buyer))
@@ -369,7 +369,7 @@ def _answer(row: DisputeRow) -> tuple[str, float | None]:
 
 
 def _entries(site: Member, side: ContractSide, other: Member, span: Span) -> list[Entry]:
-    return list(MemoryStore(site.disk).entries(side, other.name, *span))
+    return list(MemoryStore(site.disk).settlement.entries(side, other.name, *span))
 
 
 def _difference(buyer: Member, seller: Member) -> set[Entry]:

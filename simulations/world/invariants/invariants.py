@@ -30,7 +30,7 @@ from policies.access.windows import Plan as WindowPlan
 from policies.access.windows import Window
 from policies.parties import ANOTHER_SITE
 from simulations.world.client import Job
-from simulations.world.disk import MemoryStore
+from simulations.world.memory.store import MemoryStore
 from simulations.world.plan import Pool
 from simulations.world.trace import Broken, Entry
 
@@ -207,10 +207,10 @@ class ChargedOnce(Invariant):
             overhead = site.disk.overhead_nanos()
             total = overhead + sum(each.cost_nanos for each in site.disk.charges())
             for dimension in (Dimension.JOB, Dimension.USER, Dimension.POOL):
-                summed = sum(each.cost_nanos for each in store.usage_totals([dimension]))
+                summed = sum(each.cost_nanos for each in store.usage.totals([dimension]))
                 if summed != total:
                     self.fail(f"{site.name}: {summed} nanos by {dimension}, {total} in all")
-            by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs(1 << 30))
+            by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs.latest(1 << 30))
             if by_row > total:
                 self.fail(f"{site.name}: jobs cost {by_row} nanos, {total} were charged")
             for each in site.disk.charges():
@@ -487,7 +487,7 @@ class Finishes(Invariant):
             missing -= present
             if missing:
                 self.fail(f"{site.name} never got {sorted(missing)} back")
-            rows = MemoryStore(site.disk).jobs(1 << 30)
+            rows = MemoryStore(site.disk).jobs.latest(1 << 30)
             still = [row.job for row in rows if row.state == "open"]
             if still:
                 self.fail(f"{site.name}: the store has {still} open", still[0])

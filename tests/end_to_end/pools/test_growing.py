@@ -94,7 +94,7 @@ def test_a_pool_grows_for_work_and_is_gone_after_it(site):
         assert list(fast.map(slow_square, range(30))) == [n * n for n in range(30)]
         wait_until(lambda: scale(client)["pilots"] == 0, "all pilots are let go")
         wait_until(lambda: not pilots_of(keeper), "and their processes are gone")
-    [used] = site.site.store.usage_totals((Dimension.POOL,))
+    [used] = site.site.store.usage.totals((Dimension.POOL,))
     assert (used.key, used.tasks) == (("burst",), 30)
 
 
@@ -273,7 +273,7 @@ def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
             assert ready() == 2
             client.ask("unreserve", reservation=made["id"])
             wait_until(lambda: scale(client)["pilots"] == 0, "they are let go when it is over")
-        used = site.site.store.usage_totals((Dimension.TARIFF,))
+        used = site.site.store.usage.totals((Dimension.TARIFF,))
         assert {each.key[0]: each.tasks for each in used}[f"reservation {made['id']}"] == 1
     finally:
         end(site)

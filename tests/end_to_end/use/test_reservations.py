@@ -43,7 +43,7 @@ def hold_on(folder, name):
 
 def costs(site):
     by = (Dimension.TARIFF, Dimension.STATE)
-    return {each.key: each.cost_nanos for each in site.site.store.usage_totals(by)}
+    return {each.key: each.cost_nanos for each in site.site.store.usage.totals(by)}
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def pool(client):
 
 def totals(site):
     by = (Dimension.TARIFF, Dimension.WINDOW, Dimension.PRICE_CLASS)
-    return {each.key: each for each in site.site.store.usage_totals(by)}
+    return {each.key: each for each in site.site.store.usage.totals(by)}
 
 
 @pytest.mark.slow
@@ -86,13 +86,13 @@ def test_what_was_bought_is_known_after_a_restart(site, tmp_path):
     with Client(site.address) as client:
         assert client.submit(triple, 1).result(200) == 3
         wait_until(lambda: totals(site), "it is in the books")
-        user = next(iter(site.site.store.usage_totals([Dimension.USER]))).key[0]
+        user = next(iter(site.site.store.usage.totals([Dimension.USER]))).key[0]
     site.stop()
     again = InnerSite(
         tmp_path, Surroundings(utc_s=site.clock), pools=(PoolConfig("local", tariff=TARIFF),)
     )
     try:
-        had = again.site.reception._prices.had_ns(again.site.store, site.clock())
+        had = again.site.reception._prices.had_ns(again.site.store.usage, site.clock())
         (buyer,) = had
         assert (buyer.pool, buyer.site, buyer.user) == ("local", "", user)
         assert 0 < had[buyer] < hour_ns

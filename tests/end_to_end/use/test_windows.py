@@ -56,7 +56,7 @@ def site(tmp_path):
 
 def used(site):
     by = (Dimension.STATE, Dimension.WINDOW)
-    return {each.key: each for each in site.site.store.usage_totals(by)}
+    return {each.key: each for each in site.site.store.usage.totals(by)}
 
 
 @pytest.mark.slow

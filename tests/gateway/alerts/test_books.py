@@ -21,7 +21,8 @@ from gateway.ledger.db.records import (
 from gateway.ledger.store.store import SqlStore
 from policies.calendar.periods import Span
 from policies.costs.alerts import Budget, Pending, PriceLimit, Unacknowledged, Whose
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 HOUR_S = 3600
 
@@ -161,13 +162,13 @@ def test_a_day_is_exact_also_where_it_begins_within_an_hour(store, zone):
 
 def test_what_is_long_past_is_read_once_a_day(store, monkeypatch):
     asked = []
-    totals = store.usage_totals
+    totals = store.usage.totals
 
     def note(by, start_s, end_s, only):
         asked.append((start_s, end_s))
         return totals(by, start_s, end_s, only)
 
-    monkeypatch.setattr(type(store), "usage_totals", lambda _, *arguments: note(*arguments))
+    monkeypatch.setattr(store.usage, "totals", note)
     write(store, used(1, "2026-01-02T00:00", 1), used(2, "2026-11-22T09:00", 2))
     books = Books(store)
     year = {"span": Span.YEAR}

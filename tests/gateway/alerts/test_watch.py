@@ -33,7 +33,7 @@ def spend(inner, number, cost_nanos):
 
 
 def fired(inner):
-    return [(row.name, row.level) for row in inner.site.store.alerts()]
+    return [(row.name, row.level) for row in inner.site.store.alerts.all()]
 
 
 def said(inner, text):

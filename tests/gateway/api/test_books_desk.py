@@ -38,6 +38,7 @@ class Books:
 
     def __init__(self, **delivered):
         self.delivered = delivered
+        self.contracts = self.settlement = self
 
     def _of(self, side, is_void):
         found = self.delivered.get(side, ())
@@ -49,7 +50,7 @@ class Books:
     def voids(self, side, *_asked):
         return self._of(side, is_void=True)
 
-    def contract(self, _side, _contract):
+    def get(self, _side, _contract):
         return SimpleNamespace(job="j-7", max_cost_nanos=None)
 
     def partners(self, _side=None):
@@ -94,7 +95,7 @@ async def test_the_oldest_come_first_of_either_side_and_whether_they_are_void():
 async def test_a_delivery_that_its_grant_has_capped_is_named_so():
     terms = ("c", "sell", "paris", "j-7", "gpu", 1, 10**15, "USD", 30.0, 1.0)
     books = Books(sell=[entry(1, EntryState.POSTED), entry(2, EntryState.POSTED)])
-    books.contract = lambda *_: ContractRow(*terms, max_cost_nanos=200)
+    books.get = lambda *_: ContractRow(*terms, max_cost_nanos=200)
     books.postings = lambda *_: [
         PostingRow(1, n, 1, 100, "post", 7 if n == 1 else 10**9, float(n)) for n in (1, 2)
     ]
@@ -136,7 +137,7 @@ async def test_what_was_never_bought_or_has_not_begun_is_not_compared():
     site = site_with(Books(), SimpleNamespace())
     with pytest.raises(BadBooksQuestion, match="has not begun"):
         await reconcile(site, {"site": "paris", "start_s": NOW_S + 5})
-    site.store.partners = lambda side=None: ["paris"] if side is None else []
+    site.store.contracts.partners = lambda side=None: ["paris"] if side is None else []
     with pytest.raises(BadBooksQuestion, match="we never bought of paris or sold to it"):
         await reconcile(site, {"site": "paris", "start_s": 0})
 
@@ -149,11 +150,11 @@ async def test_what_was_bought_and_what_was_sold_is_compared_and_told_together()
         return "differs", "USD tasks: 1 here, 2 there"
 
     site = site_with(Books(), SimpleNamespace(compare=compare, compare_sold=compare_sold))
-    site.store.partners = lambda side=None: ["paris"]
+    site.store.contracts.partners = lambda side=None: ["paris"]
     found = await reconcile(site, {"site": "paris", "start_s": 0})
     assert found["state"] == "differs"
     assert found["details"] == "sold: USD tasks: 1 here, 2 there"
-    site.store.partners = lambda side=None: ["paris"] if side != "sell" else []
+    site.store.contracts.partners = lambda side=None: ["paris"] if side != "sell" else []
     assert (await reconcile(site, {"site": "paris", "start_s": 0}))["state"] == "agreed"
 
 
@@ -162,7 +163,7 @@ async def test_what_an_audit_finds_between_the_two_is_told_though_both_have_the_
         return Comparison("agreed", "", [])
 
     site = site_with(Books(), SimpleNamespace(compare=compare))
-    site.store.partners = lambda side=None: ["paris"] if side != "sell" else []
+    site.store.contracts.partners = lambda side=None: ["paris"] if side != "sell" else []
     site.store.charged_otherwise = ["job j-7 was charged 5 for paris, which delivered 4"]
     found = await reconcile(site, {"site": "paris", "start_s": 0})
     assert found["state"] == "differs"
@@ -187,9 +188,9 @@ async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
 def cashier(monkeypatch, booked=()):
     """A site that deals with Paris, where these payments are booked; and what it records."""
     store = SimpleNamespace(
-        partners=lambda _side=None: ["paris"],
-        payments=lambda _site="": list(booked),
-        balances=dict,
+        contracts=SimpleNamespace(partners=lambda _side=None: ["paris"]),
+        settlement=SimpleNamespace(payments=lambda _site="": list(booked)),
+        journal=SimpleNamespace(balances=dict),
     )
     recorded, told = [], []
 

@@ -15,7 +15,8 @@ from policies.access.entitlements import Entitlements, Rule
 from policies.parties import Whose, read_party
 from policies.reservations.reservations import CantReserve
 from policies.tariffs import Tariff
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 NOON = 43_200.0
 WISH = {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}

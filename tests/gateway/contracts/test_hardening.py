@@ -15,6 +15,8 @@ POSTED = records.Posted("london-1-1", "sell", "london", 1, 0, 5, 7, 100, "EUR", 
 class Disk:
     """A store that keeps everybody waiting, and what is said meanwhile."""
 
+    contracts = None
+
     def __init__(self):
         self.calls = []
         self.said = []

@@ -13,7 +13,8 @@ from support.programs.postgres import Postgres
 
 from gateway.ledger.db.records import Record, UsageRecord
 from gateway.ledger.store.store import SqlStore, Store
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 DEADLINE_S = 200
 HERE = Path(__file__).parent

@@ -126,7 +126,7 @@ class TwoSites(RuleBasedStateMachine):
         self.world.carry_all()
         came = {
             (each.contract, each.delivery.epoch, each.delivery.first)
-            for each in self.world.london.store.entries("buy", "paris", 0, 10**15)
+            for each in self.world.london.store.settlement.entries("buy", "paris", 0, 10**15)
         }
         parts = [key for key in sorted(came) if self.world.delivered[key][0] > 1]
         if not parts:
@@ -179,7 +179,7 @@ class TwoSites(RuleBasedStateMachine):
         paid = [
             (contract, (each.epoch, each.first))
             for contract in (f"london-1-{n + 1}" for n in range(self.world.opened))
-            for each in site.store.postings("buy", contract)
+            for each in site.store.contracts.postings("buy", contract)
             if each.state == "post"
         ]
         if not paid:
@@ -191,7 +191,9 @@ class TwoSites(RuleBasedStateMachine):
 
     @rule(number=PICK, accept=st.booleans())
     def answer(self, number, accept):
-        found = [each for each in self.world.paris.store.disputes() if each.state == "open"]
+        found = [
+            each for each in self.world.paris.store.settlement.disputes() if each.state == "open"
+        ]
         if found:
             self.world.answer(pick(found, number).contract, accept=accept)
 
@@ -225,7 +227,9 @@ class TwoSites(RuleBasedStateMachine):
 
     def booked(self, name):
         """The references under which a payment stands."""
-        return {each.reference for each in self.site(name).store.payments() if each.stands}
+        return {
+            each.reference for each in self.site(name).store.settlement.payments() if each.stands
+        }
 
     def unbooked(self, name, stop):
         booked = self.booked(name)
@@ -284,7 +288,7 @@ class TwoSites(RuleBasedStateMachine):
     def debits_are_credits_and_nothing_less_than_nothing_is_held(self):
         for site in self.world.sites:
             nets = Counter()
-            for account, balance in site.store.balances().items():
+            for account, balance in site.store.journal.balances().items():
                 assert balance.held_debits_nanos >= 0
                 assert balance.held_credits_nanos >= 0
                 nets[account.currency, "done"] += balance.net_nanos
@@ -299,7 +303,7 @@ class TwoSites(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_bought_that_was_not_delivered_or_at_another_price(self):
-        for each in self.world.london.store.entries("buy", "paris", 0, 10**15):
+        for each in self.world.london.store.settlement.entries("buy", "paris", 0, 10**15):
             if each.state is not EntryState.REVERSAL:
                 key = each.contract, each.delivery.epoch, each.delivery.first
                 _, cost_nanos = self.world.delivered[key]
@@ -333,7 +337,7 @@ class TwoSites(RuleBasedStateMachine):
                 assert each.unconfirmed_nanos == each.to_confirm_nanos == 0
         assert london.days() == paris.days()
         assert not any(each.pending for each in london.days().values())
-        assert {each.state for each in london.store.statements()} <= {"agreed"}
+        assert {each.state for each in london.store.settlement.statements()} <= {"agreed"}
         # What is void at its seller may be unknown to its buyer: one may have a line of nothing.
         ours, theirs = (
             {
@@ -347,16 +351,16 @@ class TwoSites(RuleBasedStateMachine):
         # One that comes too late for its seller is answered, and not kept there.
         told = {
             (each.contract, each.epoch, each.first): (each.state, each.settled_at_s)
-            for each in london.store.disputes()
+            for each in london.store.settlement.disputes()
         }
         assert not any(state == "open" for state, _ in told.values())
-        assert {each.answer for each in london.store.disputes()} <= {"so", TOO_LATE}
-        for each in paris.store.disputes():
+        assert {each.answer for each in london.store.settlement.disputes()} <= {"so", TOO_LATE}
+        for each in paris.store.settlement.disputes():
             assert told[each.contract, each.epoch, each.first] == (each.state, each.settled_at_s)
         mirrored = [
             {
                 account.currency: balance.net_nanos
-                for account, balance in site.store.balances().items()
+                for account, balance in site.store.journal.balances().items()
                 if account.kind == "site" and balance.net_nanos
             }
             for site in world.sites

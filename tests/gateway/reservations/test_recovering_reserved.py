@@ -20,7 +20,7 @@ from gateway.ledger.db.records import (
 from gateway.scheduler.model.terms import terms_plain
 from policies.costs.budgets import Budget
 from policies.parties import read_party
-from simulations.world.disk import Disk
+from simulations.world.memory.disk import Disk
 
 NOON = 1_700_000_000.0
 HOUR_S = 3_600.0

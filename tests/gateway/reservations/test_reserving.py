@@ -39,7 +39,8 @@ from policies.reservations.reservations import (
     State,
 )
 from policies.tariffs import Tariff
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 NOON = 43_200.0
 RULES = ReservationRules(Amount(part=10_000), unused_factor=500_000)
@@ -85,7 +86,9 @@ class Site:
         self.broker = broker
         self.store = MemoryStore(self.disk)
         self.names = Names(self.sold)
-        self.names.recover(self.store.last_contracts("sell"), self.store.reservation_names("sell"))
+        self.names.recover(
+            self.store.contracts.newest("sell"), self.store.reservations.names("sell")
+        )
         self.bookings = Bookings(
             self.config,
             broker,

@@ -20,7 +20,8 @@ from gateway.scheduler.model.purses import Purses, Spent
 from policies.calendar.periods import Span
 from policies.costs.budgets import SLOT_TIME, Budget
 from policies.parties import read_party
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 NOW_S = 1_700_000_000.0  # 2023-11-14T22:13:20Z
 HOUR_S = 3_600.0
@@ -79,7 +80,7 @@ WORK = (
 def test_what_was_spent_is_what_the_books_have_of_a_party(party, unit, spent):
     budget = Budget("b", read_party(party), unit, 10**18, Span.DAY)
     store = store_of(*WORK)
-    assert spent_between(store, budget, NOW_S - HOUR_S, NOW_S) == spent
+    assert spent_between(store.usage, budget, NOW_S - HOUR_S, NOW_S) == spent
     known = read_known(store, Purses([budget], now_s=NOW_S), NOW_S)
     assert known.spent == {"b": Spent(spent, spent)}
     assert known.owed == {}
@@ -146,4 +147,4 @@ def test_what_sites_owe_is_what_is_delivered_and_not_voided_less_what_we_owe_the
 def test_what_was_lent_is_kept_as_it_was_written_last():
     row = SliceLent("b", "USD", "paris", 1, "5", "0", "0", "0", "0", 0, 0, 1, 1, NOW_S)
     later = SliceLent("b", "USD", "paris", 1, "9" * 30, "1", "2", "0", "0", 3, 4, 1, 2, NOW_S)
-    assert store_of(row, later).slices_lent() == [later]
+    assert store_of(row, later).budgets.lent() == [later]

@@ -40,7 +40,7 @@ def live(make_inner):
 def books(make_inner):
     inner = make_inner()
     hours = range(int(NOON_S // HOUR_S) - 1, int(NOON_S // HOUR_S) + 3)
-    found = [each for hour in hours for each in inner.site.store.capacity_of("local", hour)]
+    found = [each for hour in hours for each in inner.site.store.usage.capacity_of("local", hour)]
     inner.stop()
     return found
 

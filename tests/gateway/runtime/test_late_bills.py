@@ -24,7 +24,7 @@ class Books:
         self.store = store
         self.asked = []
         self.done = []
-        self.bills = LateBills(store, self.recall, self.done.extend)
+        self.bills = LateBills(store.contracts, self.recall, self.done.extend)
         for name in ("london-1-1", "london-1-2"):
             self.write(
                 ContractOpened(name, "buy", "paris", "job", "fast", 2, 5, "USD", 30.0, 1.0),

@@ -52,7 +52,7 @@ class Desk:
         lobby = SimpleNamespace(
             guests=guests, post=lambda guest, message: self.out.append((guest.handle, message))
         )
-        store = SimpleNamespace(write=lambda *details: self.written.append(details))
+        store = SimpleNamespace(write=lambda *details: self.written.append(details), contracts=None)
         self.functions = Functions(1 << 20, lambda: {DIGEST})
         self.functions.put(DIGEST, BODY, CLIENT)
         self.results, self.said, self.threads = [], [], []

@@ -21,7 +21,8 @@ from policies.costs.pricelist import PriceList
 from policies.parties import Whose, read_party
 from policies.reservations.reservations import Reservation, ReservationRules, State, Used, overlay
 from policies.tariffs import Extras, Tariff
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 HOUR_S = 3600.0
 OWNER = ReservationRules(grace_s=30.0)
@@ -150,8 +151,8 @@ def test_what_was_paid_at_its_price_is_used_and_nothing_else():
             ("void", "preemptible", 100_000),
         )
     ]
-    store = SimpleNamespace(usage_totals=lambda *_: totals)
-    assert used_of(store, reservation(), NOON).ns == 10_111
+    usage = SimpleNamespace(totals=lambda *_: totals)
+    assert used_of(usage, reservation(), NOON).ns == 10_111
 
 
 def test_what_another_site_charges_by_the_same_name_is_not_used_of_it():
@@ -164,7 +165,7 @@ def test_what_another_site_charges_by_the_same_name_is_not_used_of_it():
         for at, pool in enumerate((made.pool, f"paris/{made.pool}"))
     ]
     disk.commit(records, durable=True)
-    assert used_of(MemoryStore(disk), made, NOON) == Used(60 * 10**9, 10**6, 1)
+    assert used_of(MemoryStore(disk).usage, made, NOON) == Used(60 * 10**9, 10**6, 1)
 
 
 def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():

@@ -68,8 +68,8 @@ async def test_a_day_is_compared_when_it_is_over_and_once(world):
     await world.look()
     for each in (world.london, world.paris):
         assert each.statements() == [(DAY_3_MS, "agreed", False), (DAY_4_MS, "agreed", False)]
-    [kept, _] = world.london.store.statements()
-    [theirs, _] = world.paris.store.statements()
+    [kept, _] = world.london.store.settlement.statements()
+    [theirs, _] = world.paris.store.settlement.statements()
     assert (kept.digest, kept.ours, kept.theirs) == (theirs.digest, theirs.theirs, theirs.ours)
     assert kept.ours
     assert kept.theirs
@@ -207,11 +207,11 @@ async def test_a_seller_that_billed_something_else_is_named_and_nothing_is_chang
     world.utc_s += DAY_S
     await world.look()
     assert (world.london.entries(), world.paris.entries()) == before
-    [kept] = world.london.store.statements()
+    [kept] = world.london.store.settlement.statements()
     assert kept.state == "differs"
     assert "epoch 1, task 0: [1, 0, 10, 100," in kept.details
     assert "epoch 1, task 10: 100 there alone" in kept.details
-    [theirs] = world.paris.store.statements()
+    [theirs] = world.paris.store.settlement.statements()
     assert "USD cost_nanos: 1099 here, 100 there" in theirs.details
 
 
@@ -243,12 +243,12 @@ async def test_a_dispute_is_told_until_it_is_answered(world):
     with pytest.raises(NoSuchEntry):
         await answer(CONTRACT, None, accept=True, reason="second thoughts")
     for each in (world.london, world.paris):
-        states = {row.first: (row.state, row.answer) for row in each.store.disputes()}
+        states = {row.first: (row.state, row.answer) for row in each.store.settlement.disputes()}
         assert states == {0: ("accepted", "so it is"), 10: ("rejected", "no"),
                           20: ("rejected", "no")}  # fmt: skip
         [reversal] = [found for found, state in each.entries() if state == 2]
         assert replace(reversal, at_ms=0) == replace(delivery(0), at_ms=0)
-        sums = each.store.entry_sums(each.side, each.other, 0, 10**15)["USD"]
+        sums = each.store.settlement.entry_sums(each.side, each.other, 0, 10**15)["USD"]
         assert sums.due_nanos == 200
         assert each.clean()
     assert world.london.entries() == world.paris.entries()
@@ -266,7 +266,7 @@ async def test_a_rejection_is_heard_also_when_its_day_was_agreed_on_meanwhile(wo
     for _ in range(2):
         await world.look()
     assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
-    assert [row.state for row in world.london.store.disputes()] == ["rejected"]
+    assert [row.state for row in world.london.store.settlement.disputes()] == ["rejected"]
 
 
 async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
@@ -274,14 +274,14 @@ async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
     world.paris.posted(delivery(0))
     await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
     await world.deliver()
-    assert {row.state for row in world.london.store.disputes()} == {"open"}
-    assert world.paris.store.disputes() == []
+    assert {row.state for row in world.london.store.settlement.disputes()} == {"open"}
+    assert world.paris.store.settlement.disputes() == []
     world.paris.settle(delivery(0), Verdict.POST)
     await world.look()
     await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
     await world.deliver()
     for each in (world.london, world.paris):
-        assert [row.state for row in each.store.disputes()] == ["accepted"]
+        assert [row.state for row in each.store.settlement.disputes()] == ["accepted"]
     assert world.london.entries() == world.paris.entries()
 
 
@@ -317,19 +317,19 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
         (1, 10): (0, "nothing of that kind was paid"),
         (2, 0): (0, "nothing of that kind was paid"),
     }
-    assert world.paris.store.disputes() == []
+    assert world.paris.store.settlement.disputes() == []
 
 
 async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
     both(world, delivery(0))
     await world.paris.keeper.disputes.disputed("rome", Dispute(CONTRACT, [[1, 0]], "mine"))
-    assert world.paris.store.disputes() == []
+    assert world.paris.store.settlement.disputes() == []
     await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
     answer = DisputeAnswer(CONTRACT, [[1, 0, int(world.utc_s * 1000), 1]], "fine")
     await world.london.keeper.disputes.answered("rome", answer)
     early = DisputeAnswer(CONTRACT, [[1, 0, int(NOVEMBER_S * 1000), 1]], "long ago")
     await world.london.keeper.disputes.answered("paris", early)
-    [row] = world.london.store.disputes()
+    [row] = world.london.store.settlement.disputes()
     assert row.state == "open"
 
 
@@ -345,7 +345,7 @@ async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_t
             await disputes.answered("paris", early)
         assert world.london.told == [line] * looks
         await world.london.keeper.look()
-    assert {each.state for each in world.london.store.disputes()} == {"open"}
+    assert {each.state for each in world.london.store.settlement.disputes()} == {"open"}
 
 
 def reconcile(first_ms, stop_ms, *, is_final=False):
@@ -497,8 +497,8 @@ async def test_a_day_that_differs_holds_up_no_other_and_ends_what_is_agreed(worl
     states = [(first_ms, state) for first_ms, state, _ in world.london.statements()]
     days = [DAY_3_MS + n * DAY_MS for n in range(3)]
     assert states == [(days[0], "differs"), (days[1], "agreed"), (days[2], "agreed")]
-    kept = world.london.store.statements()
-    next_ms = partial(world.london.store.next_delivery_ms, "buy", "paris")
+    kept = world.london.store.settlement.statements()
+    next_ms = partial(world.london.store.settlement.next_delivery_ms, "buy", "paris")
     assert agreed_until(kept, next_ms) == 0
     assert agreed_until(kept[1:], lambda since_ms: None) == days[2] + DAY_MS
     asked = len(world.told())
@@ -513,12 +513,12 @@ async def test_what_was_agreed_on_is_not_taken_back_by_asking_otherwise(world):
     both(world, delivery(0))
     world.utc_s += DAY_S
     await world.look()
-    before = world.paris.store.statements()
+    before = world.paris.store.settlement.statements()
     world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"junk")
     await world.work()
     world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS, is_final=True), b"junk")
     await world.work()
-    assert world.paris.store.statements() == before
+    assert world.paris.store.settlement.statements() == before
 
 
 async def test_a_day_with_deliveries_that_are_not_settled_is_not_agreed_on(world):
@@ -576,13 +576,13 @@ async def test_no_reversal_goes_into_what_was_agreed_on(world):
     assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
     early = DisputeAnswer(CONTRACT, [[1, 0, DAY_4_MS - 1, 1]], "yesterday")
     await world.london.keeper.disputes.answered("paris", early)
-    assert {each.state for each in world.london.store.disputes()} == {"open"}
+    assert {each.state for each in world.london.store.settlement.disputes()} == {"open"}
     world.utc_s = MORNING_S + 3600  # the seller's clock is set back
     await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
     world.utc_s = MORNING_S + DAY_S
     await world.deliver()
     for each in (world.london, world.paris):
-        assert {row.settled_at_s for row in each.store.disputes()} == {DAY_4_MS / 1000}
+        assert {row.settled_at_s for row in each.store.settlement.disputes()} == {DAY_4_MS / 1000}
         assert each.clean()
     world.utc_s = MORNING_S + 3 * DAY_S
     for _ in range(2):
@@ -673,7 +673,7 @@ async def test_what_one_site_has_paid_the_other_is_told_and_books_nothing(world)
     await world.deliver()
     assert await world.london.paid() == {"wire-1": "here alone"}
     assert await world.paris.paid() == {"wire-1": "to be confirmed"}
-    assert world.paris.store.payments() == []
+    assert world.paris.store.settlement.payments() == []
     [told] = world.paris.told
     assert "london says that it paid 0.0000001 USD under 'wire-1', which is not booked" in told
     world.paris.pay("wire-1", 100, "received")
@@ -749,15 +749,15 @@ async def test_what_was_undone_is_told_and_may_come_again(world):
 
 async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(world):
     both(world, delivery(0))
-    before = world.paris.store.balances()
+    before = world.paris.store.journal.balances()
     for n in range(30):
         lines = [[f"wire-{n}-{m}", "USD", "paid", 1, 5] for m in range(1_000)]
         world.paris.keeper.hear("london", Payments(lines, 0, b""), b"envelope")
         await world.work()
-    [kept] = world.paris.store.payments_told()
+    [kept] = world.paris.store.settlement.payments_told()
     assert kept.lines == pack(lines)
-    assert world.paris.store.payments() == []
-    assert world.paris.store.balances() == before
+    assert world.paris.store.settlement.payments() == []
+    assert world.paris.store.journal.balances() == before
     assert len(world.paris.told) == 5
     await world.look(world.paris)
     assert len(world.paris.told) == 10  # the newest
@@ -771,7 +771,7 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
         world.paris.keeper.hear("london", Payments(lines, 0, b""), b"")
     world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
-    assert len(world.paris.store.payments_told()) == 1
+    assert len(world.paris.store.settlement.payments_told()) == 1
 
 
 async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
@@ -782,7 +782,7 @@ async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
         await world.work()
         await world.paris.keeper.in_turn(world.paris.keeper.look)
     assert len(world.paris.told) == 1
-    [kept] = world.paris.store.payments_told()
+    [kept] = world.paris.store.settlement.payments_told()
     assert kept.lines == pack(told.lines)
 
 
@@ -790,13 +790,13 @@ async def test_of_one_site_only_its_own_payments_are_read(world):
     both(world, delivery(0))
     read = []
     for name in ("payments", "payments_told"):
-        query = getattr(world.paris.store, name)
+        query = getattr(world.paris.store.settlement, name)
 
         def noting(site="", query=query):
             read.append(site)
             return query(site)
 
-        setattr(world.paris.store, name, noting)
+        setattr(world.paris.store.settlement, name, noting)
     world.paris.pay("wire-1", 100, "received")
     await world.paris.keeper.payments.tell("london")
     await world.deliver()
@@ -812,12 +812,12 @@ async def test_a_list_that_reaches_back_less_far_is_told_though_its_lines_are_th
     for n in range(LINES_MAX):
         world.london.pay(f"wire-{n}", 100, "paid")
     await world.look(world.london)
-    assert [each.since_ms for each in world.paris.store.payments_told()] == [0]
+    assert [each.since_ms for each in world.paris.store.settlement.payments_told()] == [0]
     world.utc_s -= 5  # the clock was set back
     world.london.pay("older", 100, "paid")
     at_ms = int(world.utc_s * 1000)
     await world.look(world.london)
-    assert [each.since_ms for each in world.paris.store.payments_told()] == [at_ms + 1]
+    assert [each.since_ms for each in world.paris.store.settlement.payments_told()] == [at_ms + 1]
 
 
 async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked_at(world):

@@ -86,7 +86,7 @@ class Books:
         )
 
     def undo(self, reference):
-        [row] = [each for each in self.store.payments() if each.reference == reference]
+        [row] = [each for each in self.store.settlement.payments() if each.reference == reference]
         self.write(row.undone("a slip", self.world.utc_s))
 
     async def paid(self):
@@ -103,11 +103,14 @@ class Books:
         self.write(record)
 
     def entries(self):
-        found = self.store.entries(self.side, self.other, 0, 10**15)
+        found = self.store.settlement.entries(self.side, self.other, 0, 10**15)
         return [(each.delivery, each.state) for each in found]
 
     def statements(self):
-        return [(each.first_ms, each.state, each.is_final) for each in self.store.statements()]
+        return [
+            (each.first_ms, each.state, each.is_final)
+            for each in self.store.settlement.statements()
+        ]
 
     def clean(self):
         with snapshot(self.url) as connection:

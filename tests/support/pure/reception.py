@@ -6,7 +6,8 @@ from typing import Any
 from gateway.config.site import SiteConfig, check
 from gateway.runtime.reception import Reception, Seat
 from gateway.runtime.surroundings import Surroundings
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 
 def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> Reception:

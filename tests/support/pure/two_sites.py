@@ -125,8 +125,8 @@ class Site:
                 say=self.told.append,
             )
         )
-        for row in self.store.open_contracts():
-            postings = self.store.postings(self.side, row.contract)
+        for row in self.store.contracts.open():
+            postings = self.store.contracts.postings(self.side, row.contract)
             if self.side == "sell":
                 self.sales.recover(row, postings, 0.0)
             else:
@@ -185,11 +185,9 @@ class Site:
             raise Crash
         done()
 
-    def contract(self, side, contract):
-        return self.store.contract(side, contract)
-
-    def postings(self, side, contract):
-        return self.store.postings(side, contract)
+    @property
+    def contracts(self):
+        return self.store.contracts
 
     async def _read(self, query, *arguments):
         await trio.lowlevel.checkpoint()
@@ -280,7 +278,7 @@ class Site:
     def days(self):
         """What was delivered and reversed, by day and currency."""
         found = defaultdict(Sums)
-        for each in self.store.entries(self.side, self.other, 0, 10**15):
+        for each in self.store.settlement.entries(self.side, self.other, 0, 10**15):
             found[each.delivery.at_ms // DAY_MS, each.currency].add(each)
         for each in found.values():
             each.deliveries = 0  # of old ones one row may stand for many
@@ -288,11 +286,13 @@ class Site:
 
     def paid(self):
         """What both have booked of payments, side by side."""
-        return owed.paid_with(self.store, self.other, self.store.payments(self.other))
+        return owed.paid_with(
+            self.store.settlement, self.other, self.store.settlement.payments(self.other)
+        )
 
     def statement(self):
         """What the other one owes us by our books, by currency."""
-        found = owed.statements(self.store, self.other, 0.0, 1e10)
+        found = owed.statements(self.store.settlement, self.other, 0.0, 1e10)
         return {each.currency: each for each in found}
 
 
@@ -368,7 +368,7 @@ class World:
             )
             site.fuse = None
             site.write([record], True, lambda: None)
-            row = site.store.contract(site.side, contract)
+            row = site.store.contracts.get(site.side, contract)
             if site is self.london:
                 purchase = from_books(row, [], 0.0)
                 purchase.handle = self.opened
@@ -479,7 +479,7 @@ class World:
         self.carry_all()
         self.look()
         self.carry_all()
-        for each in self.paris.store.disputes():
+        for each in self.paris.store.settlement.disputes():
             if each.state == "open":
                 with contextlib.suppress(NoSuchEntry):  # answered with another of it
                     self.answer(each.contract, accept=bool(each.epoch % 2))

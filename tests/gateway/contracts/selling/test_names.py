@@ -23,7 +23,8 @@ from gateway.scheduler.model.effects import Say
 from policies.access.claims import Amount
 from policies.placement.asks import Wishes
 from policies.reservations.reservations import ReservationRules
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 RULES = ReservationRules(Amount(part=10_000), unused_factor=500_000)
 PRICE_NANOS = 10**9
@@ -72,7 +73,7 @@ class Seller:
             recall=self.recall,
             perform=self.perform,
         )
-        kept = self.store.reservations(10_000)
+        kept = self.store.reservations.latest(10_000)
         self.bookings.recover(kept)
         self.selling = Selling(
             "paris", self.bookings, Permits(), self.sales.names, lambda: self.utc_s
@@ -102,12 +103,12 @@ class Seller:
         self.site.start(self.site.boot + 1)
         self.site.join(8)
         store = MemoryStore(self.disk)
-        rows = store.open_contracts()
+        rows = store.contracts.open()
         self.site.exchange.recover(
-            [(row, store.postings(row.side, row.contract)) for row in rows],
-            store.last_contracts("sell"),
+            [(row, store.contracts.postings(row.side, row.contract)) for row in rows],
+            store.contracts.newest("sell"),
             self.town.now_s,
-            store.reservation_names("sell"),
+            store.reservations.names("sell"),
         )
         self.begin()
 
@@ -225,7 +226,7 @@ def test_no_reservation_has_the_name_of_a_contract(paris, ends, restarts):
         paris.restart()
     assert is_refused(paris.tell(paris.reserve("london-1-5")))
     assert not paris.bookings.open
-    assert list(paris.store.reservation_names("sell")) == []
+    assert list(paris.store.reservations.names("sell")) == []
     assert paris.clean()
 
 

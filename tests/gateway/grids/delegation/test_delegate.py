@@ -76,7 +76,7 @@ def test_results_come_once_and_failures_travel(make_grid, how):
             client.submit(fails, 5).result(200)
     assert set(ran.values()) == {1}
     assert len(grid.engine.bodies) == 2, "a function's body is given once"
-    totals = grid.inner.site.store.usage_totals((Dimension.POOL, Dimension.STATE))
+    totals = grid.inner.site.store.usage.totals((Dimension.POOL, Dimension.STATE))
     tasks = {each.key: each.tasks for each in totals}
     assert tasks == {("workers", "ok"): 300, ("workers", "failed"): 1}
 
@@ -205,7 +205,7 @@ def test_what_runs_outlives_its_delegate_and_runs_once(lives, farm):
         assert [future.result(200) for future in futures] == [0, 1]
         assert not second.engine.sent, "it sent what was there"
     assert set(ran.values()) == {1}
-    totals = first.inner.site.store.usage_totals((Dimension.STATE,))
+    totals = first.inner.site.store.usage.totals((Dimension.STATE,))
     assert {each.key: each.tasks for each in totals} == {("ok",): 2}
 
 

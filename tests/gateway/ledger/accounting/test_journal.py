@@ -75,7 +75,7 @@ def answered(first: int) -> DisputeSettled:
 def agreed(store: Store) -> StatementKept:
     first_ms = 1_700_000_000_000 // DAY_MS * DAY_MS
     span = first_ms, first_ms + DAY_MS
-    account = tally_of(store.entries("sell", "london", *span))
+    account = tally_of(store.settlement.entries("sell", "london", *span))
     assert account.sums["EUR"].reversals == 1
     return agreed_on("sell", "london", span, account)
 
@@ -110,13 +110,13 @@ def test_what_is_booked_is_chained_in_its_order(store: Store, commit: Commit, us
     records: list[Record] = [usage(first=n, user=f"user{n % 3}") for n in range(400)]
     commit(store, *records[:300])
     commit(store, *records[300:])
-    found = store.booked(0, 1_000)
+    found = store.journal.booked(0, 1_000)
     head = GENESIS
     for number, (each, record) in enumerate(zip(found, records, strict=True), start=1):
         assert (each.number, each.transfer) == (number, transfers_of(record)[0])
         head = digest(head, number, each.transfer)
         assert each.hash == head
-    assert [each.number for each in store.booked(398, 1)] == [399]
+    assert [each.number for each in store.journal.booked(398, 1)] == [399]
 
 
 def test_what_is_written_twice_is_booked_once(
@@ -129,7 +129,7 @@ def test_what_is_written_twice_is_booked_once(
     store.close()
     store = open_store()  # another life: the journal knows what there is
     commit(store, usage(first=2), settled(1, "post"), usage(first=3))
-    kinds = [(each.number, each.transfer.kind) for each in store.booked(0, 100)]
+    kinds = [(each.number, each.transfer.kind) for each in store.journal.booked(0, 100)]
     assert kinds == [(1, "entry"), (2, "hold"), (3, "entry"), (4, "post"), (5, "entry")]
 
 
@@ -139,8 +139,8 @@ def test_balances_are_what_the_transfers_sum_up_to(
     commit(store, contract(), *(usage(first=n, cost_nanos=2**62) for n in range(5)))
     commit(store, *(posted(n, cost_nanos=n) for n in range(1, 9)))
     commit(store, settled(1, "post", cost_nanos=1), settled(2, "void", cost_nanos=2))
-    found = store.balances()
-    assert found == balances(each.transfer for each in store.booked(0, 100))
+    found = store.journal.balances()
+    assert found == balances(each.transfer for each in store.journal.booked(0, 100))
     assert max(each.net_nanos for each in found.values()) == 5 * 2**62
 
 
@@ -633,14 +633,14 @@ def test_what_was_charged_before_there_was_a_journal_is_booked(
 ) -> None:
     fill(url, commit, usage)
     with closing(SqlStore(url)) as store:
-        before = store.balances()
+        before = store.journal.balances()
     with vandal(url) as run:
         disarm(url, run)
         run("DELETE FROM transfers")
         run("DELETE FROM accounts")
     assert not audited(url).is_clean
     with closing(SqlStore(url)) as store:
-        assert store.balances() == before
+        assert store.journal.balances() == before
         commit(store, usage(first=9_999))
     assert audited(url).is_clean
 

@@ -108,21 +108,23 @@ def roll_up(store: SqlStore, now_s: float, keep_s: float = 0.0, pieces: int = 10
 def seen(store: SqlStore, jobs: list[str]) -> dict[str, Any]:
     """All that anybody can read of what was used, delivered and booked."""
     found: dict[str, Any] = {
-        each.value: store.usage_totals([each], BEGIN_S, BEGIN_S + 400 * DAY_S) for each in Dimension
+        each.value: store.usage.totals([each], BEGIN_S, BEGIN_S + 400 * DAY_S) for each in Dimension
     }
     found |= {
-        f"{name} by {each.value}": store.usage_totals([each], only={Dimension.JOB: name})
+        f"{name} by {each.value}": store.usage.totals([each], only={Dimension.JOB: name})
         for name in jobs
         for each in (Dimension.WORKER, Dimension.HOUR, Dimension.STATE)
     }
-    found["all"] = store.usage_totals(list(Dimension))
-    found["jobs"] = [store.job(name) for name in jobs]
+    found["all"] = store.usage.totals(list(Dimension))
+    found["jobs"] = [store.jobs.get(name) for name in jobs]
     found["charged"] = [
-        list(RangeSet((f, f + n) for f, n in store.charged_ranges(job))) for job in jobs
+        list(RangeSet((f, f + n) for f, n in store.usage.charged_ranges(job))) for job in jobs
     ]
-    found["balances"] = store.balances()
-    found["deals"] = store.deal_totals()
-    found["bought"] = [each for each in store.postings("buy", "c-1") if each.state != "void"]
+    found["balances"] = store.journal.balances()
+    found["deals"] = store.contracts.totals()
+    found["bought"] = [
+        each for each in store.contracts.postings("buy", "c-1") if each.state != "void"
+    ]
     return found  # fmt: skip
 
 
@@ -253,7 +255,7 @@ LATER_S = BEGIN_S + 100 * DAY_S
 def closed(store: SqlStore) -> StatementKept:
     """Both sites have closed the period of what was sold, up to what is pending."""
     span = round(BEGIN_S * 1000), round(BEGIN_S * 1000) + 38_000
-    account = tally_of(store.entries("sell", "london", *span))
+    account = tally_of(store.settlement.entries("sell", "london", *span))
     return agreed_on("sell", "london", span, account, is_final=True)
 
 
@@ -348,13 +350,13 @@ def test_payments_are_undone_before_and_after_a_checkpoint_stands_for_them(
     site = Account("site", "paris", "", "EUR")
     with closing(SqlStore(url)) as store:
         commit(store, *paid)
-        commit(store, store.payments()[1].undone("a slip", BEGIN_S + 1))
+        commit(store, store.settlement.payments()[1].undone("a slip", BEGIN_S + 1))
         assert roll_up(store, LATER_S)
-        assert not list(store.booked(0, 10))
+        assert not list(store.journal.booked(0, 10))
         assert audited(url).is_clean, problems(audited(url))
-        commit(store, store.payments()[0].undone("another", LATER_S))
-        assert [each.stands for each in store.payments()] == [False, False]
-        assert store.balances()[site].net_nanos == 0
+        commit(store, store.settlement.payments()[0].undone("another", LATER_S))
+        assert [each.stands for each in store.settlement.payments()] == [False, False]
+        assert store.journal.balances()[site].net_nanos == 0
     assert audited(url).is_clean, problems(audited(url))
     with closing(SqlStore(url)) as store:
         assert roll_up(store, LATER_S + 100 * DAY_S)
@@ -370,7 +372,7 @@ def test_sums_that_no_column_holds_stay_in_several_rows(
         commit(store, *(usage(first=1000 + 10 * n, worker="w2") for n in range(4)))
         commit(store, ended("job-1", BEGIN_S + HOUR_S))
         roll_up(store, LATER_S)
-        assert store.usage_totals([])[0].cost_nanos == 4 * 2**61 + 4 * 16_667
+        assert store.usage.totals([])[0].cost_nanos == 4 * 2**61 + 4 * 16_667
     assert rows(url, "usage") == 5
     assert audited(url).is_clean
 
@@ -408,7 +410,7 @@ def test_a_late_copy_changes_nothing_and_late_news_is_counted(
         commit(store, *copies)
         assert seen(store, ["job-1", "job-2", "london:c-1"]) == before
         commit(store, usage(first=5_000, ended_at_s=BEGIN_S, attempt=2))
-        assert store.usage_totals([])[0].records == 901
+        assert store.usage.totals([])[0].records == 901
         store.close()
     assert audited(url).is_clean
 
@@ -531,7 +533,7 @@ def test_what_is_rolled_up_is_moved_as_it_is(
     with closing(SqlStore(moved)) as store:
         assert seen(store, ["job-1", "job-2", "london:c-1"]) == before
         commit(store, usage(first=0, ended_at_s=BEGIN_S))  # it knows what is rolled up
-        assert store.balances() == before["balances"]
+        assert store.journal.balances() == before["balances"]
         commit(store, ended("job-2", BEGIN_S))
         roll_up(store, LATER_S + DAY_S, 90 * DAY_S)
     assert audited(moved).is_clean

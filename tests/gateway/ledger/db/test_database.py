@@ -45,8 +45,8 @@ def test_kill_9_takes_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
         lines += [line for line in writing.stdout if line.endswith(b"\n")]
     assert [int(line) for line in lines] == [*range(len(lines))]
     with closing(SqlStore(url)) as store:
-        charged = store.charged_ranges("job")
-        kept = list(store.bundles("job"))
+        charged = store.usage.charged_ranges("job")
+        kept = list(store.jobs.bundles("job"))
     assert len(charged) >= len(lines)
     # What was written together is there together, and there are no gaps.
     assert charged == [(n, 1) for n in range(len(charged))]
@@ -223,6 +223,6 @@ def test_closing_leaves_no_connection_open(tmp_path: Path, usage: Usage) -> None
         warnings.simplefilter("error", ResourceWarning)
         with closing(SqlStore(url_of(tmp_path / "ledger.db"))) as store:
             store.write([usage()], False, lambda: None)
-            assert store.jobs(1) == []
+            assert store.jobs.latest(1) == []
     # The last connection to go takes the write-ahead log with it.
     assert {path.name for path in tmp_path.iterdir()} == {"ledger.db", "ledger.db.lock"}

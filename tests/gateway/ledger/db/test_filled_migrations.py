@@ -116,23 +116,23 @@ def test_what_was_booked_under_an_older_schema_is_all_there(
     engine.dispose()
     documents: list[Record] = [*records, *(delivered() if version != "0001" else [])]
     with closing(SqlStore(url)) as store:
-        for total in store.usage_totals([Dimension.HOUR, Dimension.JOB]):
+        for total in store.usage.totals([Dimension.HOUR, Dimension.JOB]):
             same = [each for each in records if (each.hour, each.job) == total.key]
             assert total.records == len(same)
             for name in ("tasks", "wall_ns", "cpu_ns", "cost_nanos", "list_cost_nanos"):
                 assert getattr(total, name) == sum(getattr(each, name) for each in same)
         by_hour = [Dimension.HOUR, Dimension.SITE, Dimension.ORIGIN, Dimension.USER]
-        kept = {total.key: total for total in store.usage_totals(by_hour)}
+        kept = {total.key: total for total in store.usage.totals(by_hour)}
         assert set(kept) == {(each.hour, each.site, each.origin, each.user) for each in records}
         assert sum(total.cost_nanos for total in kept.values()) == sum(
             each.cost_nanos for each in records
         )
         transfers = [each for document in documents for each in transfers_of(document)]
-        assert store.balances() == balances(transfers)
+        assert store.journal.balances() == balances(transfers)
         while store.roll_up(1_800_000_000.0, 0.0):
             pass
-        assert store.balances() == balances(transfers)
-        assert {total.key: total for total in store.usage_totals(by_hour)} == kept
+        assert store.journal.balances() == balances(transfers)
+        assert {total.key: total for total in store.usage.totals(by_hour)} == kept
     with snapshot(url) as connection:
         found = audit(connection)
     assert found.is_clean, found
@@ -157,12 +157,12 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
     engine.dispose()
     with closing(SqlStore(url)) as store:
-        [row] = store.payments()
+        [row] = store.settlement.payments()
         assert row == PaymentRow(**asdict(paid))
         again = replace(paid, amount_nanos=70, paid_at_s=8.0, attempt=1)
         store.write([row.undone("a slip", 7.0), again], True, lambda: None)
     with closing(SqlStore(url)) as store:
-        assert [each.stands for each in store.payments()] == [False, True]
+        assert [each.stands for each in store.settlement.payments()] == [False, True]
     with snapshot(url) as connection:
         assert audit(connection).is_clean
 
@@ -187,7 +187,7 @@ def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
     with closing(SqlStore(url)) as store:
         found = {
             each.key: (each.records, each.wall_ns, each.energy_uj, each.carbon_ng)
-            for each in store.usage_totals([Dimension.FOOTPRINT])
+            for each in store.usage.totals([Dimension.FOOTPRINT])
         }
         assert found == {
             key: tuple(
@@ -196,13 +196,13 @@ def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
             )
             for key in (("",), ("energy",), ("carbon",))
         }
-        by_job = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        by_job = store.usage.totals([Dimension.JOB, Dimension.FOOTPRINT])
         assert {each.key[1:]: each.records for each in by_job} == {
             key: row[0] for key, row in found.items()
         }
         while store.roll_up(1_800_000_000.0, 0.0):
             pass
-        rolled_up = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        rolled_up = store.usage.totals([Dimension.JOB, Dimension.FOOTPRINT])
         assert {each.key[1:]: each.wall_ns for each in rolled_up} == {
             key: row[1] for key, row in found.items()
         }
@@ -240,13 +240,13 @@ def test_a_contract_of_an_older_schema_has_the_terms_that_there_were(
         store.write([new], True, lambda: None)
     with closing(SqlStore(url)) as store:
         for side, name, price in (("buy", "c-1", 7), ("sell", "c-2", 2**62)):
-            row = store.contract(side, name)
+            row = store.contracts.get(side, name)
             assert row is not None
             assert (row.price_nanos, row.list_nanos) == (price, price)
             assert (row.minimum_nanos, row.step_ns) == (0, 0)
             assert (row.tariff, row.window, row.price_class) == ("", "", "guaranteed")
             assert booked_tariff(row) == Tariff(price, "EUR", name, list_nanos=price)
-        kept = store.contract("buy", "c-3")
+        kept = store.contracts.get("buy", "c-3")
         assert kept is not None
         assert asdict(kept) == asdict(new)
-        assert len(store.open_contracts()) == 3
+        assert len(store.contracts.open()) == 3

@@ -55,7 +55,7 @@ def fill(store: Store, commit: Commit, side: str = "buy") -> None:
 
 def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> None:
     fill(store, commit)
-    found = list(store.entries("buy", "paris", AT_MS, AT_MS + 5))
+    found = list(store.settlement.entries("buy", "paris", AT_MS, AT_MS + 5))
     states = {0: EntryState.PENDING, 1: EntryState.POSTED, 3: EntryState.POSTED}
     expected = [
         Entry(contract, "EUR", delivery(10 * n, n // 2, at_ms=AT_MS + n),
@@ -64,18 +64,20 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
         for n in (0, 1, 3, 4)
     ]  # fmt: skip
     assert found == expected
-    assert list(store.entries("sell", "paris", 0, 2 * AT_MS)) == []
-    assert list(store.entries("buy", "paris", 0, 2 * AT_MS, "b-1")) == [
+    assert list(store.settlement.entries("sell", "paris", 0, 2 * AT_MS)) == []
+    assert list(store.settlement.entries("buy", "paris", 0, 2 * AT_MS, "b-1")) == [
         *expected[4:],
         Entry("b-1", "EUR", delivery(50, 2, at_ms=AT_MS + 5), EntryState.PENDING),
     ]
     for start_ms, stop_ms in ((AT_MS, AT_MS + 5), (0, 2 * AT_MS), (0, 1)):
-        entries = store.entries("buy", "paris", start_ms, stop_ms)
-        assert store.entry_sums("buy", "paris", start_ms, stop_ms) == tally_of(entries).sums
+        entries = store.settlement.entries("buy", "paris", start_ms, stop_ms)
+        assert (
+            store.settlement.entry_sums("buy", "paris", start_ms, stop_ms) == tally_of(entries).sums
+        )
     sums = tally_of(found).sums["EUR"]
     assert (sums.deliveries, sums.cost_nanos, sums.pending_nanos) == (4, 2000, 2000)
-    assert store.next_delivery_ms("buy", "paris", AT_MS + 1) == AT_MS + 1
-    assert store.next_delivery_ms("buy", "paris", AT_MS + 6) is None
+    assert store.settlement.next_delivery_ms("buy", "paris", AT_MS + 1) == AT_MS + 1
+    assert store.settlement.next_delivery_ms("buy", "paris", AT_MS + 6) is None
 
 
 def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
@@ -84,41 +86,49 @@ def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
         Entry(contract, "EUR", delivery(20, 1, at_ms=AT_MS + 2), EntryState.VOID)
         for contract in ("a-1", "b-1")
     ]
-    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5)) == void
-    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5, "b-1")) == void[1:]
-    assert list(store.voids("buy", "paris", AT_MS + 3, AT_MS + 5)) == []
-    assert list(store.voids("sell", "paris", AT_MS, AT_MS + 5)) == []
+    assert list(store.settlement.voids("buy", "paris", AT_MS, AT_MS + 5)) == void
+    assert list(store.settlement.voids("buy", "paris", AT_MS, AT_MS + 5, "b-1")) == void[1:]
+    assert list(store.settlement.voids("buy", "paris", AT_MS + 3, AT_MS + 5)) == []
+    assert list(store.settlement.voids("sell", "paris", AT_MS, AT_MS + 5)) == []
     sums = Sums(deliveries=2, tasks=20, wall_ns=14, cost_nanos=1000)
-    entries = store.entry_sums("buy", "paris", AT_MS, AT_MS + 5)
-    assert store.verdict_sums("buy", "paris", AT_MS, AT_MS + 5) == (entries, {"EUR": sums})
+    entries = store.settlement.entry_sums("buy", "paris", AT_MS, AT_MS + 5)
+    assert store.settlement.verdict_sums("buy", "paris", AT_MS, AT_MS + 5) == (
+        entries,
+        {"EUR": sums},
+    )
     for span in ((0, AT_MS), (AT_MS, AT_MS), (AT_MS + 5, AT_MS)):
-        assert store.verdict_sums("buy", "paris", *span) == ({}, {})
+        assert store.settlement.verdict_sums("buy", "paris", *span) == ({}, {})
 
 
 def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, commit: Commit) -> None:
     fill(store, commit, "sell")
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "wrong", 1_700_000_003.0))
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "again", 1_700_000_004.0))
-    [row] = store.disputes()
-    assert store.disputes("a-1") == store.disputes("a-1", True) == store.disputes("", True) == [row]
-    assert store.disputes("b-1") == []
+    [row] = store.settlement.disputes()
+    assert (
+        store.settlement.disputes("a-1")
+        == store.settlement.disputes("a-1", True)
+        == store.settlement.disputes("", True)
+        == [row]
+    )
+    assert store.settlement.disputes("b-1") == []
     assert (row.state, row.reason, row.cost_nanos, row.tasks) == ("open", "wrong", 500, 10)
-    before = store.balances()[Account("site", "paris", "", "EUR")].net_nanos
+    before = store.journal.balances()[Account("site", "paris", "", "EUR")].net_nanos
     answer = DisputeSettled(
         "sell", "a-1", 0, 10, "paris", "accepted", "so be it", 1_700_000_005.5, 500, "EUR"
     )
     commit(store, answer)
     commit(store, answer)
-    assert store.disputes("a-1", True) == []
-    [row] = store.disputes("a-1")
+    assert store.settlement.disputes("a-1", True) == []
+    [row] = store.settlement.disputes("a-1")
     assert (row.state, row.answer, row.settled_at_s) == ("accepted", "so be it", 1_700_000_005.5)
-    assert store.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
+    assert store.journal.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
     at_ms = 1_700_000_005_500
-    [entry] = store.entries("sell", "paris", at_ms, at_ms + 1)
+    [entry] = store.settlement.entries("sell", "paris", at_ms, at_ms + 1)
     assert entry == Entry("a-1", "EUR", delivery(10, 0, at_ms=at_ms), EntryState.REVERSAL)
-    entries = list(store.entries("sell", "paris", 0, 2 * AT_MS))
-    assert store.entry_sums("sell", "paris", 0, 2 * AT_MS) == tally_of(entries).sums
-    whole = [each.state for each in store.entries("sell", "paris", 0, 2 * AT_MS, "a-1")]
+    entries = list(store.settlement.entries("sell", "paris", 0, 2 * AT_MS))
+    assert store.settlement.entry_sums("sell", "paris", 0, 2 * AT_MS) == tally_of(entries).sums
+    whole = [each.state for each in store.settlement.entries("sell", "paris", 0, 2 * AT_MS, "a-1")]
     assert whole == [0, 1, 2, 1, 0, 0]
 
 
@@ -130,10 +140,16 @@ def test_a_final_statement_that_is_agreed_stays(store: Store, commit: Commit) ->
 
     for each in (kept("differs", True, "1"), kept("agreed", False, "2"), kept("agreed", True, "3")):
         commit(store, each)
-        assert store.statements() == store.statements("buy", "paris") == [each]
-    assert store.statements("sell", "paris") == store.statements("buy", "york") == []
+        assert (
+            store.settlement.statements() == store.settlement.statements("buy", "paris") == [each]
+        )
+    assert (
+        store.settlement.statements("sell", "paris")
+        == store.settlement.statements("buy", "york")
+        == []
+    )
     commit(store, kept("differs", True, "4"))
-    assert store.statements() == [kept("agreed", True, "3")]
+    assert store.settlement.statements() == [kept("agreed", True, "3")]
 
 
 def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commit) -> None:
@@ -142,10 +158,10 @@ def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commi
     commit(store, paid)
     commit(store, loss)
     commit(store, Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 9.0))
-    assert store.payments() == [PaymentRow(**asdict(each)) for each in (paid, loss)]
-    assert store.payments("paris") == store.payments()
-    assert store.payments("york") == []
-    balances = store.balances()
+    assert store.settlement.payments() == [PaymentRow(**asdict(each)) for each in (paid, loss)]
+    assert store.settlement.payments("paris") == store.settlement.payments()
+    assert store.settlement.payments("york") == []
+    balances = store.journal.balances()
     assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
     assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
     assert balances[Account("loss", "", "", "EUR")].net_nanos == 100
@@ -155,18 +171,18 @@ def test_a_payment_is_undone_once_and_booked_again(store: Store, commit: Commit)
     wrong = Payment("paris", "ref/1", "EUR", "paid", "bank", 700, "", 5.0)
     right = Payment("paris", "ref/1", "EUR", "paid", "bank", 70, "", 8.0, attempt=1)
     commit(store, wrong)
-    [row] = store.payments()
+    [row] = store.settlement.payments()
     commit(store, row.undone("a digit too many", 7.0))
     commit(store, row.undone("again", 9.0))
     commit(store, right)
-    undone, booked = store.payments()
+    undone, booked = store.settlement.payments()
     assert (undone.stands, undone.undone_why, undone.undone_at_s) == (
         False,
         "a digit too many",
         7.0,
     )
     assert booked == PaymentRow(**asdict(right))
-    balance = store.balances()[Account("site", "paris", "", "EUR")]
+    balance = store.journal.balances()[Account("site", "paris", "", "EUR")]
     assert (balance.debits_nanos, balance.credits_nanos) == (770, 700)
 
 
@@ -177,8 +193,8 @@ def test_of_what_another_site_says_it_paid_the_newest_stands(store: Store, commi
     other = PaymentsTold("york", b"", 0, b"", b"e", 3.0)
     commit(store, first, other)
     commit(store, second)
-    assert store.payments_told() == [second, other]
-    assert store.payments_told("paris") == [second]
-    assert store.payments_told("rome") == []
+    assert store.settlement.payments_told() == [second, other]
+    assert store.settlement.payments_told("paris") == [second]
+    assert store.settlement.payments_told("rome") == []
     assert second.digest != first.digest
-    assert store.balances() == {}
+    assert store.journal.balances() == {}

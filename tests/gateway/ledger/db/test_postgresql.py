@@ -84,8 +84,8 @@ def test_kill_9_of_the_gateway_takes_nothing_and_the_next_one_gets_the_database(
         writing.send_signal(signal.SIGKILL)
         lines += [line for line in writing.stdout if line.endswith(b"\n")]
     with closing(SqlStore(url)) as store:
-        charged = store.charged_ranges("job")
-        kept = list(store.bundles("job"))
+        charged = store.usage.charged_ranges("job")
+        kept = list(store.jobs.bundles("job"))
     assert len(charged) >= len(lines)
     assert charged == [(n, 1) for n in range(len(charged))]
     assert kept == [(n, 1, b"%d" % n) for n in range(len(charged))]
@@ -117,7 +117,7 @@ def test_a_database_that_is_killed_is_waited_for_and_loses_nothing_acknowledged(
             assert troubles.get(timeout=DEADLINE_S) is None
         assert acknowledged == [*range(600)]
         wait_until(lambda: store.backlog == 0)
-        found = [first for first, _ in store.charged_ranges("job-1")]
+        found = [first for first, _ in store.usage.charged_ranges("job-1")]
     assert found == [*range(600), *range(10_000, 10_003)]
 
 
@@ -135,10 +135,10 @@ def test_what_a_database_could_lose_is_bounded(
 
 def test_readers_go_on_when_the_database_is_back(mortal: Postgres, usage: Usage) -> None:
     with closing(SqlStore(mortal.new_database())) as store:
-        assert store.job("nobody") is None
+        assert store.jobs.get("nobody") is None
         mortal.kill()
         mortal.start()
-        assert store.job("nobody") is None
+        assert store.jobs.get("nobody") is None
 
 
 def test_a_database_that_another_gateway_took_meanwhile_is_not_written_to(
@@ -154,7 +154,7 @@ def test_a_database_that_another_gateway_took_meanwhile_is_not_written_to(
     with closing(SqlStore(url)) as other:
         store.write([usage()], False, lambda: None)
         assert isinstance(fatal.get(timeout=DEADLINE_S), StoreInUse)
-        assert other.charged_ranges("job-1") == []
+        assert other.usage.charged_ranges("job-1") == []
     with pytest.raises(StoreError, match="were not written"):
         store.close()
 
@@ -196,7 +196,7 @@ def test_texts_are_ordered_as_in_sqlite(url: str, commit: Any, usage: Usage) -> 
     names = ["ada", "Bob", "_", "éva", "zoe", "a b", "a-b"]
     with closing(SqlStore(url)) as store:
         commit(store, *(usage(first=n, user=name) for n, name in enumerate(names)))
-        found = [total.key[0] for total in store.usage_totals([Dimension.USER])]
+        found = [total.key[0] for total in store.usage.totals([Dimension.USER])]
     assert found == sorted(names)
 
 
@@ -204,4 +204,9 @@ def test_a_number_of_any_size_is_kept(url: str, commit: Any, usage: Usage) -> No
     with closing(SqlStore(url)) as store:
         for number in (0, 2**15, 2**31, 2**63 - 1):
             commit(store, usage(first=number, cost_nanos=number))
-        assert [first for first, _ in store.charged_ranges("job-1")] == [0, 2**15, 2**31, 2**63 - 1]
+        assert [first for first, _ in store.usage.charged_ranges("job-1")] == [
+            0,
+            2**15,
+            2**31,
+            2**63 - 1,
+        ]

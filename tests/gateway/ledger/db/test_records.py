@@ -126,9 +126,9 @@ def test_whatever_else_a_name_has_every_store_keeps_it(
     names = ["\x01\x7f\x85", "'; DROP TABLE usage; --", "<b>\u202e", "\U0010ffff\ufffe", "=1+1"]
     for job in names:
         commit(store, JobOpened(job, job, job, job, False, b"", 1.0), usage(job=job, tags=job))
-    assert {each.name for each in store.jobs(10)} == set(names)
+    assert {each.name for each in store.jobs.latest(10)} == set(names)
     for name in names:
-        found = store.job(name)
+        found = store.jobs.get(name)
         assert found is not None
         assert found.user == found.project == name
 

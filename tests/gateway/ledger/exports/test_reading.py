@@ -358,11 +358,11 @@ def test_the_store_tells_where_a_site_was_charged_other_than_was_delivered(books
         ContractOpened("c-3", "sell", "tokyo", job, "gpu", 1, 5, "USD", 30.0, END_S),
         posted("c-3", "sell", "tokyo", delivery, "USD"),
     )
-    assert store.unlike("tokyo", 5) == []
+    assert store.contracts.unlike("tokyo", 5) == []
     commit(store, usage(job=job, first=30, cost_nanos=7))
     text = f"job {job} was charged 307, and 300 were delivered to its site"
-    assert store.unlike("tokyo", 5) == [text]
-    assert store.unlike("rome", 5) == []
+    assert store.contracts.unlike("tokyo", 5) == [text]
+    assert store.contracts.unlike("rome", 5) == []
     store.close()
 
 

@@ -41,7 +41,8 @@ from gateway.ledger.reports.standing import Standing
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import Budget, Whose
 from policies.tariffs import Tariff
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
@@ -883,7 +884,7 @@ def test_overhead_is_held_and_reversed_for_nobody(
         facts = [ask(store, "cost", "", ((key, value),)).facts for value in (ours, "")]
         assert [each["held_nanos"] for each in facts] == [{"USD": 4000}, {"USD": 4000}]
         assert [each["settled_nanos"] for each in facts] == [{"USD": 1000}, {"USD": 0}]
-    pending = store.pending(0.0, NOW_S)
+    pending = store.contracts.pending(0.0, NOW_S)
     assert [(each.user, each.records, each.tasks, each.cost_nanos) for each in pending] == [
         ("", 1, 6, 4000),
         ("ada", 1, 5, 4000),
@@ -896,7 +897,7 @@ def test_overhead_is_held_and_reversed_for_nobody(
             *("buy", "c1", 3, 20, "paris", "accepted", "", FRIDAY_S + 42, 1000, "USD"),
         ),
     )
-    [reversed_] = store.reversed(0.0, NOW_S)
+    [reversed_] = store.contracts.reversed(0.0, NOW_S)
     assert (reversed_.user, reversed_.cost_nanos) == ("", 1000)
     assert ask(store, "cost", "", (("user", "ada"),)).facts["reversed_nanos"] == {}
 
@@ -947,7 +948,7 @@ def test_what_was_taken_back_is_said_beside_what_is_settled(
     ours = ask(store, "cost", where=(("user", "ada"),)).facts
     assert (ours["reversed_nanos"], ours["refunded_nanos"]) == ({"USD": 700}, {})
     assert ask(store, "cost", end_s=FRIDAY_S + 1).facts["reversed_nanos"] == {}
-    [buy, sell] = store.reversed(0.0, NOW_S)
+    [buy, sell] = store.contracts.reversed(0.0, NOW_S)
     assert (buy.site, buy.user, buy.records, buy.cost_nanos) == ("paris", "ada", 1, 700)
     assert (sell.site, sell.job, sell.origin, sell.cost_nanos) == (
         "dublin",
@@ -1071,18 +1072,18 @@ def test_what_is_pending_of_a_contract_and_a_period(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
     commit(store, *_deliveries(usage))
-    buy, sell = store.pending(0.0, NOW_S)
+    buy, sell = store.contracts.pending(0.0, NOW_S)
     assert (buy.side, buy.site, buy.pool, buy.user, buy.tasks, buy.cost_nanos) == (
         *("buy", "paris", "fast", "ada"),
         *(10, 40),
     )
     assert (sell.side, sell.job, sell.user, sell.project) == ("sell", "dublin:1", "", "")
-    assert store.pending(FRIDAY_S + 2, FRIDAY_S + 3) == [buy]
-    assert store.pending(FRIDAY_S + 4, NOW_S) == []
+    assert store.contracts.pending(FRIDAY_S + 2, FRIDAY_S + 3) == [buy]
+    assert store.contracts.pending(FRIDAY_S + 4, NOW_S) == []
 
 
 def test_the_slots_of_an_hour_are_read_back(store: Store, commit: Commit) -> None:
     first, second = Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2)
     commit(store, second, first, Capacity("slow", 7200.0, 7270.0, 1))
-    assert store.capacity_of("fast", 2) == [first, second]
-    assert store.capacity_of("fast", 3) == []
+    assert store.usage.capacity_of("fast", 2) == [first, second]
+    assert store.usage.capacity_of("fast", 3) == []

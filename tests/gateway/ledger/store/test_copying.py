@@ -69,19 +69,23 @@ def test_what_is_moved_is_the_same_to_the_byte(
     old, new = new_url(source), new_url(target)
     with closing(SqlStore(old)) as store:
         fill(store, commit, usage)
-        before = store.usage_totals([Dimension.USER]), store.job("job-1"), store.deal_totals()
+        before = (
+            store.usage.totals([Dimension.USER]),
+            store.jobs.get("job-1"),
+            store.contracts.totals(),
+        )
     copied = move(old, new)
     assert copied["usage"].rows == 5_000
     assert set(copied) == set(metadata.tables) - {"hardenings"}
     with closing(SqlStore(new)) as store:
         assert (
-            store.usage_totals([Dimension.USER]),
-            store.job("job-1"),
-            store.deal_totals(),
+            store.usage.totals([Dimension.USER]),
+            store.jobs.get("job-1"),
+            store.contracts.totals(),
         ) == before
         commit(store, usage(first=5_000))
     with closing(SqlStore(old)) as store:  # it stays as it was
-        assert store.usage_totals([Dimension.USER]) == before[0]
+        assert store.usage.totals([Dimension.USER]) == before[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,7 +100,7 @@ def test_a_backup_is_made_beside_a_store_that_goes_on_writing(
     new = new_url(kind)
     assert restore(file, new) == copied
     with closing(SqlStore(new)) as store:
-        [total] = store.usage_totals([])
+        [total] = store.usage.totals([])
         assert total.records == 5_000
     assert {path.name for path in tmp_path.iterdir() if "kept" in path.name} == {"kept.backup"}
 
@@ -163,7 +167,7 @@ def test_a_copy_that_came_out_otherwise_is_taken_back(
     with pytest.raises(StoreError, match="'usage' came out otherwise"):
         move(old, new)
     with closing(SqlStore(new)) as store:
-        assert store.usage_totals([]) == []
+        assert store.usage.totals([]) == []
 
 
 def test_an_unfinished_backup_is_not_left_lying_about(

@@ -63,7 +63,7 @@ def ended(job: str = "job-1", **fields: Any) -> JobEnded:
 
 def test_a_job_is_read_as_it_was_written(store: Store, commit: Commit) -> None:
     commit(store, opened(spec=b"\x00\xff", function=b"digest"), JobClosed("job-1", 7))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.name, job.user, job.project, job.detached) == ("var", "ada", "risk", True)
     assert (job.spec, job.submitted_at_s, job.total) == (b"\x00\xff", 1_700_000_000.0, 7)
@@ -73,12 +73,12 @@ def test_a_job_is_read_as_it_was_written(store: Store, commit: Commit) -> None:
 
 
 def test_a_job_that_never_was_is_none(store: Store) -> None:
-    assert store.job("nobody") is None
+    assert store.jobs.get("nobody") is None
 
 
 def test_the_end_of_a_job_is_kept_with_its_counts(store: Store, commit: Commit) -> None:
     commit(store, opened(), ended(state="failed", reason="poison", done=1, failed=2, cancelled=3))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.state, job.reason, job.ended_at_s) == ("failed", "poison", 1_700_000_100.0)
     assert (job.done, job.failed, job.cancelled) == (1, 2, 3)
@@ -87,7 +87,7 @@ def test_the_end_of_a_job_is_kept_with_its_counts(store: Store, commit: Commit) 
 def test_the_first_end_stands(store: Store, commit: Commit) -> None:
     commit(store, opened(), ended(state="cancelled"))
     commit(store, ended(state="done"))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert job.state == "cancelled"
 
@@ -95,7 +95,7 @@ def test_the_first_end_stands(store: Store, commit: Commit) -> None:
 def test_opening_a_job_again_changes_nothing(store: Store, commit: Commit) -> None:
     commit(store, opened(), JobClosed("job-1", 7), ended())
     commit(store, opened(name="other", spec=b"other"))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.name, job.spec, job.total, job.state) == ("var", b"spec", 7, "done")
 
@@ -107,10 +107,10 @@ def test_jobs_are_listed_latest_first_and_by_whom(store: Store, commit: Commit) 
         opened("b", submitted_at_s=3.0, user="bob"),
         opened("c", submitted_at_s=2.0, project="desk"),
     )
-    assert [job.job for job in store.jobs(10)] == ["b", "c", "a"]
-    assert [job.job for job in store.jobs(2)] == ["b", "c"]
-    assert [job.job for job in store.jobs(10, user="ada")] == ["c", "a"]
-    assert [job.job for job in store.jobs(10, user="ada", project="desk")] == ["c"]
+    assert [job.job for job in store.jobs.latest(10)] == ["b", "c", "a"]
+    assert [job.job for job in store.jobs.latest(2)] == ["b", "c"]
+    assert [job.job for job in store.jobs.latest(10, user="ada")] == ["c", "a"]
+    assert [job.job for job in store.jobs.latest(10, user="ada", project="desk")] == ["c"]
 
 
 def test_unfinished_are_the_detached_jobs_without_an_end(store: Store, commit: Commit) -> None:
@@ -122,14 +122,14 @@ def test_unfinished_are_the_detached_jobs_without_an_end(store: Store, commit: C
         opened("over"),
         ended("over"),
     )
-    assert [job.job for job in store.unfinished()] == ["early", "late"]
+    assert [job.job for job in store.jobs.unfinished()] == ["early", "late"]
 
 
 def test_attached_jobs_of_a_dead_gateway_are_lost(store: Store, commit: Commit) -> None:
     commit(store, opened("a", detached=False), opened("b"), opened("c", detached=False), ended("c"))
     store.mark_lost(5.0)
     commit(store)
-    states = {job.job: (job.state, job.ended_at_s) for job in store.jobs(10)}
+    states = {job.job: (job.state, job.ended_at_s) for job in store.jobs.latest(10)}
     assert states == {"a": ("lost", 5.0), "b": ("open", None), "c": ("done", 1_700_000_100.0)}
 
 
@@ -137,11 +137,11 @@ def test_a_lost_job_whose_client_comes_back_is_open_again(store: Store, commit: 
     commit(store, opened(detached=False))
     store.mark_lost(5.0)
     commit(store, opened(detached=False))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.state, job.reason, job.ended_at_s) == ("open", "", None)
     commit(store, ended())
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert job.state == "done"
 
@@ -150,32 +150,32 @@ def test_bundles_come_back_in_task_order(store: Store, commit: Commit) -> None:
     firsts = [*range(0, 500, 10)]
     commit(store, opened(), *(BundleKept("job-1", n, 10, b"%d" % n) for n in reversed(firsts)))
     commit(store, BundleKept("job-1", 0, 10, b"again"), BundleKept("other", 5, 1, b""))
-    assert list(store.bundles("job-1")) == [(n, 10, b"%d" % n) for n in firsts]
+    assert list(store.jobs.bundles("job-1")) == [(n, 10, b"%d" % n) for n in firsts]
 
 
 def test_the_end_of_a_job_drops_its_bundles_only(store: Store, commit: Commit) -> None:
     commit(store, opened(), BundleKept("job-1", 0, 1, b"x"), OutcomeKept("job-1", 0, 1, b"y"))
     commit(store, BundleKept("other", 0, 1, b"z"), ended())
-    assert list(store.bundles("job-1")) == []
-    assert store.outcomes("job-1", 0, 10) == [(0, 1, b"y")]
-    assert list(store.bundles("other")) == [(0, 1, b"z")]
+    assert list(store.jobs.bundles("job-1")) == []
+    assert store.jobs.outcomes("job-1", 0, 10) == [(0, 1, b"y")]
+    assert list(store.jobs.bundles("other")) == [(0, 1, b"z")]
 
 
 def test_outcomes_are_paged_in_task_order(store: Store, commit: Commit) -> None:
     kept = [(0, 5, b"a"), (5, 1, b"b"), (8, 4, b"c"), (20, 2, b"d")]
     commit(store, *(OutcomeKept("job-1", *outcome) for outcome in reversed(kept)))
     commit(store, OutcomeKept("other", 0, 100, b"x"), OutcomeKept("job-1", 5, 1, b"again"))
-    assert store.outcomes("job-1", 0, 100) == kept
-    assert store.outcomes("job-1", 0, 2) == kept[:2]
-    assert store.outcomes("job-1", 6, 2) == kept[2:]
-    assert store.outcomes("job-1", 22, 2) == []
-    assert store.outcome_ranges("job-1") == [(first, count) for first, count, _ in kept]
+    assert store.jobs.outcomes("job-1", 0, 100) == kept
+    assert store.jobs.outcomes("job-1", 0, 2) == kept[:2]
+    assert store.jobs.outcomes("job-1", 6, 2) == kept[2:]
+    assert store.jobs.outcomes("job-1", 22, 2) == []
+    assert store.jobs.outcome_ranges("job-1") == [(first, count) for first, count, _ in kept]
 
 
 def test_outcomes_start_with_the_range_that_holds_the_task(store: Store, commit: Commit) -> None:
     commit(store, *(OutcomeKept("j", at, n, b"") for at, n in ((3, 5), (8, 2), (12, 1))))
     starts = (0, 3, 5, 8, 9, 10, 12, 13)
-    found = {start: [at for at, _, _ in store.outcomes("j", start, 1)] for start in starts}
+    found = {start: [at for at, _, _ in store.jobs.outcomes("j", start, 1)] for start in starts}
     assert found == {
         0: [3],
         3: [3],
@@ -194,12 +194,12 @@ def test_a_function_is_kept_until_the_last_job_that_needs_it_is_forgotten(
     commit(store, FunctionKept(b"f", b"body"), opened("a", function=b"f"))
     commit(store, FunctionKept(b"f", b"again"), opened("b", function=b"f"), ended("a"), ended("b"))
     commit(store, FunctionKept(b"g", b"other"), opened("c", function=b"g"))
-    assert store.function(b"f") == b"body"
+    assert store.jobs.function(b"f") == b"body"
     commit(store, JobForgotten("a"))
-    assert store.function(b"f") == b"body"
+    assert store.jobs.function(b"f") == b"body"
     commit(store, JobForgotten("b"))
-    assert store.function(b"f") is None
-    assert store.function(b"g") == b"other"
+    assert store.jobs.function(b"f") is None
+    assert store.jobs.function(b"g") == b"other"
 
 
 def test_a_forgotten_job_keeps_its_row_and_its_usage(
@@ -207,21 +207,21 @@ def test_a_forgotten_job_keeps_its_row_and_its_usage(
 ) -> None:
     commit(store, opened(), OutcomeKept("job-1", 0, 1, b"y"), usage(), ended())
     commit(store, JobForgotten("job-1"))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert job.forgotten
     assert job.costs_nanos == {"USD": 16_667}
-    assert store.outcome_ranges("job-1") == []
+    assert store.jobs.outcome_ranges("job-1") == []
 
 
 def test_a_job_that_has_not_ended_is_not_forgotten(store: Store, commit: Commit) -> None:
     commit(store, FunctionKept(b"f", b"body"), opened(function=b"f"))
     commit(store, BundleKept("job-1", 0, 1, b"x"), OutcomeKept("job-1", 0, 1, b"y"))
     commit(store, JobForgotten("job-1"))
-    assert store.outcome_ranges("job-1") == [(0, 1)]
-    assert list(store.bundles("job-1")) == [(0, 1, b"x")]
-    assert store.function(b"f") == b"body"
-    assert [job.forgotten for job in store.unfinished()] == [False]
+    assert store.jobs.outcome_ranges("job-1") == [(0, 1)]
+    assert list(store.jobs.bundles("job-1")) == [(0, 1, b"x")]
+    assert store.jobs.function(b"f") == b"body"
+    assert [job.forgotten for job in store.jobs.unfinished()] == [False]
 
 
 def test_what_may_be_forgotten_are_detached_jobs_that_ended_in_a_period(
@@ -231,10 +231,10 @@ def test_what_may_be_forgotten_are_detached_jobs_that_ended_in_a_period(
         commit(store, opened(job, detached=job != "b"))
         if job != "c":
             commit(store, ended(job, ended_at_s=100.0 + at))
-    assert store.forgettable(0.0, 104.0, 10) == ["a", "d"]
-    assert store.forgettable(100.5, 1000.0, 1) == ["d"]
+    assert store.jobs.forgettable(0.0, 104.0, 10) == ["a", "d"]
+    assert store.jobs.forgettable(100.5, 1000.0, 1) == ["d"]
     commit(store, JobForgotten("a"))
-    assert store.forgettable(0.0, 104.0, 10) == ["d"]
+    assert store.jobs.forgettable(0.0, 104.0, 10) == ["d"]
 
 
 def test_nothing_is_charged_twice(store: Store, commit: Commit, usage: Usage) -> None:
@@ -242,31 +242,31 @@ def test_nothing_is_charged_twice(store: Store, commit: Commit, usage: Usage) ->
     # Again within one statement, within one transaction, and with other figures.
     commit(store, usage(cost_nanos=7), usage(cost_nanos=8), opened(), usage(cost_nanos=9))
     commit(store, usage(first=10, cost_nanos=100), usage(attempt=1, state="failed", cost_nanos=20))
-    assert [total.cost_nanos for total in store.usage_totals([])] == [125]
-    assert store.charged_ranges("job-1") == [(0, 10), (0, 10), (10, 10)]
+    assert [total.cost_nanos for total in store.usage.totals([])] == [125]
+    assert store.usage.charged_ranges("job-1") == [(0, 10), (0, 10), (10, 10)]
 
 
 def test_a_repeat_is_not_among_the_charged_ranges(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
     commit(store, usage(state="repeat"), usage(first=30, tasks=2, state="failed"), usage(job="b"))
-    assert store.charged_ranges("job-1") == [(30, 2)]
+    assert store.usage.charged_ranges("job-1") == [(30, 2)]
 
 
 def test_runs_are_known_from_the_first_wasted_one_on(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
     commit(store, usage(wall_ns=9), usage(job="b", state="wasted", first=3))
-    assert store.runs_since_wasted("job-1") == []
+    assert store.usage.runs_since_wasted("job-1") == []
     commit(
         store,
         usage(attempt=2, state="repeat", wall_ns=8),
         usage(attempt=1, state="wasted", tasks=1, wall_ns=7),
     )
-    found = [(each.state, each.wall_ns) for each in store.runs_since_wasted("job-1")]
+    found = [(each.state, each.wall_ns) for each in store.usage.runs_since_wasted("job-1")]
     assert found == [("wasted", 7), ("repeat", 8)]
     commit(store, opened())
-    row = store.job("job-1")
+    row = store.jobs.get("job-1")
     assert row is not None
     assert (row.wall_ns, row.repeat_ns) == (24, 8)
 
@@ -275,7 +275,7 @@ def test_a_job_knows_the_highest_attempt_on_its_records(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
     commit(store, opened(), usage(attempt=3, currency="EUR"), usage(attempt=2), usage(job="b"))
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert job.attempt_max == 3
 
@@ -290,10 +290,10 @@ def test_a_job_adds_up_its_usage_by_currency(store: Store, commit: Commit, usage
         usage(first=20, wall_ns=100, cpu_ns=200, cost_nanos=300, currency="EUR"),
         usage(job="job-2", wall_ns=1000),
     )
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.wall_ns, job.cpu_ns, job.costs_nanos) == (111, 222, {"EUR": 300, "USD": 33})
-    assert {row.job: row.wall_ns for row in store.jobs(10)} == {"job-1": 111, "job-2": 1000}
+    assert {row.job: row.wall_ns for row in store.jobs.latest(10)} == {"job-1": 111, "job-2": 1000}
 
 
 def test_sums_go_on_where_a_database_integer_ends(
@@ -308,22 +308,22 @@ def test_sums_go_on_where_a_database_integer_ends(
             for n in range(3)
         ),
     )
-    (total,) = store.usage_totals([])
+    (total,) = store.usage.totals([])
     assert (total.wall_ns, total.cpu_ns, total.cost_nanos) == (3 * largest,) * 3
     assert total.tasks == 3 * largest
-    job = store.job("job-1")
+    job = store.jobs.get("job-1")
     assert job is not None
     assert (job.wall_ns, job.costs_nanos) == (3 * largest, {"USD": 3 * largest})
 
 
 def test_usage_totals_by_each_dimension(store: Store, commit: Commit, usage: Usage) -> None:
     commit(store, usage(), usage(first=1, user="bob", peak_memory_bytes=2**30), usage(first=2))
-    assert store.usage_totals([Dimension.USER, Dimension.DAY]) == [
+    assert store.usage.totals([Dimension.USER, Dimension.DAY]) == [
         UsageTotal(("ada", 19_675), "USD", 2, 2**20, 20, 3 * 10**9, 28 * 10**8, 33_334, 33_334),
         UsageTotal(("bob", 19_675), "USD", 1, 2**30, 10, 15 * 10**8, 14 * 10**8, 16_667, 16_667),
     ]
     for dimension in Dimension:
-        assert sum(total.records for total in store.usage_totals([dimension])) == 3
+        assert sum(total.records for total in store.usage.totals([dimension])) == 3
 
 
 def test_the_hours_sum_up_to_the_records(
@@ -356,29 +356,29 @@ def test_the_hours_sum_up_to_the_records(
         commit(store, each)
     by = [each for each in Dimension if each not in (Dimension.JOB, Dimension.WORKER)]
     for dimensions in (by, [], [Dimension.HOUR], [Dimension.ORIGIN, Dimension.SITE]):
-        summed = store.usage_totals(dimensions, hour_s, hour_s + 3 * 3600)
-        counted = store.usage_totals(dimensions, hour_s + 1e-6, hour_s + 3 * 3600 - 1e-6)
+        summed = store.usage.totals(dimensions, hour_s, hour_s + 3 * 3600)
+        counted = store.usage.totals(dimensions, hour_s + 1e-6, hour_s + 3 * 3600 - 1e-6)
         assert summed == counted
         assert sum(each.cost_nanos for each in summed) == sum(each.cost_nanos for each in records)
         assert sum(each.energy_uj for each in summed) == sum(each.energy_uj for each in records)
-    [ada] = store.usage_totals([], only={Dimension.USER: "ada", Dimension.SITE: "york"})
+    [ada] = store.usage.totals([], only={Dimension.USER: "ada", Dimension.SITE: "york"})
     assert ada.tasks == 10 * sum(each.user == "ada" and each.site == "york" for each in records)
-    [total] = store.usage_totals([])
+    [total] = store.usage.totals([])
     assert total.peak_memory_bytes == 2**20
     store.close()
     again = open_store()
     commit(again, *records)
-    assert again.usage_totals([]) == [total]
+    assert again.usage.totals([]) == [total]
 
 
 def test_capacity_is_summed_by_the_hour(store: Store, commit: Commit) -> None:
     commit(store, Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2))
     commit(store, Capacity("fast", 7260.0, 7270.0, 2), Capacity("slow", 10800.0, 10801.0, 2**30))
-    assert store.capacity_totals(7200.0, 14400.0) == [
+    assert store.usage.capacity_totals(7200.0, 14400.0) == [
         CapacityTotal("fast", 2, 260 * 10**9),
         CapacityTotal("slow", 3, 2**30 * 10**9),
     ]
-    assert store.capacity_totals(7201.0, 10800.0) == []
+    assert store.usage.capacity_totals(7201.0, 10800.0) == []
 
 
 @pytest.mark.parametrize(
@@ -394,11 +394,11 @@ def test_a_period_holds_its_start_and_not_its_end(
     firsts: int,
 ) -> None:
     commit(store, *(usage(first=n, ended_at_s=at) for n, at in enumerate((9.999, 10.0, 20.0))))
-    assert sum(total.records for total in store.usage_totals([], start_s, end_s)) == firsts
+    assert sum(total.records for total in store.usage.totals([], start_s, end_s)) == firsts
 
 
 def test_no_usage_has_no_totals(store: Store) -> None:
-    assert store.usage_totals([]) == []
+    assert store.usage.totals([]) == []
 
 
 def test_records_of_all_kinds_may_mix_in_any_number(
@@ -411,10 +411,10 @@ def test_records_of_all_kinds_may_mix_in_any_number(
         records += [usage(job=job, first=at, cost_nanos=1) for at in range(7)]
         records += [OutcomeKept(job, 0, 2, b"z"), ended(job)]
     commit(store, *records)
-    assert len(store.jobs(1_000)) == 150
-    assert store.usage_totals([])[0].cost_nanos == 150 * 7
-    assert store.outcomes("job-149", 0, 1) == [(0, 2, b"z")]
-    assert list(store.bundles("job-149")) == []
+    assert len(store.jobs.latest(1_000)) == 150
+    assert store.usage.totals([])[0].cost_nanos == 150 * 7
+    assert store.jobs.outcomes("job-149", 0, 1) == [(0, 2, b"z")]
+    assert list(store.jobs.bundles("job-149")) == []
 
 
 def test_what_was_committed_is_there_when_opened_again(
@@ -422,11 +422,11 @@ def test_what_was_committed_is_there_when_opened_again(
 ) -> None:
     store = open_store()
     commit(store, opened(), usage(), OutcomeKept("job-1", 0, 1, b"y"))
-    before = store.jobs(10)
+    before = store.jobs.latest(10)
     store.close()
     again = open_store()
-    assert again.jobs(10) == before
-    assert again.outcomes("job-1", 0, 1) == [(0, 1, b"y")]
+    assert again.jobs.latest(10) == before
+    assert again.jobs.outcomes("job-1", 0, 1) == [(0, 1, b"y")]
 
 
 def test_closing_writes_what_is_queued(open_store: Callable[..., Store], usage: Usage) -> None:
@@ -437,7 +437,7 @@ def test_closing_writes_what_is_queued(open_store: Callable[..., Store], usage: 
     store.close()
     assert acknowledged == [*range(200)]
     assert store.backlog == 0
-    assert open_store().usage_totals([])[0].records == 200
+    assert open_store().usage.totals([])[0].records == 200
 
 
 def test_a_closed_store_refuses(open_store: Callable[..., Store], usage: Usage) -> None:
@@ -447,7 +447,7 @@ def test_a_closed_store_refuses(open_store: Callable[..., Store], usage: Usage) 
     with pytest.raises(StoreClosed):
         store.write([usage()], False, lambda: None)
     with pytest.raises(StoreClosed):
-        store.job("job-1")
+        store.jobs.get("job-1")
 
 
 def test_each_thread_is_acknowledged_in_its_order(store: Store, usage: Usage) -> None:
@@ -479,7 +479,7 @@ def test_what_is_acknowledged_can_be_read(store: Store, usage: Usage) -> None:
     finished = threading.Event()
 
     def read() -> None:
-        seen.append(store.usage_totals([])[0].records)
+        seen.append(store.usage.totals([])[0].records)
         finished.set()
 
     store.write([usage()], False, read)
@@ -492,7 +492,7 @@ def test_what_failed_before_it_took_any_time_is_no_charge(
 ) -> None:
     commit(store, opened(), usage(first=0, tasks=2, state="failed", wall_ns=0, cost_nanos=0))
     commit(store, usage(first=5, tasks=2, state="failed"), usage(first=9, tasks=1, wall_ns=0))
-    assert store.charged_ranges("job-1") == [(5, 2), (9, 1)]
+    assert store.usage.charged_ranges("job-1") == [(5, 2), (9, 1)]
 
 
 def contract(name: str, site: str, at_s: float = 0.0, side: str = "sell") -> ContractOpened:
@@ -504,7 +504,7 @@ def test_whom_a_contract_is_with(store: Store, commit: Commit) -> None:
     commit(store, contract("london-1-1", "london"), contract("paris-1-1", "rome", side="buy"))
 
     def site_of(side: str, name: str) -> str | None:
-        found = store.contract(side, name)
+        found = store.contracts.get(side, name)
         return found.site if found is not None else None
 
     assert site_of("sell", "london-1-1") == "london"
@@ -519,8 +519,8 @@ def test_all_that_a_contract_is_charged_by_is_read_back(store: Store, commit: Co
     other = replace(contract("rome-1-1", "rome", 1.0, "buy"), **terms, **words)
     commit(store, usual, other)
     assert usual.list_nanos == usual.price_nanos
-    found = [store.contract(each.side, each.contract) for each in (usual, other)]
-    assert store.open_contracts() == found
+    found = [store.contracts.get(each.side, each.contract) for each in (usual, other)]
+    assert store.contracts.open() == found
     assert [asdict(each) for each in found if each] == [asdict(usual), asdict(other)]
 
 
@@ -537,19 +537,22 @@ def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(
     commit(store, contract("london-1-7", "london"), contract("rome-1-1", "rome", -90_000.0))
     commit(store, contract("paris-1-1", "rome", side="buy"))
     commit(store, ContractEnded("london-1-7", "sell", "settled", 1_700_000_100.0))
-    assert sorted(store.last_contracts("sell")) == [("london", "london-1-7"), ("rome", "rome-1-1")]
+    assert sorted(store.contracts.newest("sell")) == [
+        ("london", "london-1-7"),
+        ("rome", "rome-1-1"),
+    ]
 
 
 def test_the_sites_that_there_were_contracts_with(store: Store, commit: Commit) -> None:
-    assert store.partners() == store.partners("buy") == []
+    assert store.contracts.partners() == store.contracts.partners("buy") == []
     commit(store, contract("rome-1-1", "rome"), contract("london-1-7", "london"))
     commit(store, contract("rome-1-2", "rome"), contract("x-1", "\u00c5bo"))
     commit(store, contract("paris-1-1", "rome", side="buy"))
     commit(store, contract("paris-1-2", "York", side="buy"))
     commit(store, ContractEnded("london-1-7", "sell", "settled", 1_700_000_100.0))
-    assert store.partners() == ["York", "london", "rome", "\u00c5bo"]
-    assert store.partners("buy") == ["York", "rome"]
-    assert store.partners("sell") == ["london", "rome", "\u00c5bo"]
+    assert store.contracts.partners() == ["York", "london", "rome", "\u00c5bo"]
+    assert store.contracts.partners("buy") == ["York", "rome"]
+    assert store.contracts.partners("sell") == ["london", "rome", "\u00c5bo"]
 
 
 def delivered(contract: str, first: int, at_s: float, **fields: Any) -> Posted:
@@ -590,15 +593,15 @@ def test_deliveries_without_a_verdict_are_summed_up_exactly(store: Store, commit
             each.tasks,
             each.cost_nanos,
         )
-        for each in store.pending(10.0, 13.0)
+        for each in store.contracts.pending(10.0, 13.0)
     ]
     assert sorted(found) == [
         ("buy", "paris", "EUR", "", "", True, 1, 10.0, 2, 5),
         ("buy", "paris", "EUR", "ada", "risk", False, 2, 10.0, 4, 2**63),
         ("sell", "rome", "USD", "", "", True, 1, 12.0, 2, 5),
     ]
-    assert [each.records for each in store.pending(13.0, 14.0)] == [1]
-    assert store.pending(14.0, 99.0) == []
+    assert [each.records for each in store.contracts.pending(13.0, 14.0)] == [1]
+    assert store.contracts.pending(14.0, 99.0) == []
 
 
 def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: Commit) -> None:
@@ -607,7 +610,7 @@ def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: C
     commit(store, AlertFired("b", "2026-11", 50, 9.0), AlertFired("b", "2026-11", 80, 9.0))
     commit(store)
     store.close()
-    assert open_store().alerts() == [
+    assert open_store().alerts.all() == [
         AlertRow("a", "x", 0, 2.0, None),
         AlertRow("b", "2026-11", 50, 1.5, None),
         AlertRow("b", "2026-11", 80, 9.0, None),
@@ -617,9 +620,9 @@ def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: C
 def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) -> None:
     ended = AlertEnded("a", "x", 0, 3.0)
     commit(store, ended, AlertFired("a", "x", 0, 2.0), ended, AlertEnded("a", "x", 0, 4.0))
-    assert store.alerts() == [AlertRow("a", "x", 0, 2.0, 3.0)]
+    assert store.alerts.all() == [AlertRow("a", "x", 0, 2.0, 3.0)]
     commit(store, AlertFired("a", "x", 0, 5.0))
-    assert store.alerts() == [AlertRow("a", "x", 0, 5.0, None)]
+    assert store.alerts.all() == [AlertRow("a", "x", 0, 5.0, None)]
 
 
 def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:
@@ -641,21 +644,21 @@ def test_a_reservation_is_as_its_latest_step_says(open_store: OpenStore, commit:
     commit(store)
     store.close()
     store = open_store()
-    assert store.reservations(9) == [bought, last, ended]
-    assert store.reservations(2) == [bought, last]
-    assert store.reservations(0, is_open=True) == [bought, last]
-    assert [store.reservation("sell", name) for name in "abc"] == [last, ended, None]
-    assert store.reservation("buy", "a") == bought
-    assert store.reservation("buy", "b") is None
+    assert store.reservations.latest(9) == [bought, last, ended]
+    assert store.reservations.latest(2) == [bought, last]
+    assert store.reservations.latest(0, is_open=True) == [bought, last]
+    assert [store.reservations.get("sell", name) for name in "abc"] == [last, ended, None]
+    assert store.reservations.get("buy", "a") == bought
+    assert store.reservations.get("buy", "b") is None
 
 
 def test_the_names_of_what_other_sites_reserved_are_read(store: Store, commit: Commit) -> None:
     commit(store, reservation("a", 0, "held"), reservation("rome-1-1", 0, "held", site="rome"))
     commit(store, reservation("london-1-7", 0, "expired", site="london"))
     commit(store, reservation("paris-1-1", 0, "booked", side="buy", site="rome"))
-    found = store.reservation_names("sell")
+    found = store.reservations.names("sell")
     assert sorted(found) == [("london", "london-1-7"), ("rome", "rome-1-1")]
-    assert list(store.reservation_names("buy")) == [("rome", "paris-1-1")]
+    assert list(store.reservations.names("buy")) == [("rome", "paris-1-1")]
 
 
 def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
@@ -668,7 +671,7 @@ def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
     commit(store, first, other)
     commit(store, more)
     store.close()
-    assert open_store().slices_lent() == [more, other]
+    assert open_store().budgets.lent() == [more, other]
 
 
 def test_our_accounts_of_others_budgets_are_known_until_they_are_closed(
@@ -677,9 +680,9 @@ def test_our_accounts_of_others_budgets_are_known_until_they_are_closed(
     store = open_store()
     account = SliceHeld("london", "b", 1, "slot-s", "user:ada", "day", "Europe/London")
     commit(store, account, replace(account, account=2), replace(account, owner="essex"))
-    assert [(each.owner, each.account) for each in store.slices_held()] == [
+    assert [(each.owner, each.account) for each in store.budgets.held()] == [
         *(("essex", 1), ("london", 1), ("london", 2))
     ]
     commit(store, replace(account, is_closed=True), replace(account, owner="essex", is_closed=True))
     store.close()
-    assert open_store().slices_held() == [replace(account, account=2)]
+    assert open_store().budgets.held() == [replace(account, account=2)]

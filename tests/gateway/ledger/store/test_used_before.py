@@ -25,7 +25,7 @@ def test_usage_is_decayed_by_the_hour_and_by_whose_it_is(store, commit, usage):
         usage(job="j2", project="fresh", group="quants", ended_at_s=at_s["fresh"]),
         usage(job="paris:c", project="fresh", user="x@paris", ended_at_s=at_s["fresh"]),
     )
-    found = used_before(store, RULES, NOW_S)
+    found = used_before(store.usage, RULES, NOW_S)
     assert {each.project for each in found} == set(at_s)
     for name, ended_s in at_s.items():
         expected = 1000 * SECOND_NS * 0.5 ** ((NOW_S - ended_s) / DAY_S)
@@ -47,4 +47,4 @@ def test_what_ran_elsewhere_or_for_nothing_or_long_ago_is_not_counted(store, com
         usage(job="j3", ended_at_s=old_s, started_at_s=old_s - 1),
         usage(job="j4", state="preempted", cost_nanos=0, ended_at_s=NOW_S - 1),
     )
-    assert used_before(store, RULES, NOW_S) == {}
+    assert used_before(store.usage, RULES, NOW_S) == {}

@@ -211,14 +211,14 @@ def test_a_full_disk_loses_nothing_and_says_so_once(
     assert "full" in reason
     assert "usage" not in acknowledged
     # Reading goes on.
-    assert store.charged_ranges("job-1") == [(0, 10)]
+    assert store.usage.charged_ranges("job-1") == [(0, 10)]
 
     limit_pages(connections[0], 1_000_000)
     assert troubles.get(timeout=DEADLINE_S) is None
     commit(store)
     assert acknowledged == [*(f"bundle {n}" for n in range(50)), "usage"]
-    assert len(list(store.bundles("job"))) == 50
-    assert store.charged_ranges("job-1") == [(0, 10), (1, 10)]
+    assert len(list(store.jobs.bundles("job"))) == 50
+    assert store.usage.charged_ranges("job-1") == [(0, 10), (1, 10)]
     assert store.backlog == 0
     assert troubles.empty()
 
@@ -238,7 +238,7 @@ def test_closing_on_a_full_disk_says_how_much_stays_behind(
         store.close()
     assert acknowledged == []
     assert len(fatal) == 1
-    assert list(open_sqlite().bundles("job")) == []
+    assert list(open_sqlite().jobs.bundles("job")) == []
 
 
 @pytest.mark.thorough
@@ -263,7 +263,7 @@ def test_a_program_that_holds_the_database_is_waited_for(
         other.execute("ROLLBACK")
     assert troubles.get(timeout=DEADLINE_S) is None
     commit(store)
-    assert store.charged_ranges("job-1") == [(0, 10)]
+    assert store.usage.charged_ranges("job-1") == [(0, 10)]
 
 
 def test_any_other_error_stops_the_writer_before_it_acknowledges(

@@ -26,7 +26,8 @@ from policies.calendar.periods import Span
 from policies.costs.budgets import KILL_S, SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 from policies.tariffs import Tariff
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 # A slot-second costs a unit.
 UNIT = 10**9
@@ -209,7 +210,7 @@ def test_slot_time_of_a_lost_run_and_the_next_counts_as_it_is_charged(
     used = [each for each in world.books if isinstance(each, records.UsageRecord)]
     disk = Disk()
     disk.commit([replace(each, free_ns=0) for each in used], durable=True)
-    known_ns = spent_between(MemoryStore(disk), world["b"].budget, NOON_S, NOON_S + DAY_S)
+    known_ns = spent_between(MemoryStore(disk).usage, world["b"].budget, NOON_S, NOON_S + DAY_S)
     is_known = tariff is PRICE or len(lost_s) < 2  # else nothing tells that it was charged in full
     assert known_ns == (spent_s if is_known else spent_s - 10.0) * 1e9
 

@@ -17,7 +17,8 @@ from gateway.scheduler.model.errands import Allowance
 from gateway.scheduler.model.jobs import Run
 from gateway.scheduler.quotas.accounts import Limits
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
-from simulations.world.disk import Disk, MemoryStore
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
 
 PRICE_NS = 1_000  # nanoseconds of a slot for a nano-unit, by the pool of windows_support
 
@@ -456,7 +457,7 @@ def next_life(grid, is_detached):
     disk, after = Disk(), Grid()
     disk.commit([e.record for e in grid.effects if isinstance(e, Write)], durable=True)
     store = MemoryStore(disk)
-    after.do(*recovered(store) if is_detached else [history_of(store, store.job("j"))])
+    after.do(*recovered(store) if is_detached else [history_of(store.usage, store.jobs.get("j"))])
     return after
 
 

@@ -18,7 +18,7 @@ from gateway.scheduler.tasks.probation import (
     wait_s,
 )
 from policies.placement.placement import Offer
-from simulations.world.disk import Disk
+from simulations.world.memory.disk import Disk
 
 
 class Pool:

@@ -1,0 +1,149 @@
+"""Contracts with other sites, and the deliveries under them."""
+
+from contextlib import closing
+from dataclasses import fields
+from itertools import islice
+from typing import Final, Protocol
+
+from sqlalchemy import func, select
+
+from gateway.ledger.audit.deliveries import undercharged
+from gateway.ledger.db import mirror
+from gateway.ledger.db.database import OpenReader
+from gateway.ledger.db.exact import exact_sums, joined
+from gateway.ledger.db.queries import by_contract, deliveries_query
+from gateway.ledger.db.rows import ContractRow, DealTotal, Pending, PostingRow
+from gateway.ledger.db.tables import IS_PENDING, OF_CONTRACT, contracts, disputes, postings
+
+LATELY_S: Final = 3600.0  # before the last contract: how far a clock may have been set back
+
+
+class ContractStore(Protocol):
+    """Contracts with other sites, of both sides, and the deliveries under them."""
+
+    def open(self) -> list[ContractRow]:
+        """Return the contracts, of both sides, that have not ended."""
+
+    def get(self, side: str, contract: str) -> ContractRow | None:
+        """Return a contract, ended or not, or None if no contract has that name.
+
+        Names are unique for a buyer, and thus for all contracts in which we buy.
+        """
+
+    def newest(self, side: str) -> list[tuple[str, str]]:
+        """Return (site, contract) of the newest contracts with each site."""
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """Return the sites that we ever had a contract with, by name; of one side or of both."""
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """Return the deliveries under a contract."""
+
+    def totals(self) -> list[DealTotal]:
+        """Sum up the deliveries to and by other sites."""
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract the deliveries in [start_s, end_s) that have no verdict yet."""
+
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract the deliveries in [start_s, end_s) that have been reversed since."""
+
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
+
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """Describe the jobs between a site and us whose charges differ from their deliveries."""
+
+
+class SqlContracts:
+    """The ContractStore of a database."""
+
+    def __init__(self, reading: OpenReader) -> None:
+        self._reading = reading
+
+    def open(self) -> list[ContractRow]:
+        """See ContractStore."""
+        kept = [contracts.c[field.name] for field in fields(ContractRow)]
+        query = select(*kept).where(contracts.c.ended_at_s.is_(None))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(contracts.c.opened_at_s)).all()
+            return [ContractRow(*row) for row in rows]
+
+    def get(self, side: str, contract: str) -> ContractRow | None:
+        """See ContractStore."""
+        kept = [contracts.c[field.name] for field in fields(ContractRow)]
+        query = select(*kept).where(contracts.c.side == side, contracts.c.contract == contract)
+        with self._reading() as connection:
+            row = connection.execute(query).first()
+            return ContractRow(*row) if row is not None else None
+
+    def newest(self, side: str) -> list[tuple[str, str]]:
+        """See ContractStore."""
+        last = (
+            select(contracts.c.site, func.max(contracts.c.opened_at_s).label("at_s"))
+            .where(contracts.c.side == side)
+            .group_by(contracts.c.site)
+            .subquery()
+        )
+        query = (
+            select(contracts.c.site, contracts.c.contract)
+            .join(last, last.c.site == contracts.c.site)
+            .where(contracts.c.side == side, contracts.c.opened_at_s >= last.c.at_s - LATELY_S)
+        )
+        with self._reading() as connection:
+            return [(site, contract) for site, contract in connection.execute(query)]
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """See ContractStore."""
+        query = select(contracts.c.site).distinct()
+        if side is not None:
+            query = query.where(contracts.c.side == side)
+        with self._reading() as connection:
+            return sorted(connection.scalars(query))  # as Python sorts, whatever the database does
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """See ContractStore."""
+        kept = [postings.c[field.name] for field in fields(PostingRow)]
+        query = select(*kept).where(postings.c.side == side, postings.c.contract == contract)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(postings.c.epoch, postings.c.first)).all()
+            return [PostingRow(*row) for row in rows]
+
+    def totals(self) -> list[DealTotal]:
+        """See ContractStore."""
+        key = [contracts.c.site, contracts.c.side, contracts.c.currency, postings.c.state]
+        query = (
+            select(*key, *exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos))
+            .join_from(postings, contracts, OF_CONTRACT)
+            .group_by(*key)
+            .order_by(*key)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+            return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        with self._reading() as connection:
+            return by_contract(connection, deliveries_query(start_s, end_s).where(IS_PENDING))
+
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        query = (
+            deliveries_query(start_s, end_s)
+            .join(disputes, mirror.same_delivery(disputes))
+            .where(disputes.c.state == "accepted")
+        )
+        with self._reading() as connection:
+            return by_contract(connection, query)
+
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
+        with self._reading() as connection:
+            return by_contract(connection, query)
+
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """See ContractStore."""
+        with self._reading() as connection, closing(undercharged(connection, site)) as found:
+            return list(islice(found, limit))

@@ -1,0 +1,35 @@
+"""The journal of double entry."""
+
+from typing import Protocol
+
+from gateway.ledger.accounting.journal import Booked, booked
+from gateway.ledger.accounting.journal import balances as read_balances
+from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.db.database import OpenReader
+
+
+class JournalStore(Protocol):
+    """The journal of double entry: booked transfers, and their sums by account."""
+
+    def balances(self) -> dict[Account, Balance]:
+        """Sum up the transfers by account."""
+
+    def booked(self, after: int, limit: int) -> list[Booked]:
+        """Return up to `limit` transfers, in order, from the one after number `after` on."""
+
+
+class SqlJournal:
+    """The JournalStore of a database."""
+
+    def __init__(self, reading: OpenReader) -> None:
+        self._reading = reading
+
+    def balances(self) -> dict[Account, Balance]:
+        """See JournalStore."""
+        with self._reading() as connection:
+            return read_balances(connection)
+
+    def booked(self, after: int, limit: int) -> list[Booked]:
+        """See JournalStore."""
+        with self._reading() as connection:
+            return list(booked(connection, after, limit))

@@ -1,0 +1,113 @@
+"""Usage of tasks, and the capacity that pools offered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from sqlalchemy import func, select, text, union_all
+
+from gateway.ledger.accounting.merging import IS_CHARGE
+from gateway.ledger.db.database import OpenReader
+from gateway.ledger.db.exact import exact_sums, joined
+from gateway.ledger.db.queries import hours_between, ranges, totals_query, usage_total
+from gateway.ledger.db.records import Capacity
+from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal, UsedRun
+from gateway.ledger.db.tables import capacity, usage, usage_ranges
+
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class UsageStore(Protocol):
+    """What tasks used, and the slot time that pools offered."""
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """Return (first, tasks) of every charged range, in task order; ranges may overlap."""
+
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """Return a job's runs from its first wasted attempt on, by attempt; empty without one."""
+
+    def totals(
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
+
+        `only` selects usage by these values. Whole hours are fast.
+        """
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """Sum up the slot time of the hours that begin in [start_s, end_s), in order."""
+
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """Return the written capacity of a pool in an hour, counted from 1970-01-01T00."""
+
+
+class SqlUsage:
+    """The UsageStore of a database."""
+
+    def __init__(self, reading: OpenReader) -> None:
+        self._reading = reading
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See UsageStore."""
+        written = select(usage.c.first, usage.c.tasks, usage.c.attempt).where(
+            usage.c.job == job, usage.c.records == 1, IS_CHARGE
+        )
+        rolled_up = select(
+            usage_ranges.c.first, usage_ranges.c.tasks, usage_ranges.c.attempt
+        ).where(usage_ranges.c.job == job, usage_ranges.c.is_charge)
+        both = union_all(written, rolled_up).subquery()
+        with self._reading() as connection:
+            query = select(both.c.first, both.c.tasks).order_by(both.c.first, both.c.attempt)
+            return ranges(connection, query)
+
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """See UsageStore."""
+        wasted = select(func.min(usage.c.attempt)).where(
+            usage.c.job == job, usage.c.state == text("'wasted'")
+        )
+        query = (
+            select(*(usage.c[field.name] for field in fields(UsedRun)))
+            .where(usage.c.job == job, usage.c.records == 1)
+            .where(usage.c.attempt >= wasted.scalar_subquery())
+            .order_by(usage.c.attempt, usage.c.first)
+        )
+        with self._reading() as connection:
+            return [UsedRun(*row) for row in connection.execute(query)]
+
+    def totals(
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """See UsageStore."""
+        query = totals_query(by, start_s, end_s, only)
+        with self._reading() as connection:
+            return [usage_total(len(by), row) for row in connection.execute(query)]
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """See UsageStore."""
+        start, end = hours_between(start_s, end_s)
+        query = (
+            select(capacity.c.pool, capacity.c.hour, *exact_sums(capacity.c.slot_ns))
+            .where(capacity.c.hour >= start, capacity.c.hour < end)
+            .group_by(capacity.c.pool, capacity.c.hour)
+            .order_by(capacity.c.pool, capacity.c.hour)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return [CapacityTotal(*row[:2], *joined(row[2:])) for row in rows]
+
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See UsageStore."""
+        kept = [capacity.c[field.name] for field in fields(Capacity)]
+        query = select(*kept).where(capacity.c.pool == pool, capacity.c.hour == hour)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(capacity.c.since_s)).all()
+            return [Capacity(*row) for row in rows]

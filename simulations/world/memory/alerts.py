@@ -1,0 +1,17 @@
+"""Alerts that were sent to the operators."""
+
+from collections.abc import Callable
+
+from gateway.ledger.db.rows import AlertRow
+from simulations.world.memory.tables import Tables
+
+
+class MemoryAlerts:
+    """The AlertStore of a disk in memory."""
+
+    def __init__(self, tables: Callable[[], Tables]) -> None:
+        self._tables = tables
+
+    def all(self) -> list[AlertRow]:
+        """See AlertStore."""
+        return [each for _, each in sorted(self._tables().alerts.items())]

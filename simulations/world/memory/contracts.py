@@ -1,0 +1,164 @@
+"""Contracts with other sites, and the deliveries under them."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, astuple, replace
+from itertools import chain, islice
+
+from gateway.ledger.db.overhead import DeliveryKey, Part, apart, overhead
+from gateway.ledger.db.records import ContractOpened, Posted
+from gateway.ledger.db.rows import ContractRow, DealTotal, Pending, PostingRow
+from simulations.world.memory.tables import DeliveryId, KeptJob, Tables
+
+
+class MemoryContracts:
+    """The ContractStore of a disk in memory."""
+
+    def __init__(self, tables: Callable[[], Tables]) -> None:
+        self._tables = tables
+
+    def open(self) -> list[ContractRow]:
+        """See ContractStore."""
+        tables = self._tables()
+        found = [each for key, each in tables.contracts.items() if key not in tables.ended]
+        return [
+            ContractRow(**asdict(each)) for each in sorted(found, key=lambda row: row.opened_at_s)
+        ]
+
+    def get(self, side: str, contract: str) -> ContractRow | None:
+        """See ContractStore."""
+        row = self._tables().contracts.get((side, contract))
+        return ContractRow(**asdict(row)) if row is not None else None
+
+    def newest(self, side: str) -> list[tuple[str, str]]:
+        """See ContractStore."""
+        return [(row.site, row.contract) for key, row in self._tables().contracts.items()
+                if key[0] == side]  # fmt: skip
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """See ContractStore."""
+        found = self._tables().contracts.values()
+        return sorted({each.site for each in found if side in (None, each.side)})
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """See ContractStore."""
+        tables = self._tables()
+        return [
+            PostingRow(
+                *key[2:],
+                each.tasks,
+                each.cost_nanos,
+                tables.verdicts.get(key, "pending"),
+                each.wall_ns,
+                each.posted_at_s,
+            )
+            for key, each in sorted(tables.postings.items())
+            if key[:2] == (side, contract)
+        ]
+
+    def totals(self) -> list[DealTotal]:
+        """See ContractStore."""
+        tables = self._tables()
+        totals: dict[tuple[str, str, str, str], DealTotal] = {}
+        for key, each in tables.postings.items():
+            contract = tables.contracts[key[:2]]
+            state = tables.verdicts.get(key, "pending")
+            group = (contract.site, contract.side, contract.currency, state)
+            total = totals.get(group) or DealTotal(*group, 0, 0, 0)
+            totals[group] = replace(
+                total,
+                tasks=total.tasks + each.tasks,
+                wall_ns=total.wall_ns + each.wall_ns,
+                cost_nanos=total.cost_nanos + each.cost_nanos,
+            )
+        return [totals[group] for group in sorted(totals)]
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        verdicts = self._tables().verdicts
+        return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
+
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        answers = self._tables().answers
+        return self._by_contract(
+            lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
+        )
+
+    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+        """See ContractStore."""
+        verdicts = self._tables().verdicts
+        return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
+
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """See ContractStore."""
+        charged, delivered = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        dealt = set()
+        for each in chain.from_iterable(map(dict.values, self._tables().usage.values())):
+            if site in (each.origin, each.site):
+                charged["sell" if each.origin else "buy", each.job] += each.cost_nanos
+        for (side, contract, *_), posted in self._tables().postings.items():
+            opened = self._tables().contracts[side, contract]
+            if opened.site == site:
+                delivered[side, opened.job] += posted.cost_nanos
+                dealt.add((side, opened.job))
+        found = (each for each in sorted(dealt) if charged[each] != delivered[each])
+        return [f"job {job} ({side})" for side, job in islice(found, limit)]
+
+    def _by_contract(
+        self, counts: Callable[[DeliveryId], bool], start_s: float, end_s: float
+    ) -> list[Pending]:
+        found: dict[tuple[str, str], Pending] = {}
+        parts: dict[tuple[str, str], dict[DeliveryKey, Part]] = {}
+        tables = self._tables()
+        for key, posted in tables.postings.items():
+            contract = tables.contracts.get(key[:2])
+            if contract is None or not counts(key):
+                continue
+            if not start_s <= posted.posted_at_s < end_s:
+                continue
+            known = found.get(key[:2])
+            if known is None:
+                known = _nothing_pending(contract, tables.jobs.get(contract.job))
+                used = tables.usage.get(contract.job, {}).values()
+                groups = (each.group for each in used if not each.is_overhead)
+                known = replace(known, group=min(groups, default=""))
+            found[key[:2]] = replace(
+                known,
+                records=known.records + 1,
+                oldest_s=min(known.oldest_s, posted.posted_at_s),
+                tasks=known.tasks + posted.tasks,
+                cost_nanos=known.cost_nanos + posted.cost_nanos,
+            )
+            parts.setdefault(key[:2], {})[key[1:]] = _part(posted)
+        rows = chain.from_iterable(
+            apart(each, parts[key], self._overhead(each)) for key, each in found.items()
+        )
+        return sorted(rows, key=astuple)
+
+    def _overhead(self, pending: Pending) -> dict[DeliveryKey, tuple[int, int]]:
+        """The overhead in all that its site delivered for its job, by delivery."""
+        tables = self._tables()
+        used = [
+            Part(each.first, each.tasks, each.cost_nanos, each.ended_at_s)
+            for each in tables.usage.get(pending.job, {}).values()
+            if each.is_overhead and each.site == pending.site and pending.side == "buy"
+        ]
+        theirs = {
+            key: each
+            for key, each in tables.contracts.items()
+            if (each.side, each.site, each.job) == ("buy", pending.site, pending.job)
+        }
+        delivered = (each for each in tables.postings.items() if each[0][:2] in theirs)
+        return overhead({key[1:]: _part(posted) for key, posted in delivered}, used) if used else {}
+
+
+def _nothing_pending(contract: ContractOpened, job: KeptJob | None) -> Pending:
+    who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
+    where = (contract.side, contract.site, contract.pool, contract.job)
+    return Pending(*where, *who, contract.currency, 0, math.inf, 0, 0)
+
+
+def _part(posted: Posted) -> Part:
+    return Part(posted.first, posted.tasks, posted.cost_nanos, posted.posted_at_s)

@@ -1,0 +1,84 @@
+"""Usage of tasks, and the capacity that pools offered."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import chain
+from operator import attrgetter
+
+from gateway.ledger.db.queries import hours_between
+from gateway.ledger.db.records import Capacity, UsageRecord
+from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal, UsedRun
+from gateway.ledger.db.tables import SUMMED
+from gateway.ledger.store.usage import NOTHING
+from simulations.world.memory.tables import Tables
+
+
+class MemoryUsage:
+    """The UsageStore of a disk in memory."""
+
+    def __init__(self, tables: Callable[[], Tables]) -> None:
+        self._tables = tables
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See UsageStore."""
+        found = [each for each in self._tables().usage_of(job) if each.is_charge]
+        found.sort(key=lambda each: (each.first, each.attempt))
+        return [(each.first, each.tasks) for each in found]
+
+    def runs_since_wasted(self, job: str) -> list[UsedRun]:
+        """See UsageStore."""
+        found = sorted(self._tables().usage_of(job), key=lambda each: (each.attempt, each.first))
+        since = min((each.attempt for each in found if each.state == "wasted"), default=None)
+        return [
+            UsedRun(*(getattr(each, field.name) for field in fields(UsedRun)))
+            for each in found
+            if since is not None and each.attempt >= since
+        ]
+
+    def totals(
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """See UsageStore."""
+        totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
+        for each in chain.from_iterable(map(dict.values, self._tables().usage.values())):
+            if start_s is not None and each.ended_at_s < start_s:
+                continue
+            if end_s is not None and each.ended_at_s >= end_s:
+                continue
+            if any(_value(each, dimension) != value for dimension, value in only.items()):
+                continue
+            key = tuple(_value(each, dimension) for dimension in by)
+            total = totals.get((key, each.currency))
+            total = total or UsageTotal(key, each.currency, 0, 0, 0, 0, 0, 0)
+            peak = max(total.peak_memory_bytes, each.peak_memory_bytes)
+            sums = {
+                name: getattr(total, name) + getattr(each, name) for name in ("records", *SUMMED)
+            }
+            totals[key, each.currency] = replace(total, peak_memory_bytes=peak, **sums)
+        return [totals[key] for key in sorted(totals)]
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """See UsageStore."""
+        start, end = hours_between(start_s, end_s)
+        found: Counter[tuple[str, int]] = Counter()
+        for each in self._tables().capacity.values():
+            if start <= each.hour < end:
+                found[each.pool, each.hour] += each.slot_ns
+        return [CapacityTotal(*key, slot_ns) for key, slot_ns in sorted(found.items())]
+
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See UsageStore."""
+        found = (each for each in self._tables().capacity.values() if each.hour == hour)
+        return sorted((each for each in found if each.pool == pool), key=attrgetter("since_s"))
+
+
+def _value(record: UsageRecord, dimension: Dimension) -> str | int:
+    if dimension is Dimension.DAY:
+        return record.hour // 24
+    value: str | int = getattr(record, dimension.value)
+    return value
