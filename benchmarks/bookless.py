@@ -7,7 +7,8 @@ usage records, their sums, and transfers. Jobs are stored as usual.
 from collections.abc import Sequence
 
 from gateway.command import main
-from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.writer import Writer
 
 

@@ -24,9 +24,9 @@ from sqlalchemy import create_engine
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.ours import Row, Site, lone_times, map_rate, start
 from federation import Client
-from gateway.ledger.db.records import JobEnded, JobOpened, UsageRecord
-from gateway.ledger.db.rows import Dimension
-from gateway.ledger.db.tables import SUMMED, SUMMED_BY
+from gateway.ledger.db.jobs.records import JobEnded, JobOpened
+from gateway.ledger.db.usage.records import Dimension, UsageRecord
+from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY
 from gateway.ledger.store.store import SqlStore
 
 DAY_S = 86_400

@@ -53,7 +53,8 @@ from gateway.grids.scaling.keeper import Keeper
 from gateway.grids.scaling.opening import open_engine_pools, open_keepers
 from gateway.ledger.db.database import READERS
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import JobForgotten, Record
+from gateway.ledger.db.jobs.records import JobForgotten
+from gateway.ledger.db.records import Record
 from gateway.ledger.store.patience import open_patiently
 from gateway.ledger.store.store import Store
 from gateway.peering.circle import Circle

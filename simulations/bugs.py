@@ -29,8 +29,9 @@ from gateway.contracts.model.purchase import Purchase
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.slices.lending import Lending
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to, transfers_of
-from gateway.ledger.db.records import ContractSide, DisputeSettled, PostingSettled, Record
-from gateway.ledger.db.rows import DisputeRow
+from gateway.ledger.db.contracts.records import ContractSide, PostingSettled
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
 from gateway.runtime.outbox import Outbox
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.handout import Handout

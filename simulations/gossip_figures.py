@@ -12,14 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from simulations.stories import (
-    Figure,
-    Settings,
-    tell_calm,
-    tell_joining,
-    tell_lossy,
-    tell_parted,
-)
+from simulations.stories import Figure, Settings, tell_calm, tell_joining, tell_lossy, tell_parted
 
 RESULTS: Final = Path(__file__).parent.parent / "benchmarks" / "results"
 STORIES: Final = ("calm", "parted", "joining", "lossy")

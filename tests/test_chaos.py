@@ -11,23 +11,15 @@ from chaos.books import Books, Delivery, Usage, read_books
 from chaos.evidence import Run, read_lines, value_of
 from chaos.faults import draw
 from chaos.journal import Journal, read_journal
-from chaos.reconciliation import (
-    CHECKS,
-    DIGITS,
-    Facts,
-    Outcome,
-    Promise,
-    read_promises,
-    reconcile,
-)
+from chaos.reconciliation import CHECKS, DIGITS, Facts, Outcome, Promise, read_promises, reconcile
 from chaos.report import quantile
 from chaos.run import KINDS
 from sqlalchemy import insert, select
 from support.processes import wait_until
 
 from gateway.ledger.db.database import opened
-from gateway.ledger.db.records import UsageRecord
-from gateway.ledger.db.tables import usage as usage_table
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.ledger.db.usage.tables import usage as usage_table
 from gateway.ledger.store.store import SqlStore
 
 TASKS = 3

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gateway.ledger.db.records import HOUR_S
-from gateway.ledger.db.rows import Dimension
-from gateway.ledger.db.rows import Pending as Held
+from gateway.ledger.db.checks import HOUR_S
+from gateway.ledger.db.contracts.records import Pending as Held
+from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import (
     Budget,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from federation.money import format_money
-from gateway.ledger.db.rows import AlertRow
+from gateway.ledger.db.alerts.records import AlertRow
 from policies.costs.alerts import (
     Budget,
     Facts,

@@ -16,9 +16,9 @@ from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
 from gateway.alerts.books import Books
 from gateway.base.faults import describe_fault
 from gateway.config.alerts import AlertsConfig
+from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import AlertEnded, AlertFired, Record
-from gateway.ledger.db.rows import AlertRow
+from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import (
     Alert,

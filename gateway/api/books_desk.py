@@ -20,17 +20,18 @@ from gateway.api.context import SiteContext
 from gateway.api.views import narrow
 from gateway.ledger.accounting.caps import capped
 from gateway.ledger.accounting.settlement import Statement
-from gateway.ledger.db.records import (
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import (
     DIRECTIONS,
     MEANS,
-    NUMBER_LIMIT,
+    DisputeRow,
     Payment,
     PaymentDirection,
-    Record,
+    PaymentRow,
 )
-from gateway.ledger.db.rows import DisputeRow, PaymentRow
+from gateway.ledger.db.settlement.store import SettlementStore
 from gateway.ledger.store import owed
-from gateway.ledger.store.settlement import SettlementStore
 from gateway.ledger.store.store import Store
 from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.payments import told_of
@@ -300,7 +301,7 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
     if not states:
         raise BadBooksQuestion(f"we never bought of {name} or sold to it")
     # Both sites may agree on the deliveries while our books charged something else for them.
-    if unlike := await site.read(site.store.contracts.unlike, name, FOUND_SHOWN):
+    if unlike := await site.read(site.store.journal.unlike, name, FOUND_SHOWN):
         states.append("differs")
         said.append(f"within our own books, as `gridfed audit` says: {'; '.join(unlike)}")
     state = next((each for each in ("differs", "pending") if each in states), "agreed")

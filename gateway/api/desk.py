@@ -33,8 +33,8 @@ from gateway.config.site import SiteConfig
 from gateway.grids.scaling.opening import probe_engine
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import STORED_BYTES_MAX
-from gateway.ledger.db.rows import Dimension, JobRow
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobRow
+from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders

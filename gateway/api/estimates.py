@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from gateway.ledger.db.records import seller_of, sender_of
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.jobs.records import sender_of
+from gateway.ledger.db.usage.records import Dimension, seller_of
 from gateway.ledger.reports import Claim
 from gateway.scheduler.model.jobs import Assignment, Job
 from policies.placement.placement import show_tags

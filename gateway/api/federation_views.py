@@ -12,7 +12,8 @@ from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
 from gateway.api.views import notes
 from gateway.contracts.exchange import Exchange
-from gateway.ledger.db.rows import DealTotal, DisputeRow
+from gateway.ledger.db.contracts.records import DealTotal
+from gateway.ledger.db.settlement.records import DisputeRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job, Worker
 from policies.placement.market import Market

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from gateway.api.context import SiteContext
-from gateway.ledger.db.records import ReservationKept
+from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
 from gateway.reservations.bookings import reservation_of as read_back
 from gateway.reservations.reserving import SITES_MAX, Whole

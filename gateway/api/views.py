@@ -11,8 +11,8 @@ from federation.messages.wire import Maps
 from federation.money import format_money
 from federation.reasons import Reason
 from gateway.api.estimates import estimates
-from gateway.ledger.db.records import NUMBER_LIMIT
-from gateway.ledger.db.rows import JobRow
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job, Worker

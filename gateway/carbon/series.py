@@ -10,7 +10,7 @@ from federation.errors import GridError
 from federation.messages.adverts import Outlook
 from federation.words import clean
 from gateway.config.carbon import SeriesConfig
-from gateway.ledger.db.records import TIME_LIMIT_S
+from gateway.ledger.db.checks import TIME_LIMIT_S
 from policies.costs.carbon import Intensity, mg_per_kwh
 from policies.placement.outlook import HORIZON_S, outlook
 

@@ -27,14 +27,7 @@ from gateway.base.values import KnobError, check_known, count, guarded, number
 from policies.access.windows import NO_WINDOWS, Plan
 from policies.calendar.periods import UTC_ZONE, read_zone
 from policies.calendar.weeks import DAY_S, Span, read_weekdays
-from policies.costs.pricelist import (
-    FACTOR_MAX,
-    PRICE_NANOS_MAX,
-    Adjustment,
-    Band,
-    PriceList,
-    Tier,
-)
+from policies.costs.pricelist import FACTOR_MAX, PRICE_NANOS_MAX, Adjustment, Band, PriceList, Tier
 from policies.costs.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
 

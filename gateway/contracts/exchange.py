@@ -43,7 +43,7 @@ from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
 from gateway.contracts.slices.borrowing import Borrowing
 from gateway.contracts.slices.lending import Lending
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell

@@ -16,20 +16,18 @@ from typing import Any, Final, NamedTuple
 from federation.messages.contracts import Delivery, Verdict
 from gateway.base.recalling import Recall
 from gateway.config.site import PoolConfig, SiteConfig
-from gateway.ledger.db.records import (
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
     ContractSide,
-    Record,
-    ReservationKept,
-    UsageRecord,
-    is_for_its_user,
     posted,
     settled,
 )
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.usage.records import Dimension, UsageRecord, is_for_its_user
+from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect, Remark, Write
 from policies.access.entitlements import Work

@@ -26,7 +26,8 @@ from gateway.contracts.model.dealing import Permits
 from gateway.contracts.model.purchase import shown
 from gateway.contracts.model.sale import number_of
 from gateway.contracts.selling.names import Names
-from gateway.ledger.db.records import NUMBER_LIMIT, ReservationKept
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import (
     Bookings,
     Named,

@@ -6,10 +6,11 @@ from typing import Final
 
 from gateway.alerts.books import spans
 from gateway.contracts.slices.borrowing import former_budget
-from gateway.ledger.db.records import HOUR_S, SliceHeld, is_for_its_user
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.budgets.records import SliceHeld
+from gateway.ledger.db.checks import HOUR_S
+from gateway.ledger.db.usage.records import Dimension, is_for_its_user
+from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.model.credits import free_times
 from gateway.scheduler.model.purses import Debtor, Purses, Spent, owed_by
 from policies.costs.budgets import Budget

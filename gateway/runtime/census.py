@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.ledger.accounting.capacity import CapacityMeter, uncounted
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import Capacity, Record
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import Capacity
 from gateway.ledger.store.store import Store
 from gateway.runtime.surroundings import Surroundings
 from gateway.scheduler.broker import Broker

@@ -13,8 +13,8 @@ from typing import Final
 from federation.messages.contracts import BILL_FIELDS, Delivery, Verdict
 from federation.messages.deals import Settle
 from gateway.base.recalling import Recall
-from gateway.ledger.db.records import settled
-from gateway.ledger.store.contracts import ContractStore
+from gateway.ledger.db.contracts.records import settled
+from gateway.ledger.db.contracts.store import ContractStore
 from gateway.scheduler.model.effects import AnswerBill, Effect, Say, Side, Write
 
 WAITING_MAX: Final = 50  # bills of one site; further bills are dropped and sent again

@@ -13,13 +13,8 @@ from typing import Any, Protocol, assert_never
 
 from federation.messages.messages import Assign, NeedFunction, PutFunction, RejectJob
 from gateway.base.recalling import Recall, recall_now
-from gateway.ledger.db.records import (
-    FunctionKept,
-    JobEnded,
-    JobOpened,
-    OutcomeKept,
-    Record,
-)
+from gateway.ledger.db.jobs.records import FunctionKept, JobEnded, JobOpened, OutcomeKept
+from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.runtime.functions import Functions, Recipient
 from gateway.runtime.late_bills import LateBills

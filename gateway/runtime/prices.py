@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from gateway.config.site import PoolConfig
-from gateway.ledger.db.records import earns_volume
-from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.db.usage.records import Dimension, UsageTotal, earns_volume
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import PricesChanged
 from policies.costs.pricelist import PriceList, PriceNow

@@ -42,7 +42,7 @@ from gateway.config.entitlements import window_names
 from gateway.config.site import PoolConfig, SiteConfig, python_minor
 from gateway.contracts.exchange import Exchange
 from gateway.contracts.model.dealing import Permits
-from gateway.ledger.db.rows import JobRow
+from gateway.ledger.db.jobs.records import JobRow
 from gateway.ledger.store.store import Store
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling

@@ -6,11 +6,12 @@ from typing import Final
 
 from federation.messages.wire import unpack
 from federation.ranges import Range, RangeSet
-from gateway.ledger.db.records import HOUR_S, STORED_BYTES_MAX
-from gateway.ledger.db.rows import Dimension, JobRow
-from gateway.ledger.store.jobs import JobStore
+from gateway.ledger.db.checks import HOUR_S
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobRow
+from gateway.ledger.db.jobs.store import JobStore
+from gateway.ledger.db.usage.records import Dimension
+from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.ledger.store.usage import UsageStore
 from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.scheduler.model.terms import stored_terms

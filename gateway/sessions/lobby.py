@@ -27,12 +27,7 @@ from federation.messages.messages import (
     Welcome,
 )
 from federation.messages.wire import UnknownMessage
-from federation.sessions.handshake import (
-    NAME_CHARS_MAX,
-    Credentials,
-    Greeting,
-    SharedSecret,
-)
+from federation.sessions.handshake import NAME_CHARS_MAX, Credentials, Greeting, SharedSecret
 from federation.sessions.hearing import Hearing
 from federation.sessions.session import DIALLER_WINDOW, Session
 from federation.sessions.task_passes import ABOUT

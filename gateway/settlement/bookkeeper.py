@@ -47,8 +47,9 @@ from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.books import period_of
 from gateway.ledger.accounting.settlement import settled_until, void_share
+from gateway.ledger.db.contracts.records import ContractSide, settled
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import ContractSide, StatementKept, settled
+from gateway.ledger.db.settlement.records import StatementKept
 from gateway.ledger.store import owed
 from gateway.scheduler.model.effects import Side
 from gateway.settlement.comparing import (

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from federation.messages.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Dispute, DisputeAnswer
 from gateway.contracts.model.purchase import shown
-from gateway.ledger.db.records import Disputed, DisputeSettled, Record
-from gateway.ledger.db.rows import DisputeRow, PostingRow
+from gateway.ledger.db.contracts.records import PostingRow
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import Disputed, DisputeRow, DisputeSettled
 from gateway.scheduler.model.effects import Side
 from gateway.settlement.office import AHEAD_MAX_MS, NoSuchEntry, Office
 

@@ -8,7 +8,7 @@ from federation.errors import GridError
 from federation.messages.deals import Sealed
 from gateway.config.books import BookRules
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.ledger.db.rows import ContractRow
+from gateway.ledger.db.contracts.records import ContractRow
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.effects import Side
 

@@ -15,7 +15,7 @@ from federation.messages import payments
 from federation.messages.payments import Line, Match, Payments, Standing, told
 from federation.messages.wire import pack
 from gateway.ledger.accounting.settlement import lines, matches
-from gateway.ledger.db.records import PaymentsTold
+from gateway.ledger.db.settlement.records import PaymentsTold
 from gateway.ledger.store import owed
 from gateway.settlement.office import Office
 

@@ -15,7 +15,7 @@ from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
 from gateway.grids.scaling.keeper import ROUND_S, Keeper
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker

@@ -2,15 +2,7 @@
 
 from dataclasses import replace
 
-from simulations.world.plan import (
-    ClientPlan,
-    JobPlan,
-    Plan,
-    Pool,
-    SitePlan,
-    SlowStore,
-    WorkerPlan,
-)
+from simulations.world.plan import ClientPlan, JobPlan, Plan, Pool, SitePlan, SlowStore, WorkerPlan
 
 WORKERS = tuple(WorkerPlan(f"w{number}") for number in range(3))
 

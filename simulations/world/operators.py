@@ -8,7 +8,7 @@ crash is ordered again, a dispute is not. An operator learns of another's paymen
 from random import Random
 from typing import Any, Final
 
-from gateway.ledger.db.rows import DisputeRow
+from gateway.ledger.db.settlement.records import DisputeRow
 from gateway.ledger.store import owed
 from simulations.world.clock import Clock
 from simulations.world.gateway import Member

@@ -23,16 +23,7 @@ from simulations.world.invariants.telling import ToldIsStored
 from simulations.world.invariants.treaties import between_sites
 from simulations.world.network import Network
 from simulations.world.operators import Operator
-from simulations.world.plan import (
-    Crash,
-    Cut,
-    DrainWorkers,
-    Fault,
-    Pause,
-    Plan,
-    Reset,
-    SlowStore,
-)
+from simulations.world.plan import Crash, Cut, DrainWorkers, Fault, Pause, Plan, Reset, SlowStore
 from simulations.world.trace import Broken, Trace
 from simulations.world.worker import Worker
 

@@ -15,7 +15,7 @@ from federation.messages.adverts import SiteAdvert
 from federation.messages.messages import MESSAGES
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
 from gateway.runtime.timetable import Timetable

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from federation.messages.messages import Answer, Dropped, RejectJob, Results
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.events import JobSpec

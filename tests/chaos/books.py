@@ -6,8 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from gateway.ledger.db.contracts.tables import contracts, postings
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.tables import contracts, jobs, postings, usage
+from gateway.ledger.db.jobs.tables import jobs
+from gateway.ledger.db.usage.tables import usage
 
 
 @dataclass(frozen=True, slots=True)

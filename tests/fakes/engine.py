@@ -12,17 +12,7 @@ from dataclasses import dataclass, field
 import cloudpickle
 import trio
 
-from gateway.grids.delegating import (
-    Begun,
-    Broken,
-    Cancelled,
-    Done,
-    Found,
-    Lost,
-    News,
-    Parcel,
-    Room,
-)
+from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Found, Lost, News, Parcel, Room
 from gateway.grids.delegation.delegate import Delegate, DelegateSettings
 
 READY_S = 300.0

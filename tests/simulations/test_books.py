@@ -9,16 +9,10 @@ import pytest
 from federation.messages.contracts import Delivery, Verdict
 from federation.messages.reconciliation import tally_of
 from gateway.config.books import BookRules, period_of
-from gateway.ledger.db.records import (
-    ContractOpened,
-    ContractSide,
-    DisputeSettled,
-    Record,
-    StatementKept,
-    UsageRecord,
-    posted,
-    settled,
-)
+from gateway.ledger.db.contracts.records import ContractOpened, ContractSide, posted, settled
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import DisputeSettled, StatementKept
+from gateway.ledger.db.usage.records import UsageRecord
 from simulations.bugs import planted
 from simulations.world.clock import EPOCH_S
 from simulations.world.memory import tables

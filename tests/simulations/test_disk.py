@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.ledger.db.records import JobOpened
+from gateway.ledger.db.jobs.records import JobOpened
 from simulations.world.clock import Clock
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore

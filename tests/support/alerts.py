@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 
 
 class Door:

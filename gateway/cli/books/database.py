@@ -17,9 +17,11 @@ from gateway.cli.shared.common import config_file_option
 from gateway.config.site import SiteConfig, make_folder
 from gateway.ledger.accounting.journal import ACCOUNT_FIELDS
 from gateway.ledger.audit.audit import audit as run_audit
+from gateway.ledger.db.contracts.tables import postings
 from gateway.ledger.db.database import check_there, opened, schema_version, snapshot
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.tables import postings, transfers, usage
+from gateway.ledger.db.tables import transfers
+from gateway.ledger.db.usage.tables import usage
 from gateway.ledger.store import copying
 from gateway.ledger.store.copying import Contents
 from gateway.ledger.store.store import SqlStore

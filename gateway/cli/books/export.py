@@ -15,9 +15,9 @@ from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option
 from gateway.cli.shared.moments import span_options
+from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.database import snapshot
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import HOUR_S
 from gateway.ledger.exports import apel as apel_messages
 from gateway.ledger.exports import reading
 from gateway.ledger.exports.benchmark import Benchmark, parse_benchmark

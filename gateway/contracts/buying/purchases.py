@@ -33,7 +33,7 @@ from gateway.contracts.model.dealing import RELAY, Outcome, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
 from gateway.ledger.db import records
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.dispatch import BUNDLE_TASKS_MAX

@@ -19,7 +19,7 @@ from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
 from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import SLOTS_MAX
 from gateway.scheduler.tasks.outcomes import DRIFT_SHARE, is_sound

@@ -18,7 +18,7 @@ from federation.messages.contracts import Delivery, Lease, Out, Phase, Tab
 from federation.messages.messages import Results
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.model.effects import Charge
 from gateway.scheduler.model.errands import Errand
 from gateway.scheduler.model.events import JobSpec

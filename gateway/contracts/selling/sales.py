@@ -38,7 +38,7 @@ from gateway.contracts.selling.renewals import Renewals
 from gateway.contracts.selling.stopping import Stopping
 from gateway.contracts.selling.unsettled import Unsettled
 from gateway.ledger.db import records
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, Side

@@ -24,7 +24,7 @@ from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Outcome
 from gateway.contracts.model.purchase import shown
 from gateway.contracts.slices.lending import PASSING, Wants, calendar, start_ms
-from gateway.ledger.db.records import SliceHeld
+from gateway.ledger.db.budgets.records import SliceHeld
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.purses import Purses, Spent
 from policies.calendar.periods import Span, read_zone

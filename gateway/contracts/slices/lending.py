@@ -20,7 +20,7 @@ from federation.reasons import Reason
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Outcome
-from gateway.ledger.db.records import SliceLent
+from gateway.ledger.db.budgets.records import SliceLent
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.purses import Purses
 from policies.costs.budgets import Purse

@@ -17,13 +17,7 @@ import trio
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.asking import PLACES, Request, joined, sbatch_options
 from gateway.grids.slurm.faults import GONE, fault_of
-from gateway.grids.slurm.listing import (
-    Node,
-    Partition,
-    parse,
-    read_nodes,
-    read_partition_lines,
-)
+from gateway.grids.slurm.listing import Node, Partition, parse, read_nodes, read_partition_lines
 from gateway.grids.slurm.memory import read_memory
 from gateway.grids.slurm.quotas import Quotas, read_quotas
 from gateway.grids.slurm.settings import SlurmSettings

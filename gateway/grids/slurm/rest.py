@@ -17,13 +17,7 @@ from gateway.base.values import ConfigError
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.asking import Request, rest_body
 from gateway.grids.slurm.faults import GONE, fault_of, hide, read_answer, submitted
-from gateway.grids.slurm.listing import (
-    Node,
-    Partition,
-    read_nodes,
-    read_partitions,
-    release,
-)
+from gateway.grids.slurm.listing import Node, Partition, read_nodes, read_partitions, release
 from gateway.grids.slurm.quotas import Quotas
 from gateway.grids.slurm.settings import Rest, SlurmSettings
 from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.ledger.db.records import HOUR_S, TIME_LIMIT_S, Capacity
+from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.db.usage.records import Capacity
 
 RECORD_S: Final = 900.0
 CHANGE_S: Final = 60.0  # the shortest time between records of a pool that changes

@@ -6,7 +6,7 @@ of deliveries that looks like a discount: it is named instead.
 
 from collections.abc import Iterable
 
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from policies.tariffs import Tariff
 
 

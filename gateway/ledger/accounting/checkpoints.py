@@ -154,7 +154,7 @@ def next_checkpoint(connection: Connection, now_s: float, keep_s: float) -> list
 
 
 def _insert_balances(rows: list[dict[str, int]], at_once: int = 200) -> Iterator[Any]:
-    # Many rows per statement: a driver gives up the interpreter lock for each (statements.py).
+    # Many rows per statement: a driver gives up the interpreter lock for each (sql.py).
     for at in range(0, len(rows), at_once):
         yield insert(checkpoint_balances).values(rows[at : at + at_once])
 

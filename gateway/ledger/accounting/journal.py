@@ -18,29 +18,17 @@ import msgpack
 from sqlalchemy import ColumnElement, Connection, select
 
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import PAGE_ROWS, streamed, transaction
 from gateway.ledger.db.exact import HALF, exact_sums, joined
-from gateway.ledger.db.mirror import read_disputes, read_payments
-from gateway.ledger.db.records import (
-    DisputeSettled,
-    Payment,
-    Posted,
-    PostingSettled,
-    Record,
-    UsageRecord,
-)
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.queries import read_disputes, read_payments
+from gateway.ledger.db.settlement.records import DisputeSettled, Payment
 from gateway.ledger.db.sql import Rows, Statement
-from gateway.ledger.db.tables import (
-    BALANCED,
-    OF_CONTRACT,
-    accounts,
-    checkpoint_balances,
-    checkpoints,
-    contracts,
-    postings,
-    transfers,
-    usage,
-)
+from gateway.ledger.db.tables import BALANCED, accounts, checkpoint_balances, checkpoints, transfers
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.ledger.db.usage.tables import usage
 
 GENESIS: Final = bytes(32)  # the first transfer is chained to it
 _ROWS: Final = (256, 32, 8, 4, 2, 1)  # a delivery alone is two

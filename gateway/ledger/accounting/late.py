@@ -12,8 +12,11 @@ from math import inf
 from sqlalchemy import Connection, select
 
 from gateway.ledger.accounting.rollup import progress
-from gateway.ledger.db.records import Posted, PostingSettled, Record, UsageRecord
-from gateway.ledger.db.tables import contracts, postings, usage_ranges
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.contracts.tables import contracts, postings
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.ledger.db.usage.tables import usage_ranges
 
 
 def happened_at_s(record: Record) -> float:

@@ -32,25 +32,16 @@ from sqlalchemy import (
 from federation.ranges import RangeSet
 from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.journal import past_of
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.records import NUMBER_LIMIT, TRIED
-from gateway.ledger.db.tables import (
-    OF_CONTRACT,
-    SUMMED,
-    contracts,
-    disputes,
-    postings,
-    statements,
-    transfers,
-    usage,
-    usage_ranges,
-)
+from gateway.ledger.db.settlement.tables import disputes, statements
+from gateway.ledger.db.tables import transfers
+from gateway.ledger.db.usage.tables import IS_CHARGE, SUMMED, usage, usage_ranges
 
 _INSERTED_AT_ONCE: Final = 16
 _NAMED_AT_ONCE: Final = 400
 
-# As UsageRecord.is_charge.
-IS_CHARGE: Final = or_(usage.c.state == "ok", and_(usage.c.state.in_(TRIED), usage.c.wall_ns > 0))
 USE_KEY: Final = (
     literal_column("'use/'", String)
     + usage.c.job

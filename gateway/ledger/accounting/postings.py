@@ -26,15 +26,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from gateway.ledger.db.records import (
-    DisputeSettled,
-    Payment,
-    PaymentUndone,
-    Posted,
-    PostingSettled,
-    Record,
-    UsageRecord,
-)
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import DisputeSettled, Payment, PaymentUndone
+from gateway.ledger.db.usage.records import UsageRecord
 
 AccountKind = Literal["user", "pool", "bought", "sold", "site", "bank", "exchange", "loss"]
 TransferKind = Literal["entry", "hold", "post", "void", "reversal"]

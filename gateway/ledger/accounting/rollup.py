@@ -43,7 +43,10 @@ from gateway.ledger.accounting.merging import (
     usage_before,
     without_doubles,
 )
-from gateway.ledger.db.tables import contracts, jobs, roll_ups, transfers, usage
+from gateway.ledger.db.contracts.tables import contracts
+from gateway.ledger.db.jobs.tables import jobs
+from gateway.ledger.db.tables import roll_ups, transfers
+from gateway.ledger.db.usage.tables import usage
 
 PIECE_ROWS: Final = 2_000  # dropped or merged by one transaction
 _PAGE: Final = 500  # jobs or contracts that are read together

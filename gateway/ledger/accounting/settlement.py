@@ -21,8 +21,7 @@ from federation.errors import ProtocolError
 from federation.messages.payments import Line, Match, lines_of, match
 from federation.messages.reconciliation import Sums
 from federation.messages.wire import unpack
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import PaymentRow
+from gateway.ledger.db.settlement.records import PaymentRow, PaymentsTold, StatementKept
 
 ONLY_TOLD_MAX: Final = 5  # currencies with payments that only the other site reports
 

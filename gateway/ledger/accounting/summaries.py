@@ -15,16 +15,17 @@ from typing import Any, Final
 from sqlalchemy import Connection, Dialect, case, select, tuple_
 
 from gateway.ledger.db.exact import HALF
-from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.records import Record
 from gateway.ledger.db.sql import Batches, Statement, compiled, insert_into
-from gateway.ledger.db.tables import SUMMED, SUMMED_BY, usage, usage_hours
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours
 
 _key: Final = attrgetter(*SUMMED_BY)
 _amounts: Final[Callable[[Any], tuple[int, ...]]] = attrgetter(*SUMMED)
 _identity: Final = attrgetter("job", "first", "attempt")
 _COUNTS: Final = 2  # records, and the largest peak; the halves follow
 _KEYS_AT_ONCE: Final = 300
-_ROWS: Final = (256, 32, 4, 1)  # per statement: see statements.py
+_ROWS: Final = (256, 32, 4, 1)  # per statement: see sql.py
 
 
 class Summaries:

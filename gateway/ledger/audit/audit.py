@@ -27,18 +27,12 @@ from gateway.ledger.audit.documents import strangers, uncharged, undelivered, un
 from gateway.ledger.audit.evidence import disagreed, mistold
 from gateway.ledger.audit.rollups import mischecked, misrolled
 from gateway.ledger.audit.runs import charged_twice, delivered_twice, misadded, unused
-from gateway.ledger.db.records import NO_RECORD
-from gateway.ledger.db.tables import (
-    checkpoints,
-    outcomes,
-    payments,
-    payments_told,
-    postings,
-    statements,
-    transfers,
-    usage,
-    usage_hours,
-)
+from gateway.ledger.db.checks import NO_RECORD
+from gateway.ledger.db.contracts.tables import postings
+from gateway.ledger.db.jobs.tables import outcomes
+from gateway.ledger.db.settlement.tables import payments, payments_told, statements
+from gateway.ledger.db.tables import checkpoints, transfers
+from gateway.ledger.db.usage.tables import usage, usage_hours
 
 PROBLEMS_MAX: Final = 20  # reported per check
 

@@ -23,10 +23,11 @@ from sqlalchemy import (
 )
 
 from gateway.ledger.audit.keys import rows_of
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.contracts.overhead import Part, overhead
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.overhead import Part, overhead
-from gateway.ledger.db.records import NUMBER_LIMIT
-from gateway.ledger.db.tables import OF_CONTRACT, SOLD_JOB, contracts, postings, usage
+from gateway.ledger.db.usage.tables import usage
 
 _NONE: Final = literal_column("0", BigInteger)
 _ONE: Final = literal_column("1", BigInteger)

@@ -19,31 +19,22 @@ from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
 from gateway.ledger.accounting.postings import Account, Transfer, transfers_of, used_sides
 from gateway.ledger.audit.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
-from gateway.ledger.db.mirror import same_delivery
-from gateway.ledger.db.records import (
+from gateway.ledger.db.checks import HOUR_S, NO_RECORD
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
+from gateway.ledger.db.jobs.records import sender_of
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.queries import same_delivery
+from gateway.ledger.db.settlement.records import (
     DISPUTE_STATES,
-    HOUR_S,
-    NO_RECORD,
     DisputeSettled,
     Payment,
     PaymentUndone,
-    Posted,
-    PostingSettled,
-    Record,
-    UsageRecord,
-    seller_of,
-    sender_of,
 )
-from gateway.ledger.db.tables import (
-    OF_CONTRACT,
-    accounts,
-    contracts,
-    disputes,
-    payments,
-    postings,
-    transfers,
-    usage,
-)
+from gateway.ledger.db.settlement.tables import disputes, payments
+from gateway.ledger.db.tables import accounts, transfers
+from gateway.ledger.db.usage.records import UsageRecord, seller_of
+from gateway.ledger.db.usage.tables import usage
 
 _BOOKED: Final = ("key", "kind", "debit", "credit", "amount_nanos", "at_s", "resolves")
 _COMPARED: Final = tuple(each.name for each in fields(Transfer))

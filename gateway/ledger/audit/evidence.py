@@ -15,10 +15,11 @@ from federation.messages.payments import Payments, lines_of
 from federation.messages.reconciliation import Reconcile, Reconciled, Sums, sums_of, tally_of
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import body_of
+from gateway.ledger.db.checks import NO_RECORD
 from gateway.ledger.db.database import streamed
-from gateway.ledger.db.mirror import entries, is_whole, sums
-from gateway.ledger.db.records import NO_RECORD, PaymentsTold, StatementKept
-from gateway.ledger.db.tables import payments_told, statements
+from gateway.ledger.db.settlement.queries import entries, is_whole, sums
+from gateway.ledger.db.settlement.records import PaymentsTold, StatementKept
+from gateway.ledger.db.settlement.tables import payments_told, statements
 
 _UNREADABLE: Final = (ProtocolError, *NO_RECORD)
 

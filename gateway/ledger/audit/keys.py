@@ -7,7 +7,7 @@ from sqlalchemy import Connection, String, case, cast, literal_column
 
 from gateway.ledger.accounting.merging import DELIVERY_KEY
 from gateway.ledger.db.database import streamed
-from gateway.ledger.db.tables import payments
+from gateway.ledger.db.settlement.tables import payments
 
 _SLASH: Final = literal_column("'/'", String)
 REVERSAL_KEY: Final = literal_column("'reverse/'", String) + DELIVERY_KEY

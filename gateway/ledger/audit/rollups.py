@@ -14,7 +14,7 @@ from gateway.ledger.accounting.checkpoints import (
     open_holds,
 )
 from gateway.ledger.accounting.journal import GENESIS, balances_to
-from gateway.ledger.accounting.merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
+from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
 from gateway.ledger.accounting.postings import (
     Account,
     Balance,
@@ -23,18 +23,12 @@ from gateway.ledger.accounting.postings import (
     used_sides,
 )
 from gateway.ledger.audit.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.mirror import same_delivery
-from gateway.ledger.db.tables import (
-    OF_CONTRACT,
-    contracts,
-    disputes,
-    payments,
-    postings,
-    transfers,
-    usage,
-    usage_ranges,
-)
+from gateway.ledger.db.settlement.queries import same_delivery
+from gateway.ledger.db.settlement.tables import disputes, payments
+from gateway.ledger.db.tables import transfers
+from gateway.ledger.db.usage.tables import IS_CHARGE, usage, usage_ranges
 
 
 def mischecked(connection: Connection, past: int) -> Generator[str]:

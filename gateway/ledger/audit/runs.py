@@ -8,17 +8,13 @@ from federation.errors import ProtocolError
 from federation.messages.wire import unpack
 from federation.ranges import RangeSet
 from gateway.ledger.audit.keys import rows_of
+from gateway.ledger.db.checks import NO_RECORD
+from gateway.ledger.db.contracts.tables import postings
 from gateway.ledger.db.exact import carried, exact_sums, joined
-from gateway.ledger.db.records import NO_RECORD, REPEAT_MIN_NS, REPEATS_MAX, STORED_BYTES_MAX
-from gateway.ledger.db.tables import (
-    SUMMED,
-    SUMMED_BY,
-    outcomes,
-    postings,
-    usage,
-    usage_hours,
-    usage_ranges,
-)
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX
+from gateway.ledger.db.jobs.tables import outcomes
+from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX
+from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours, usage_ranges
 
 
 def charged_twice(connection: Connection) -> Generator[str]:

@@ -1,7 +1,7 @@
 """Opens a database: its lock, its settings, its schema.
 
 The differences between dialects are here, except the durability of a commit (writer.py) and the
-handling of conflicts (statements.py).
+handling of conflicts (sql.py).
 """
 
 import fcntl
@@ -32,7 +32,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from gateway.ledger.db.errors import StoreAway, StoreError, StoreInUse, StoreTooNew
-from gateway.ledger.db.tables import SCHEMA_VERSION, hardenings, metadata
+from gateway.ledger.db.schema import SCHEMA_VERSION, metadata
+from gateway.ledger.db.tables import hardenings
 
 # Opens a read-only transaction: all its queries see the same moment.
 OpenReader = Callable[[], AbstractContextManager[Connection]]
@@ -41,7 +42,7 @@ BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
 READERS: Final = 5
 PAGE_ROWS: Final = 2_000
-# The first version that accepts the thousands of parameters that statements.py uses.
+# The first version that accepts the thousands of parameters that sql.py uses.
 SQLITE_LEAST: Final = (3, 32, 0)
 
 POSTGRESQL: Final = "postgresql+psycopg"
@@ -274,7 +275,7 @@ def _lock_postgresql(connection: Connection) -> None:
 
 
 def _engine(url: URL) -> Engine:
-    # Positional parameters for every driver, as statements.py fills them.
+    # Positional parameters for every driver, as sql.py fills them.
     options: dict[str, Any] = {
         "poolclass": NullPool,
         "isolation_level": "AUTOCOMMIT",
@@ -400,3 +401,8 @@ def schema_version(connection: Connection) -> str | None:
         return None
     version = sql_table("alembic_version", sql_column("version_num"))
     return connection.execute(select(version.c.version_num)).scalar()
+
+
+def ranges(connection: Connection, query: Any) -> list[Any]:
+    """Return each row as a tuple."""
+    return [tuple(row) for row in connection.execute(query)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.exports.benchmark import Benchmark
 from gateway.ledger.exports.rows import Hour, Run
 from gateway.ledger.exports.texts import apel, month_of, seconds, user_at

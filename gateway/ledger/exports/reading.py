@@ -7,20 +7,12 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.database import streamed
 from gateway.ledger.db.exact import joined
-from gateway.ledger.db.mirror import same_delivery
-from gateway.ledger.db.tables import (
-    OF_CONTRACT,
-    SOLD_JOB,
-    SUMMED,
-    SUMMED_BY,
-    contracts,
-    disputes,
-    postings,
-    usage,
-    usage_hours,
-)
+from gateway.ledger.db.settlement.queries import same_delivery
+from gateway.ledger.db.settlement.tables import disputes
+from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours
 from gateway.ledger.exports.rows import Correction, Hour, Run
 from gateway.ledger.exports.voids import Key, taken_back
 

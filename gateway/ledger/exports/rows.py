@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.db.checks import HOUR_S
 
 REFUND: Final = "refund"  # the state of a record that is of no run, but takes a charge back
 

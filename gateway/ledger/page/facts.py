@@ -10,7 +10,7 @@ from operator import add, attrgetter
 from typing import Any, Final
 
 from gateway.ledger.accounting.settlement import Statement
-from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.db.usage.records import CapacityTotal, Dimension, UsageTotal
 
 # The dimensions of the rows from which facts are made.
 BY: Final = (

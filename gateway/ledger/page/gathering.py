@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.ledger.accounting.settlement import Statement
-from gateway.ledger.db.records import HOUR_S, TIME_LIMIT_S
-from gateway.ledger.db.rows import Dimension, Pending, UsageTotal
+from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.store import ContractStore
+from gateway.ledger.db.usage.records import Dimension, UsageTotal
+from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.page.facts import BY, PageFacts, Unsettled, facts_from
 from gateway.ledger.reports import Claim, Present, claim_of
 from gateway.ledger.store import owed
-from gateway.ledger.store.contracts import ContractStore
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
-from gateway.ledger.store.usage import UsageStore
 
 DAYS_MAX: Final = 366
 _DAY_S: Final = 24 * HOUR_S

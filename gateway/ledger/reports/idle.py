@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from gateway.ledger.db.records import UsageState
-from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.db.usage.records import CapacityTotal, Dimension, UsageState, UsageTotal
 from gateway.ledger.reports.keys import Key
 from gateway.ledger.reports.question import Question, merged, order
 from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, ratio, spread

@@ -11,8 +11,7 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
 
-from gateway.ledger.db.records import UsageState
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension, UsageState
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_HOURS: Final = 24

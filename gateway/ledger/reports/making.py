@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.ledger.db.records import TIME_LIMIT_S, Capacity
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.checks import TIME_LIMIT_S
+from gateway.ledger.db.usage.records import Capacity, Dimension
+from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.reports import idle, savings, tallies
 from gateway.ledger.reports.keys import key_of
 from gateway.ledger.reports.question import ALL, OURS, Question, read
@@ -19,7 +20,6 @@ from gateway.ledger.reports.standing import (
 )
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
-from gateway.ledger.store.usage import UsageStore
 from policies.tariffs import Tariff
 
 UTILISATION: Final = "utilisation"

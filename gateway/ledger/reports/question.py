@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter
 from typing import Any, Final
 
-from gateway.ledger.db.records import TIME_LIMIT_S
-from gateway.ledger.db.rows import Dimension, UsageTotal
-from gateway.ledger.db.tables import SUMMED
+from gateway.ledger.db.checks import TIME_LIMIT_S
+from gateway.ledger.db.usage.records import Dimension, UsageTotal
+from gateway.ledger.db.usage.store import UsageStore
+from gateway.ledger.db.usage.tables import SUMMED
 from gateway.ledger.reports.keys import Key, key_of
-from gateway.ledger.store.usage import UsageStore
 
 HOUR_S: Final = 3_600
 _DAY_HOURS: Final = 24

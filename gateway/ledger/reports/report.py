@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.money import NANOS_PER_UNIT, format_amount
-from gateway.ledger.db.rows import UsageTotal
+from gateway.ledger.db.usage.records import UsageTotal
 from gateway.ledger.reports.keys import Key
 from gateway.ledger.reports.question import Question, order
 

@@ -40,8 +40,7 @@ from typing import Any, Final
 
 from federation.money import format_money
 from federation.words import count
-from gateway.ledger.db.records import TRIED, is_for_its_user
-from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.db.usage.records import TRIED, Dimension, UsageTotal, is_for_its_user
 from gateway.ledger.reports.question import HOUR_S, Question, merged, order
 from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, spread
 from policies.tariffs import Tariff

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from federation.money import format_money
-from gateway.ledger.db.rows import Dimension, Pending
+from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.reports.question import OURS, Question
 from gateway.ledger.reports.report import Report
 

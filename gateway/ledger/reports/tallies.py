@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from gateway.ledger.db.rows import Dimension, UsageTotal
+from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.reports.question import Question, merged
 from gateway.ledger.reports.report import Cell, Report, Sum, money, ratio, tabulate
 

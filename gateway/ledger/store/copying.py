@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Row, Table, insert, select
 
 from gateway.ledger.db.database import PAGE_ROWS, opened, snapshot, streamed, transaction
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.tables import hardenings, metadata
+from gateway.ledger.db.schema import metadata
+from gateway.ledger.db.tables import hardenings
 
 # The schema creates its only row, which counts commits of that database alone.
 _LEFT: Final = {hardenings}

@@ -1,10 +1,13 @@
 """The journal of double entry."""
 
+from contextlib import closing
+from itertools import islice
 from typing import Protocol
 
 from gateway.ledger.accounting.journal import Booked, booked
 from gateway.ledger.accounting.journal import balances as read_balances
 from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.audit.deliveries import undercharged
 from gateway.ledger.db.database import OpenReader
 
 
@@ -16,6 +19,9 @@ class JournalStore(Protocol):
 
     def booked(self, after: int, limit: int) -> list[Booked]:
         """Return up to `limit` transfers, in order, from the one after number `after` on."""
+
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """Describe the jobs between a site and us whose charges differ from their deliveries."""
 
 
 class SqlJournal:
@@ -33,3 +39,8 @@ class SqlJournal:
         """See JournalStore."""
         with self._reading() as connection:
             return list(booked(connection, after, limit))
+
+    def unlike(self, site: str, limit: int) -> list[str]:
+        """See JournalStore."""
+        with self._reading() as connection, closing(undercharged(connection, site)) as found:
+            return list(islice(found, limit))

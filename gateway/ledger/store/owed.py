@@ -13,9 +13,8 @@ from gateway.ledger.accounting.settlement import (
     statements_of,
     turnovers,
 )
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import PaymentRow
-from gateway.ledger.store.settlement import SettlementStore
+from gateway.ledger.db.settlement.records import PaymentRow, PaymentsTold, StatementKept
+from gateway.ledger.db.settlement.store import SettlementStore
 from gateway.ledger.store.store import Store
 
 

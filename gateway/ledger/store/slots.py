@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from gateway.ledger.accounting.capacity import uncounted
-from gateway.ledger.db.queries import hours_between
-from gateway.ledger.db.records import Capacity
-from gateway.ledger.db.rows import CapacityTotal
-from gateway.ledger.store.usage import UsageStore
+from gateway.ledger.db.usage.queries import hours_between
+from gateway.ledger.db.usage.records import Capacity, CapacityTotal
+from gateway.ledger.db.usage.store import UsageStore
 
 
 def slots_of(

@@ -12,17 +12,18 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from gateway.ledger.accounting.rollup import Piece, pieces
+from gateway.ledger.db.alerts.store import AlertStore, SqlAlerts
+from gateway.ledger.db.budgets.store import BudgetStore, SqlBudgets
+from gateway.ledger.db.contracts.store import ContractStore, SqlContracts
 from gateway.ledger.db.database import Database
 from gateway.ledger.db.errors import StoreClosed
-from gateway.ledger.db.records import AttachedLost, Record
-from gateway.ledger.store.alerts import AlertStore, SqlAlerts
-from gateway.ledger.store.budgets import BudgetStore, SqlBudgets
-from gateway.ledger.store.contracts import ContractStore, SqlContracts
-from gateway.ledger.store.jobs import JobStore, SqlJobs
+from gateway.ledger.db.jobs.records import AttachedLost
+from gateway.ledger.db.jobs.store import JobStore, SqlJobs
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.reservations.store import ReservationStore, SqlReservations
+from gateway.ledger.db.settlement.store import SettlementStore, SqlSettlement
+from gateway.ledger.db.usage.store import SqlUsage, UsageStore
 from gateway.ledger.store.journal import JournalStore, SqlJournal
-from gateway.ledger.store.reservations import ReservationStore, SqlReservations
-from gateway.ledger.store.settlement import SettlementStore, SqlSettlement
-from gateway.ledger.store.usage import SqlUsage, UsageStore
 from gateway.ledger.store.writer import Writer
 
 

@@ -30,7 +30,8 @@ from gateway.ledger.db import database
 from gateway.ledger.db.database import Database, transaction
 from gateway.ledger.db.errors import StoreClosed, StoreFailed
 from gateway.ledger.db.records import Record
-from gateway.ledger.db.sql import Statement, Statements
+from gateway.ledger.db.sql import Statement
+from gateway.ledger.db.statements import Statements
 
 # Limits at which a transaction takes no further call: they bound memory, and other calls' wait.
 TRANSACTION_RECORDS: Final = 4_096

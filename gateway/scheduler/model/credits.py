@@ -8,8 +8,7 @@ after a restart, and for a client that leaves and comes back.
 
 from collections.abc import Iterable, Iterator
 
-from gateway.ledger.db.records import UsageRecord, is_for_its_user
-from gateway.ledger.db.rows import UsedRun
+from gateway.ledger.db.usage.records import UsageRecord, UsedRun, is_for_its_user
 from policies.tariffs import cost_nanos
 
 

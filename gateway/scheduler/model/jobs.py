@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
-from gateway.ledger.db.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
+from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
 from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
 from gateway.scheduler.model.ports import PortKind

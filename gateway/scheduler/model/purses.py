@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from gateway.config.budgets import ANY_SITE, NO_CREDIT, Credit
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
-from gateway.ledger.db.records import Posted, Record
+from gateway.ledger.db.contracts.records import Posted
+from gateway.ledger.db.records import Record
 from policies.costs.budgets import Budget, Purse
 from policies.parties import Kind, Party, Whose
 

@@ -6,7 +6,7 @@ from typing import Any
 from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack, unpack
 from federation.reasons import Reason
-from gateway.ledger.db.records import STORED_BYTES_MAX, JobOpened
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpened
 from gateway.scheduler.model.events import NO_WARRANT, JobSpec, Warrant
 from gateway.scheduler.model.intake import check_wishes, wishes_plain
 from gateway.scheduler.model.jobs import Job

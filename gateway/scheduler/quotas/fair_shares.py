@@ -8,7 +8,7 @@ at another site takes no slot here.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from policies.access.fairness import NS, Node, Standing, Tree

@@ -9,7 +9,7 @@ free again.
 from collections.abc import Iterator
 
 from federation.money import format_money
-from gateway.ledger.db.records import seller_of
+from gateway.ledger.db.usage.records import seller_of
 from gateway.scheduler.model.purses import Purses
 from policies.costs.budgets import Earmark, Purse, named, payers, unpayable
 from policies.parties import Whose

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from federation.reasons import Reason
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job
 from gateway.scheduler.model.purses import Purses

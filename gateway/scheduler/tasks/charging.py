@@ -8,7 +8,7 @@ and its buyer.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gateway.ledger.db.records import UsageRecord, UsageState, earns_volume
+from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volume
 from gateway.scheduler.model.events import JobSpec, PricesChanged, Reported
 from gateway.scheduler.model.jobs import Assignment
 from gateway.scheduler.tasks.outcomes import is_nothing, usage_records

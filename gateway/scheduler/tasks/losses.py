@@ -28,7 +28,7 @@ from math import inf
 from typing import Final
 
 from federation.ranges import Range, RangeSet
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import Reported, WorkerGone
 from gateway.scheduler.model.jobs import Assignment, Doing, Job, Loss, Run, Strikes, Worker
 from gateway.scheduler.tasks.charging import Charging

@@ -8,7 +8,7 @@ from typing import Any, Final
 from federation.messages.deals import Deliver
 from federation.messages.messages import Results
 from federation.ranges import Range
-from gateway.ledger.db.records import UsageRecord, UsageState, is_for_its_user
+from gateway.ledger.db.usage.records import UsageRecord, UsageState, is_for_its_user
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Reported
 from gateway.scheduler.model.jobs import Assignment, Job, Strikes
 from policies.costs.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint

@@ -16,16 +16,10 @@ from gateway.config.books import period_of
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
 from gateway.ledger.accounting.postings import Account, Balance
 from gateway.ledger.accounting.settlement import Turnover
-from gateway.ledger.db.records import (
-    ContractOpened,
-    ContractSide,
-    DisputeSettled,
-    Posted,
-    Record,
-    StatementKept,
-    UsageRecord,
-)
-from gateway.ledger.db.rows import DisputeRow
+from gateway.ledger.db.contracts.records import ContractOpened, ContractSide, Posted
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled, StatementKept
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import owed
 from simulations.world.gateway import Member
 from simulations.world.invariants.invariants import Invariant

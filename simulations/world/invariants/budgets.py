@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gateway.ledger.accounting.journal import Booked
-from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.jobs import Assignment
 from policies.costs.budgets import KILL_S, Budget, Purse
 from policies.parties import Whose

@@ -15,8 +15,8 @@ from federation.ranges import RangeSet
 from federation.sessions.hearing import SILENT_BEATS
 from federation.sessions.session import DIALLER_WINDOW
 from gateway.ledger.accounting.journal import Booked
-from gateway.ledger.db.records import Record, UsageRecord
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.runtime.reception import BACKLOG_MAX
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from simulations.world.invariants.invariants import Invariant
 from simulations.world.trace import Entry
 

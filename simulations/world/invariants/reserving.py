@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.ledger.db.records import ReservationKept
+from gateway.ledger.db.reservations.records import ReservationKept
 from policies.parties import Whose, read_party
 from policies.reservations.reservations import NAMED, CantReserve, Reservation
 from simulations.world.gateway import Member

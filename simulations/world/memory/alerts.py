@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.ledger.db.rows import AlertRow
+from gateway.ledger.db.alerts.records import AlertRow
 from simulations.world.memory.tables import Tables
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.ledger.db.records import SliceHeld, SliceLent
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from simulations.world.memory.tables import Tables
 
 

@@ -1,14 +1,19 @@
 """Contracts with other sites, and the deliveries under them."""
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, astuple, replace
-from itertools import chain, islice
+from itertools import chain
 
-from gateway.ledger.db.overhead import DeliveryKey, Part, apart, overhead
-from gateway.ledger.db.records import ContractOpened, Posted
-from gateway.ledger.db.rows import ContractRow, DealTotal, Pending, PostingRow
+from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
+from gateway.ledger.db.contracts.records import (
+    ContractOpened,
+    ContractRow,
+    DealTotal,
+    Pending,
+    Posted,
+    PostingRow,
+)
 from simulations.world.memory.tables import DeliveryId, KeptJob, Tables
 
 
@@ -90,21 +95,6 @@ class MemoryContracts:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
-
-    def unlike(self, site: str, limit: int) -> list[str]:
-        """See ContractStore."""
-        charged, delivered = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        dealt = set()
-        for each in chain.from_iterable(map(dict.values, self._tables().usage.values())):
-            if site in (each.origin, each.site):
-                charged["sell" if each.origin else "buy", each.job] += each.cost_nanos
-        for (side, contract, *_), posted in self._tables().postings.items():
-            opened = self._tables().contracts[side, contract]
-            if opened.site == site:
-                delivered[side, opened.job] += posted.cost_nanos
-                dealt.add((side, opened.job))
-        found = (each for each in sorted(dealt) if charged[each] != delivered[each])
-        return [f"job {job} ({side})" for side, job in islice(found, limit)]
 
     def _by_contract(
         self, counts: Callable[[DeliveryId], bool], start_s: float, end_s: float

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from gateway.ledger.accounting.journal import Booked
 from gateway.ledger.accounting.postings import transfers_of
-from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import UsageRecord
 from simulations.world.memory.tables import Tables
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from gateway.ledger.db.rows import JobRow, KeptRange
+from gateway.ledger.db.jobs.records import JobRow, KeptRange
 from simulations.world.memory.tables import Kept, KeptJob, Tables
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from gateway.ledger.db.records import ReservationKept
-from gateway.ledger.store.reservations import OPEN_STATES
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.reservations.store import OPEN_STATES
 from simulations.world.memory.tables import Tables
 
 

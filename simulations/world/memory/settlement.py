@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
 from federation.messages.reconciliation import Entry, EntryState, Sums, tally_of
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import DisputeRow, PaymentRow
+from gateway.ledger.db.settlement.records import DisputeRow, PaymentRow, PaymentsTold, StatementKept
 from simulations.world.memory.tables import Tables
 
 

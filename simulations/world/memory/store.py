@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.ledger.db.errors import StoreClosed
-from gateway.ledger.db.records import AttachedLost, Record
+from gateway.ledger.db.jobs.records import AttachedLost
+from gateway.ledger.db.records import Record
 from gateway.ledger.store.writer import AT_ONCE_RECORDS
 from simulations.world.memory.alerts import MemoryAlerts
 from simulations.world.memory.budgets import MemoryBudgets

@@ -5,35 +5,36 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to
-from gateway.ledger.db.records import (
-    AlertEnded,
-    AlertFired,
-    AttachedLost,
-    BundleKept,
-    Capacity,
+from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
-    Disputed,
-    DisputeSettled,
+    Posted,
+    PostingSettled,
+)
+from gateway.ledger.db.jobs.records import (
+    AttachedLost,
+    BundleKept,
     FunctionKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
+)
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.settlement.records import (
+    Disputed,
+    DisputeSettled,
     Payment,
+    PaymentRow,
     PaymentsTold,
     PaymentUndone,
-    Posted,
-    PostingSettled,
-    Record,
-    ReservationKept,
-    SliceHeld,
-    SliceLent,
     StatementKept,
-    UsageRecord,
 )
-from gateway.ledger.db.rows import AlertRow, PaymentRow
+from gateway.ledger.db.usage.records import Capacity, UsageRecord
 
 Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
 DeliveryId = tuple[str, str, int, int]  # side, contract, epoch, first

@@ -6,11 +6,17 @@ from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 
-from gateway.ledger.db.queries import hours_between
-from gateway.ledger.db.records import Capacity, UsageRecord
-from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal, UsedRun
-from gateway.ledger.db.tables import SUMMED
-from gateway.ledger.store.usage import NOTHING
+from gateway.ledger.db.usage.queries import hours_between
+from gateway.ledger.db.usage.records import (
+    Capacity,
+    CapacityTotal,
+    Dimension,
+    UsageRecord,
+    UsageTotal,
+    UsedRun,
+)
+from gateway.ledger.db.usage.store import NOTHING
+from gateway.ledger.db.usage.tables import SUMMED
 from simulations.world.memory.tables import Tables
 
 

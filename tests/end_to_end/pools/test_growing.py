@@ -19,7 +19,7 @@ from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
 from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension
 from policies.access.claims import EVERYTHING
 from policies.placement.butler import Rules
 from policies.reservations.reservations import ReservationRules

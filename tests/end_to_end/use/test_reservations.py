@@ -11,7 +11,7 @@ from support.processes import InnerSite, SetClock, SiteProcess, wait_until
 
 from federation import Client
 from gateway.config.site import PoolConfig
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension
 from gateway.runtime.surroundings import Surroundings
 from policies.access.claims import Amount
 from policies.reservations.reservations import ReservationRules

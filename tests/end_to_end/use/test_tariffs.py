@@ -10,7 +10,7 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client
 from gateway.cli.main import cli
 from gateway.config.site import PoolConfig
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension
 from gateway.runtime.surroundings import Surroundings
 
 pytestmark = pytest.mark.real

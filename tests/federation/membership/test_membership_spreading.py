@@ -24,12 +24,7 @@ from federation.membership.happenings import (
     Send,
     Unreachable,
 )
-from federation.membership.probing import (
-    Knobs,
-    exchange_every_s,
-    refresh_every_s,
-    retransmissions,
-)
+from federation.membership.probing import Knobs, exchange_every_s, refresh_every_s, retransmissions
 from federation.membership.rumours import Rumours
 from federation.messages.wire import pack
 

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 from support.alerts import at, used
 
 from gateway.alerts.books import Books, spans
-from gateway.ledger.db.records import (
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    JobOpened,
-    Posted,
-    PostingSettled,
-)
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
+from gateway.ledger.db.jobs.records import JobOpened
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
 from gateway.ledger.store.store import SqlStore
 from policies.calendar.periods import Span
 from policies.costs.alerts import Budget, Pending, PriceLimit, Unacknowledged, Whose

@@ -11,9 +11,9 @@ from support.processes import Visitor, wait_until
 from federation.messages.messages import Answer, Ask
 from gateway.alerts.watch import Watch
 from gateway.config.alerts import AlertsConfig, Pace, Watched
+from gateway.ledger.db.alerts.records import AlertRow
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.errors import StoreFailed
-from gateway.ledger.db.records import ContractOpened, Posted, PostingSettled
-from gateway.ledger.db.rows import AlertRow
 from policies.costs.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
 
 pytestmark = pytest.mark.real

@@ -21,8 +21,8 @@ from gateway.api.books_desk import (
 )
 from gateway.cli.books import between
 from gateway.cli.main import cli
-from gateway.ledger.db.records import Payment
-from gateway.ledger.db.rows import ContractRow, PaymentRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.ledger.db.settlement.records import Payment, PaymentRow
 from gateway.settlement.bookkeeper import Comparison
 
 NOW_S = 1_793_700_000.0
@@ -38,7 +38,7 @@ class Books:
 
     def __init__(self, **delivered):
         self.delivered = delivered
-        self.contracts = self.settlement = self
+        self.contracts = self.settlement = self.journal = self
 
     def _of(self, side, is_void):
         found = self.delivered.get(side, ())

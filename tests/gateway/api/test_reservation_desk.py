@@ -7,7 +7,7 @@ import pytest
 from federation.signed.tokens import Scope
 from gateway.api import reservation_desk
 from gateway.config.site import SiteConfig
-from gateway.ledger.db.records import ReservationKept
+from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.trust.rights import Asker, asker_of, right_to

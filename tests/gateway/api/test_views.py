@@ -6,7 +6,7 @@ import pytest
 
 from federation.words import count
 from gateway.api import views
-from gateway.ledger.db.rows import JobRow
+from gateway.ledger.db.jobs.records import JobRow
 
 
 @dataclass

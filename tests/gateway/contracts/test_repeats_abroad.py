@@ -4,7 +4,8 @@ import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town
 from support.pure.town import spec as job_spec
 
-from gateway.ledger.db.records import Posted, UsageRecord
+from gateway.ledger.db.contracts.records import Posted
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import events
 from policies.costs.budgets import Budget
 from policies.costs.pricelist import PriceList

@@ -16,7 +16,7 @@ from gateway.config.site import PoolConfig
 from gateway.contracts.model.purchase import Purchase, check_delivery
 from gateway.contracts.model.quotations import allowed_nanos, quoted_terms, tariff_of
 from gateway.ledger.db import records
-from gateway.ledger.db.rows import UsageTotal
+from gateway.ledger.db.usage.records import UsageTotal
 from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events

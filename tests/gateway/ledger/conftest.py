@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine, event
 from support.programs.postgres import Postgres
 
-from gateway.ledger.db.records import Record, UsageRecord
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.store import SqlStore, Store
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore

@@ -8,14 +8,9 @@ import pytest
 
 from federation.messages.contracts import Delivery, Verdict
 from gateway.api import books_desk
-from gateway.ledger.db.records import (
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    Record,
-    posted,
-    settled,
-)
+from gateway.ledger.db.contracts.records import ContractOpened, posted, settled
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
 from gateway.ledger.store.store import Store
 
 NOW_S = 1_793_700_000.0

@@ -9,14 +9,9 @@ from support.pure.reception import make_reception
 from federation.messages.wire import pack
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
-from gateway.ledger.db.records import (
-    BundleKept,
-    ContractOpened,
-    FunctionKept,
-    JobClosed,
-    JobOpened,
-    ReservationKept,
-)
+from gateway.ledger.db.contracts.records import ContractOpened
+from gateway.ledger.db.jobs.records import BundleKept, FunctionKept, JobClosed, JobOpened
+from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.scheduler.model.terms import terms_plain
 from policies.costs.budgets import Budget
 from policies.parties import read_party

@@ -11,14 +11,14 @@ from federation.messages.reserving import Reserve, Reserved
 from gateway.base.recalling import recall_now
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.selling.names import Names
-from gateway.ledger.db.records import (
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
     Posted,
     PostingSettled,
-    ReservationKept,
-    UsageRecord,
 )
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import OPEN_MAX, Buying, Selling
 from gateway.scheduler.broker import Broker

@@ -7,14 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.contracts.slices.borrowing import held_of
-from gateway.ledger.db.records import (
-    Payment,
-    Posted,
-    PostingSettled,
-    SliceHeld,
-    SliceLent,
-    UsageRecord,
-)
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.settlement.records import Payment
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.budget_books import read_known, spent_between
 from gateway.scheduler.model.purses import Purses, Spent
 from policies.calendar.periods import Span

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from support.processes import wait_until
 
-from gateway.ledger.db.records import HOUR_S
+from gateway.ledger.db.checks import HOUR_S
 from gateway.runtime.surroundings import Surroundings
 
 pytestmark = pytest.mark.real

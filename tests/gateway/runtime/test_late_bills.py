@@ -7,7 +7,7 @@ import pytest
 
 from federation.messages.contracts import Delivery, Verdict
 from federation.messages.deals import Bill, Settle
-from gateway.ledger.db.records import ContractEnded, ContractOpened, posted, settled
+from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, posted, settled
 from gateway.ledger.store.store import SqlStore
 from gateway.runtime.late_bills import WAITING_MAX, LateBills
 from gateway.scheduler.model.effects import AnswerBill, Say, Write

@@ -11,7 +11,7 @@ from federation.reasons import Reason
 from gateway.api import views
 from gateway.api.estimates import claims
 from gateway.ledger.db import records
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write

@@ -8,8 +8,7 @@ from support.pure.windows import NOON, RISK, World, assigned, orders, spec
 
 from federation.messages import messages
 from federation.reasons import Reason
-from gateway.ledger.db.records import UsageRecord
-from gateway.ledger.db.rows import UsageTotal
+from gateway.ledger.db.usage.records import UsageRecord, UsageTotal
 from gateway.reservations.bookings import used_of
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Write

@@ -36,8 +36,8 @@ from federation.signed.envelopes import body_of
 from gateway.base.values import KnobError
 from gateway.config.books import period_of, read_books
 from gateway.ledger.accounting.settlement import agreed_until
+from gateway.ledger.db.contracts.records import posted
 from gateway.ledger.db.errors import StoreError
-from gateway.ledger.db.records import posted
 from gateway.settlement.bookkeeper import QUESTIONS_MAX, WAITING_MAX, Comparison
 from gateway.settlement.office import NoSuchEntry
 from gateway.settlement.payments import ANSWERS_MAX

@@ -6,7 +6,7 @@ import pytest
 
 from federation.messages.payments import Line, match
 from gateway.api.books_desk import BadBooksQuestion, _settle, _undo
-from gateway.ledger.db.rows import PaymentRow
+from gateway.ledger.db.settlement.records import PaymentRow
 from gateway.settlement.payments import told_of
 
 DETAILS = {"site": "paris", "reference": "Q-17", "direction": "paid", "amount_nanos": 100,

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key, leaf
 
 from federation.signed.identity import Refusal, Untrusted
-from federation.signed.statements import (
-    Expulsion,
-    Farewell,
-    Order,
-    Revocations,
-    read_card,
-    sign,
-)
+from federation.signed.statements import Expulsion, Farewell, Order, Revocations, read_card, sign
 from gateway.config.federation import Follow
 from gateway.trust import book_file
 from gateway.trust.book import MEMBERS_MAX, BookError, TrustBook

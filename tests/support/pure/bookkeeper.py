@@ -13,8 +13,9 @@ from federation.messages.reconciliation import DAY_MS
 from federation.signed.envelopes import body_of
 from gateway.config.books import BookRules
 from gateway.ledger.audit.audit import audit
+from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, posted, settled
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.records import ContractEnded, ContractOpened, Payment, posted, settled
+from gateway.ledger.db.settlement.records import Payment
 from gateway.ledger.store.store import SqlStore
 from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.office import Office

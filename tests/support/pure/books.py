@@ -5,7 +5,8 @@ from typing import Any
 from federation.messages.messages import MESSAGES
 from federation.messages.reconciliation import Reconcile, Reconciled, Tally
 from federation.messages.wire import pack
-from gateway.ledger.db.records import ContractSide, StatementKept
+from gateway.ledger.db.contracts.records import ContractSide
+from gateway.ledger.db.settlement.records import StatementKept
 
 
 def envelope(message: Any) -> bytes:

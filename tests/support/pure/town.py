@@ -22,7 +22,7 @@ from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
 from gateway.contracts.exchange import Exchange
 from gateway.ledger.db import records
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events

@@ -37,7 +37,8 @@ from gateway.contracts.model.purchase import from_books
 from gateway.contracts.model.sale import former_sale
 from gateway.contracts.selling.sales import Sales
 from gateway.ledger.audit.audit import audit
-from gateway.ledger.db.records import ContractOpened, UsageRecord
+from gateway.ledger.db.contracts.records import ContractOpened
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import owed
 from gateway.ledger.store.store import SqlStore
 from gateway.runtime.outbox import Outbox

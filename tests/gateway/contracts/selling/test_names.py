@@ -15,7 +15,7 @@ from federation.reasons import Reason
 from gateway.base.recalling import recall_now
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.selling.names import Names
-from gateway.ledger.db.records import ContractEnded, ContractOpened, Posted
+from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, Posted
 from gateway.reservations.bookings import Bookings
 from gateway.reservations.reserving import OPEN_MAX, Selling
 from gateway.scheduler.model import events

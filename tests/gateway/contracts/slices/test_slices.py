@@ -13,7 +13,7 @@ from federation.messages.slices import AskSlice, Slice
 from federation.reasons import Reason
 from gateway.contracts.slices.borrowing import ANSWER_S, IDLE_S, REFUSED_S, REST_S
 from gateway.contracts.slices.lending import ACCOUNTS_MAX, NotLent
-from gateway.ledger.db.records import SliceHeld, SliceLent
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from policies.calendar.periods import UTC_ZONE, Span
 from policies.costs.budgets import SLOT_TIME
 from policies.parties import read_party

@@ -9,7 +9,7 @@ from support.processes import wait_until
 from federation import Client
 from federation.errors import TaskCrashed
 from gateway.config.limits import HouseRules
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.usage.records import Dimension
 
 pytestmark = pytest.mark.real
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.ledger.accounting.capacity import CHANGE_S, GAP_S, RECORD_S, CapacityMeter, uncounted
-from gateway.ledger.db.records import HOUR_S, Capacity
+from gateway.ledger.db.checks import HOUR_S
+from gateway.ledger.db.usage.records import Capacity
 
 NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S
 

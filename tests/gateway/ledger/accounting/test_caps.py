@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.ledger.accounting.caps import capped
-from gateway.ledger.db.rows import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 
 HOUR_NS = 3_600 * 10**9
 PRICE = 1_000  # of a slot-hour, with a minimum of ten

@@ -19,23 +19,20 @@ from federation.messages.wire import pack
 from gateway.ledger.accounting.journal import GENESIS, digest
 from gateway.ledger.accounting.postings import Account, balances, transfers_of
 from gateway.ledger.audit.audit import Audit, audit
-from gateway.ledger.db import tables
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.records import (
-    ContractOpened,
+from gateway.ledger.db.jobs.records import JobOpened, OutcomeKept
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import (
     Disputed,
     DisputeSettled,
-    JobOpened,
-    OutcomeKept,
     Payment,
     PaymentsTold,
     PaymentUndone,
-    Posted,
-    PostingSettled,
-    Record,
     StatementKept,
-    UsageRecord,
 )
+from gateway.ledger.db.usage import tables
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.store import SqlStore, Store
 
 Usage = Callable[..., UsageRecord]

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.ledger.accounting.postings import Account, Transfer, balances, transfers_of
-from gateway.ledger.db.records import JobClosed, Posted, PostingSettled, UsageRecord
+from gateway.ledger.db.contracts.records import Posted, PostingSettled
+from gateway.ledger.db.jobs.records import JobClosed
+from gateway.ledger.db.usage.records import UsageRecord
 
 Usage = Callable[..., UsageRecord]
 

@@ -25,20 +25,17 @@ from gateway.cli.main import cli
 from gateway.ledger.accounting import checkpoints, rollup
 from gateway.ledger.accounting.postings import Account
 from gateway.ledger.audit.audit import Audit, audit
-from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.records import (
-    NUMBER_LIMIT,
+from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
-    JobEnded,
-    JobOpened,
-    Payment,
     Posted,
     PostingSettled,
-    StatementKept,
-    UsageRecord,
 )
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.database import snapshot
+from gateway.ledger.db.jobs.records import JobEnded, JobOpened
+from gateway.ledger.db.settlement.records import Payment, StatementKept
+from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.store.copying import move
 from gateway.ledger.store.store import SqlStore
 

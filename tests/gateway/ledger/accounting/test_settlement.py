@@ -21,8 +21,7 @@ from gateway.ledger.accounting.settlement import (
     turnovers,
     void_share,
 )
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import PaymentRow
+from gateway.ledger.db.settlement.records import PaymentRow, PaymentsTold, StatementKept
 from gateway.ledger.reports import Report, to_csv
 
 

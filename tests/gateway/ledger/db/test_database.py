@@ -16,8 +16,8 @@ from support.ledger_processes import HOLDING, WRITING, start
 from gateway.ledger.db import database as database_module
 from gateway.ledger.db.database import SQLITE_LEAST, Database
 from gateway.ledger.db.errors import StoreError, StoreInUse, StoreTooNew
-from gateway.ledger.db.records import UsageRecord
-from gateway.ledger.db.tables import SCHEMA_VERSION, metadata
+from gateway.ledger.db.schema import SCHEMA_VERSION, metadata
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.store import SqlStore
 
 Usage = Callable[..., UsageRecord]

@@ -14,17 +14,13 @@ from sqlalchemy import Connection, create_engine, text
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.accounting.postings import balances, transfers_of
 from gateway.ledger.audit.audit import audit
-from gateway.ledger.db import database, tables
+from gateway.ledger.db import database
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.records import (
-    ContractOpened,
-    Payment,
-    Posted,
-    PostingSettled,
-    Record,
-    UsageRecord,
-)
-from gateway.ledger.db.rows import Dimension, PaymentRow
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import Payment, PaymentRow
+from gateway.ledger.db.usage import tables
+from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.store.store import SqlStore
 from policies.tariffs import Tariff
 

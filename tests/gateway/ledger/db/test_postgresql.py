@@ -17,8 +17,8 @@ from support.programs.postgres import Postgres
 
 from gateway.ledger.db import database
 from gateway.ledger.db.errors import StoreError, StoreInUse
-from gateway.ledger.db.records import UsageRecord
-from gateway.ledger.db.tables import SCHEMA_VERSION, metadata
+from gateway.ledger.db.schema import SCHEMA_VERSION, metadata
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import writer
 from gateway.ledger.store.store import SqlStore
 
@@ -191,7 +191,7 @@ def test_no_reader_can_write(url: str) -> None:
 
 
 def test_texts_are_ordered_as_in_sqlite(url: str, commit: Any, usage: Usage) -> None:
-    from gateway.ledger.db.rows import Dimension
+    from gateway.ledger.db.usage.records import Dimension
 
     names = ["ada", "Bob", "_", "éva", "zoe", "a b", "a-b"]
     with closing(SqlStore(url)) as store:

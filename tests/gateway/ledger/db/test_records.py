@@ -9,29 +9,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.ledger.db.records import (
-    AlertEnded,
-    AlertFired,
-    AttachedLost,
-    BundleKept,
-    Capacity,
+from gateway.ledger.db.alerts.records import AlertEnded, AlertFired
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
-    Disputed,
-    DisputeSettled,
+    Posted,
+    PostingSettled,
+)
+from gateway.ledger.db.jobs.records import (
+    AttachedLost,
+    BundleKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
-    Payment,
-    Posted,
-    PostingSettled,
-    Record,
-    ReservationKept,
-    StatementKept,
-    UsageRecord,
 )
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled, Payment, StatementKept
+from gateway.ledger.db.usage.records import Capacity, UsageRecord
 from gateway.ledger.store.store import Store
 
 TOO_LARGE = 2**63

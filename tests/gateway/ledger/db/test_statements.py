@@ -8,7 +8,7 @@ from sqlalchemy import Dialect
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.ledger.accounting.summaries import Summaries
-from gateway.ledger.db.records import (
+from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
     FunctionKept,
@@ -17,9 +17,9 @@ from gateway.ledger.db.records import (
     JobForgotten,
     JobOpened,
     OutcomeKept,
-    UsageRecord,
 )
-from gateway.ledger.db.sql import Statements
+from gateway.ledger.db.statements import Statements
+from gateway.ledger.db.usage.records import UsageRecord
 
 Usage = Callable[..., UsageRecord]
 

@@ -17,16 +17,11 @@ from federation.messages.contracts import Delivery, Verdict
 from gateway.cli.books.export import export
 from gateway.ledger.accounting import journal
 from gateway.ledger.audit.audit import audit
+from gateway.ledger.db.contracts.records import ContractOpened, posted, settled
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.records import (
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    Record,
-    UsageRecord,
-    posted,
-    settled,
-)
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.exports import apel, reading
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
@@ -358,11 +353,11 @@ def test_the_store_tells_where_a_site_was_charged_other_than_was_delivered(books
         ContractOpened("c-3", "sell", "tokyo", job, "gpu", 1, 5, "USD", 30.0, END_S),
         posted("c-3", "sell", "tokyo", delivery, "USD"),
     )
-    assert store.contracts.unlike("tokyo", 5) == []
+    assert store.journal.unlike("tokyo", 5) == []
     commit(store, usage(job=job, first=30, cost_nanos=7))
     text = f"job {job} was charged 307, and 300 were delivered to its site"
-    assert store.contracts.unlike("tokyo", 5) == [text]
-    assert store.contracts.unlike("rome", 5) == []
+    assert store.journal.unlike("tokyo", 5) == [text]
+    assert store.journal.unlike("rome", 5) == []
     store.close()
 
 

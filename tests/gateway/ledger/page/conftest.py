@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.ledger.accounting.settlement import Statement, Turnover
-from gateway.ledger.db.rows import CapacityTotal, UsageTotal
+from gateway.ledger.db.usage.records import CapacityTotal, UsageTotal
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
 from gateway.ledger.page.rendering import render
 

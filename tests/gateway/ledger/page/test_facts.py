@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 
 from federation.messages.payments import Line
 from federation.messages.wire import pack, unpack
-from gateway.ledger.db.records import (
-    Capacity,
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    Payment,
-    PaymentsTold,
-    Posted,
-    PostingSettled,
-    UsageRecord,
-)
-from gateway.ledger.db.rows import CapacityTotal, UsageTotal
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled, Payment, PaymentsTold
+from gateway.ledger.db.usage.records import Capacity, CapacityTotal, UsageRecord, UsageTotal
 from gateway.ledger.page.facts import (
     PROJECTS_MAX,
     SITES_MAX,

@@ -11,17 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.alerts.books import Books
-from gateway.ledger.db.records import (
-    Capacity,
-    ContractOpened,
-    Disputed,
-    DisputeSettled,
-    JobOpened,
-    Posted,
-    PostingSettled,
-    UsageRecord,
-)
-from gateway.ledger.db.rows import Dimension
+from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
+from gateway.ledger.db.jobs.records import JobOpened
+from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
+from gateway.ledger.db.usage.records import Capacity, Dimension, UsageRecord
 from gateway.ledger.page.facts import Unsettled
 from gateway.ledger.page.gathering import gather
 from gateway.ledger.reports import (

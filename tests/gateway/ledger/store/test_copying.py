@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.ledger.db.contracts.records import ContractOpened, Posted
 from gateway.ledger.db.errors import StoreError, StoreInUse
-from gateway.ledger.db.records import BundleKept, ContractOpened, JobOpened, Posted, UsageRecord
-from gateway.ledger.db.rows import Dimension
-from gateway.ledger.db.tables import metadata
+from gateway.ledger.db.jobs.records import BundleKept, JobOpened
+from gateway.ledger.db.schema import metadata
+from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.store import copying
 from gateway.ledger.store.copying import backup, move, restore
 from gateway.ledger.store.store import SqlStore

@@ -8,28 +8,32 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger.db.errors import StoreClosed
-from gateway.ledger.db.records import (
-    AlertEnded,
-    AlertFired,
-    BundleKept,
-    Capacity,
+from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
+from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
+    Posted,
+    PostingSettled,
+)
+from gateway.ledger.db.errors import StoreClosed
+from gateway.ledger.db.jobs.records import (
+    BundleKept,
     FunctionKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
-    Posted,
-    PostingSettled,
-    ReservationKept,
-    SliceHeld,
-    SliceLent,
-    UsageRecord,
 )
-from gateway.ledger.db.rows import AlertRow, CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.usage.records import (
+    Capacity,
+    CapacityTotal,
+    Dimension,
+    UsageRecord,
+    UsageTotal,
+)
 from gateway.ledger.store.store import Store
 
 Commit = Callable[..., None]

@@ -12,7 +12,7 @@ from support.programs.postgres import Postgres
 
 from gateway.ledger.audit.audit import audit
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.tables import usage
+from gateway.ledger.db.usage.tables import usage
 
 pytestmark = pytest.mark.real
 

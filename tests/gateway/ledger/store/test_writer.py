@@ -12,7 +12,8 @@ import pytest
 
 from gateway.ledger.db import database
 from gateway.ledger.db.errors import StoreFailed
-from gateway.ledger.db.records import BundleKept, UsageRecord
+from gateway.ledger.db.jobs.records import BundleKept
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import writer
 from gateway.ledger.store.store import SqlStore, Store
 

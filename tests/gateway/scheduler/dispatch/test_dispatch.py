@@ -3,7 +3,7 @@
 import pytest
 
 from federation.messages import messages
-from gateway.ledger.db.records import UsageRecord
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.dispatch import ends_too_soon, in_time

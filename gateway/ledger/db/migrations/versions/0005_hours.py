@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from gateway.ledger.db.tables import TEXT
+from gateway.ledger.db.schema import TEXT
 
 revision = "0005"
 down_revision = "0004"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from gateway.ledger.db.tables import TEXT
+from gateway.ledger.db.schema import TEXT
 
 revision = "0011"
 down_revision = "0010"

@@ -7,13 +7,11 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import func, select, text, union_all
 
-from gateway.ledger.accounting.merging import IS_CHARGE
-from gateway.ledger.db.database import OpenReader
+from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.queries import hours_between, ranges, totals_query, usage_total
-from gateway.ledger.db.records import Capacity
-from gateway.ledger.db.rows import CapacityTotal, Dimension, UsageTotal, UsedRun
-from gateway.ledger.db.tables import capacity, usage, usage_ranges
+from gateway.ledger.db.usage.queries import hours_between, totals_query, usage_total
+from gateway.ledger.db.usage.records import Capacity, CapacityTotal, Dimension, UsageTotal, UsedRun
+from gateway.ledger.db.usage.tables import IS_CHARGE, capacity, usage, usage_ranges
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from federation.messages.reconciliation import Entry, Sums
-from gateway.ledger.db import mirror
 from gateway.ledger.db.database import OpenReader
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import DisputeRow, PaymentRow
+from gateway.ledger.db.settlement import queries
+from gateway.ledger.db.settlement.records import DisputeRow, PaymentRow, PaymentsTold, StatementKept
 
 
 class SettlementStore(Protocol):
@@ -71,48 +70,48 @@ class SqlSettlement:
     ) -> Iterator[Entry]:
         """See SettlementStore."""
         with self._reading() as connection:
-            yield from mirror.entries(connection, side, site, first_ms, stop_ms, contract)
+            yield from queries.entries(connection, side, site, first_ms, stop_ms, contract)
 
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.sums(connection, side, site, first_ms, stop_ms)
+            return queries.sums(connection, side, site, first_ms, stop_ms)
 
     def verdict_sums(
         self, side: str, site: str, first_ms: int, stop_ms: int
     ) -> tuple[dict[str, Sums], dict[str, Sums]]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.verdict_sums(connection, side, site, first_ms, stop_ms)
+            return queries.verdict_sums(connection, side, site, first_ms, stop_ms)
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
     ) -> Iterator[Entry]:
         """See SettlementStore."""
         with self._reading() as connection:
-            yield from mirror.voids(connection, side, site, first_ms, stop_ms, contract)
+            yield from queries.voids(connection, side, site, first_ms, stop_ms, contract)
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.next_delivery_ms(connection, side, site, since_ms)
+            return queries.next_delivery_ms(connection, side, site, since_ms)
 
     def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.read_disputes(connection, contract, is_open)
+            return queries.read_disputes(connection, contract, is_open)
 
     def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.read_statements(connection, side, site)
+            return queries.read_statements(connection, side, site)
 
     def payments(self, site: str = "") -> list[PaymentRow]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.read_payments(connection, site)
+            return queries.read_payments(connection, site)
 
     def payments_told(self, site: str = "") -> list[PaymentsTold]:
         """See SettlementStore."""
         with self._reading() as connection:
-            return mirror.read_payments_told(connection, site)
+            return queries.read_payments_told(connection, site)

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 from sqlalchemy import select
 
 from gateway.ledger.db.database import OpenReader
-from gateway.ledger.db.records import ReservationKept
-from gateway.ledger.db.tables import reservations
+from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.reservations.tables import reservations
 
 _NAMES: Final = 10_000  # reservations per page
 OPEN_STATES: Final = ("held", "booking", "booked", "releasing")

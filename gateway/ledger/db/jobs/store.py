@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 from sqlalchemy import func, select
 
-from gateway.ledger.db.database import OpenReader
-from gateway.ledger.db.queries import ranges, with_usage
-from gateway.ledger.db.rows import JobRow, KeptRange
-from gateway.ledger.db.tables import bundles, functions, jobs, outcomes
+from gateway.ledger.db.database import OpenReader, ranges
+from gateway.ledger.db.jobs.queries import with_usage
+from gateway.ledger.db.jobs.records import JobRow, KeptRange
+from gateway.ledger.db.jobs.tables import bundles, functions, jobs, outcomes
 
 # Bundles per page of `bundles`: a reader holds no transaction open while its caller works.
 _PAGE: Final = 16

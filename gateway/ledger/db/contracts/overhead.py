@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.ledger.db.rows import Pending
+from gateway.ledger.db.contracts.records import Pending
 
 DeliveryKey = tuple[str, int, int]  # contract, epoch, first task
 

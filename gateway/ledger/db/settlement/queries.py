@@ -8,19 +8,12 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, select
 
 from federation.messages.reconciliation import Entry, EntryState, Sums
+from gateway.ledger.db.contracts.records import PostingRow
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import streamed
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.records import PaymentsTold, StatementKept
-from gateway.ledger.db.rows import DisputeRow, PaymentRow, PostingRow
-from gateway.ledger.db.tables import (
-    OF_CONTRACT,
-    contracts,
-    disputes,
-    payments,
-    payments_told,
-    postings,
-    statements,
-)
+from gateway.ledger.db.settlement.records import DisputeRow, PaymentRow, PaymentsTold, StatementKept
+from gateway.ledger.db.settlement.tables import disputes, payments, payments_told, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")
 

@@ -1,19 +1,17 @@
 """Contracts with other sites, and the deliveries under them."""
 
-from contextlib import closing
 from dataclasses import fields
-from itertools import islice
 from typing import Final, Protocol
 
 from sqlalchemy import func, select
 
-from gateway.ledger.audit.deliveries import undercharged
-from gateway.ledger.db import mirror
+from gateway.ledger.db.contracts.queries import by_contract, deliveries_query
+from gateway.ledger.db.contracts.records import ContractRow, DealTotal, Pending, PostingRow
+from gateway.ledger.db.contracts.tables import IS_PENDING, OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import OpenReader
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.queries import by_contract, deliveries_query
-from gateway.ledger.db.rows import ContractRow, DealTotal, Pending, PostingRow
-from gateway.ledger.db.tables import IS_PENDING, OF_CONTRACT, contracts, disputes, postings
+from gateway.ledger.db.settlement import queries
+from gateway.ledger.db.settlement.tables import disputes
 
 LATELY_S: Final = 3600.0  # before the last contract: how far a clock may have been set back
 
@@ -50,9 +48,6 @@ class ContractStore(Protocol):
 
     def voided(self, start_s: float, end_s: float) -> list[Pending]:
         """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
-
-    def unlike(self, site: str, limit: int) -> list[str]:
-        """Describe the jobs between a site and us whose charges differ from their deliveries."""
 
 
 class SqlContracts:
@@ -131,7 +126,7 @@ class SqlContracts:
         """See ContractStore."""
         query = (
             deliveries_query(start_s, end_s)
-            .join(disputes, mirror.same_delivery(disputes))
+            .join(disputes, queries.same_delivery(disputes))
             .where(disputes.c.state == "accepted")
         )
         with self._reading() as connection:
@@ -142,8 +137,3 @@ class SqlContracts:
         query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
         with self._reading() as connection:
             return by_contract(connection, query)
-
-    def unlike(self, site: str, limit: int) -> list[str]:
-        """See ContractStore."""
-        with self._reading() as connection, closing(undercharged(connection, site)) as found:
-            return list(islice(found, limit))

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from sqlalchemy import select
 
+from gateway.ledger.db.alerts.records import AlertRow
+from gateway.ledger.db.alerts.tables import alerts
 from gateway.ledger.db.database import OpenReader
-from gateway.ledger.db.rows import AlertRow
-from gateway.ledger.db.tables import alerts
 
 
 class AlertStore(Protocol):

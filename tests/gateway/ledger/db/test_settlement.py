@@ -6,17 +6,15 @@ from dataclasses import asdict
 from federation.messages.contracts import Delivery, Verdict
 from federation.messages.reconciliation import Entry, EntryState, Sums, tally_of
 from gateway.ledger.accounting.postings import Account
-from gateway.ledger.db.records import (
-    ContractOpened,
+from gateway.ledger.db.contracts.records import ContractOpened, posted, settled
+from gateway.ledger.db.settlement.records import (
     Disputed,
     DisputeSettled,
     Payment,
+    PaymentRow,
     PaymentsTold,
     StatementKept,
-    posted,
-    settled,
 )
-from gateway.ledger.db.rows import PaymentRow
 from gateway.ledger.store.store import Store
 
 Commit = Callable[..., None]

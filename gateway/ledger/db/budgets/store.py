@@ -4,9 +4,9 @@ from typing import Protocol
 
 from sqlalchemy import select
 
+from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
+from gateway.ledger.db.budgets.tables import slices_held, slices_lent
 from gateway.ledger.db.database import OpenReader
-from gateway.ledger.db.records import SliceHeld, SliceLent
-from gateway.ledger.db.tables import slices_held, slices_lent
 
 
 class BudgetStore(Protocol):

@@ -1,0 +1,1 @@
+"""Shares of budgets in the books."""

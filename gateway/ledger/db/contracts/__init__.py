@@ -1,0 +1,1 @@
+"""Contracts and deliveries in the books."""

@@ -1,0 +1,87 @@
+"""The queries of deliveries; they run in the caller's transaction."""
+
+from dataclasses import astuple
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, select
+
+from gateway.ledger.db.checks import TIME_LIMIT_S
+from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
+from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
+from gateway.ledger.db.exact import exact_sums, joined
+from gateway.ledger.db.jobs.tables import jobs
+from gateway.ledger.db.usage.tables import IS_OVERHEAD, usage
+
+
+def deliveries_query(start_s: float, end_s: float) -> Select[Any]:
+    """Return the query for the deliveries in [start_s, end_s), for `by_contract`."""
+    at = postings.c.posted_at_s
+    return (
+        select(
+            *(postings.c[name] for name in ("side", "contract", "epoch", "first", "tasks")),
+            *(postings.c.cost_nanos, at),
+            *(contracts.c[name] for name in ("site", "pool", "job", "currency")),
+        )
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(at >= start_s, at < end_s)
+    )
+
+
+def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
+    """Return the sums by contract of a `deliveries_query`, perhaps with more conditions.
+
+    Overhead of this site is told apart from the cost of its user.
+    """
+    chosen = query.subquery().c
+    key = [
+        *(chosen.side, chosen.site, chosen.pool, chosen.job),
+        *(func.coalesce(jobs.c[name], "").label(name) for name in ("user", "project", "name")),
+        chosen.currency,
+    ]
+    sums = (
+        select(chosen.contract, *key, cast(func.count(), BigInteger), func.min(chosen.posted_at_s))
+        .add_columns(*exact_sums(chosen.tasks, chosen.cost_nanos))
+        .join(jobs, jobs.c.job == chosen.job, isouter=True)
+        .group_by(chosen.contract, *key)
+        .subquery()
+    )
+    # Which group its user was in, and whether anything of it is overhead, stands in the job's
+    # usage: asked once for each contract.
+    of_job = usage.c.job == sums.c.job
+    group = select(func.min(usage.c.group)).where(of_job, ~IS_OVERHEAD).scalar_subquery()
+    is_overhead = exists().where(of_job, usage.c.site == sums.c.site, IS_OVERHEAD)
+    asked = select(*sums.c, func.coalesce(group, ""), and_(sums.c.side == "buy", is_overhead))
+    found: list[Pending] = []
+    known: dict[tuple[str, str], dict[DeliveryKey, tuple[int, int]]] = {}
+    for contract, *row, user_group, has_overhead in connection.execute(asked).all():
+        whole = Pending(*(*row[:-4], *joined(row[-4:]), user_group))
+        if not has_overhead:
+            found.append(whole)
+            continue
+        job, site = whole.job, whole.site
+        if (job, site) not in known:
+            known[job, site] = _overhead(connection, job, site)
+        theirs = select(*chosen).where(chosen.side == "buy", chosen.contract == contract)
+        found += apart(whole, _parts(connection, theirs), known[job, site])
+    return sorted(found, key=astuple)
+
+
+def _overhead(connection: Connection, job: str, site: str) -> dict[DeliveryKey, tuple[int, int]]:
+    """Return the overhead in the deliveries of a site for a job, by delivery."""
+    query = deliveries_query(0.0, TIME_LIMIT_S).where(
+        postings.c.side == "buy", contracts.c.site == site, contracts.c.job == job
+    )
+    used = select(usage.c.first, usage.c.tasks, usage.c.cost_nanos, usage.c.ended_at_s).where(
+        usage.c.job == job, usage.c.site == site, usage.c.records == 1, IS_OVERHEAD
+    )
+    return overhead(_parts(connection, query), (Part(*row) for row in connection.execute(used)))
+
+
+def _parts(connection: Connection, query: Select[Any]) -> dict[DeliveryKey, Part]:
+    return {
+        (row.contract, row.epoch, row.first): Part(
+            row.first, row.tasks, row.cost_nanos, row.posted_at_s
+        )
+        for row in connection.execute(query)
+    }

@@ -1,0 +1,263 @@
+"""Contracts and deliveries under them: what is written, and what is read back."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from federation.messages.contracts import Delivery, Verdict
+from gateway.ledger.db.checks import check_numbers, check_texts, check_times
+from gateway.ledger.db.jobs.records import sender_of
+from gateway.ledger.db.usage.records import PriceClass
+
+ContractSide = Literal["buy", "sell"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContractOpened:
+    """A contract with another site began: we buy, or we sell. Written before the site is told.
+
+    It holds all the terms of charging: after a restart the other site's word does not count.
+
+    Attributes:
+        job: our own id of the job.
+        pool: the seller's.
+        max_cost_nanos: the cost limit of its grant; None: no limit.
+        minimum_nanos: the least cost of a task.
+        step_ns: time is rounded up to whole steps of so many nanoseconds; 0: it is not.
+        tariff: the name of the price list; empty: the contract does not name one.
+        window: the name of the tariff window that was in force; empty: the tariff has none.
+        list_nanos: the list price of a slot-hour, without a contract; None: the same.
+    """
+
+    contract: str
+    side: ContractSide
+    site: str  # the other site
+    job: str
+    pool: str
+    slots: int
+    price_nanos: int
+    currency: str
+    lease_s: float
+    opened_at_s: float
+    max_cost_nanos: int | None = None
+    minimum_nanos: int = 0
+    step_ns: int = 0
+    tariff: str = ""
+    window: str = ""
+    price_class: PriceClass = "guaranteed"
+    list_nanos: int | None = None
+
+    def __post_init__(self) -> None:
+        check_texts(
+            self.contract,
+            self.side,
+            self.site,
+            self.job,
+            self.pool,
+            self.currency,
+            self.tariff,
+            self.window,
+            self.price_class,
+        )
+        if self.list_nanos is None:
+            object.__setattr__(self, "list_nanos", self.price_nanos)
+        check_numbers(self.slots, self.price_nanos, self.max_cost_nanos or 0)
+        check_numbers(self.minimum_nanos, self.step_ns, self.list_nanos or 0)
+        check_times(self.opened_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Results that were delivered under a contract; the same on both sides.
+
+    Unique by (side, contract, epoch, first). It is pending until it is settled.
+    """
+
+    contract: str
+    side: ContractSide
+    site: str  # the other site
+    epoch: int
+    first: int
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+    currency: str
+    posted_at_s: float
+
+    def __post_init__(self) -> None:
+        check_texts(self.contract, self.side, self.site, self.currency)
+        check_numbers(self.epoch, self.first, self.tasks, self.wall_ns, self.cost_nanos)
+        check_times(self.posted_at_s)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery as both sides report it."""
+        return delivery_of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PostingSettled:
+    """The verdict on a posting: "post" (it is paid) or "void". The first verdict stands."""
+
+    contract: str
+    side: ContractSide
+    site: str
+    epoch: int
+    first: int
+    state: str
+    cost_nanos: int  # of the posting
+    currency: str
+    settled_at_s: float
+
+    def __post_init__(self) -> None:
+        check_texts(self.contract, self.side, self.site, self.state, self.currency)
+        check_numbers(self.epoch, self.first, self.cost_nanos)
+        check_times(self.settled_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ContractEnded:
+    """A contract ended, with nothing in flight: "settled" or "lapsed"."""
+
+    contract: str
+    side: ContractSide
+    state: str
+    ended_at_s: float
+
+    def __post_init__(self) -> None:
+        check_texts(self.contract, self.side, self.state)
+        check_times(self.ended_at_s)
+
+
+def delivery_of(row: Any) -> Delivery:
+    """Return the delivery of a Posted, or of a PostingRow, as both sides report it."""
+    stop, at_ms = row.first + row.tasks, round(row.posted_at_s * 1000)
+    return Delivery(row.epoch, row.first, stop, row.cost_nanos, row.wall_ns, at_ms)
+
+
+def posted(
+    contract: str, side: ContractSide, site: str, delivery: Delivery, currency: str
+) -> Posted:
+    """Return the record of a delivery."""
+    return Posted(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        tasks=delivery.stop - delivery.first,
+        wall_ns=delivery.wall_ns,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        posted_at_s=delivery.at_ms / 1000,
+    )
+
+
+def settled(
+    contract: str,
+    side: ContractSide,
+    site: str,
+    delivery: Delivery,
+    verdict: Verdict,
+    currency: str,
+    at_s: float,
+) -> PostingSettled:
+    """Return the record of the verdict on a delivery."""
+    return PostingSettled(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        state=verdict,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        settled_at_s=at_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The deliveries under one contract without a verdict; `site` is the other site.
+
+    `ContractStore.reversed` returns the same for reversed deliveries. `oldest_s` is the time of the
+    first delivery.
+    """
+
+    side: str
+    site: str
+    pool: str  # the seller's
+    job: str
+    user: str
+    project: str
+    name: str
+    currency: str
+    records: int
+    oldest_s: float
+    tasks: int
+    cost_nanos: int
+    group: str = ""  # of its user, where usage is booked
+
+    @property
+    def origin(self) -> str:
+        """The site that sent the job; empty: it is a job of a local user."""
+        return sender_of(self.job)
+
+    @property
+    def relayed(self) -> bool:
+        """Whether another site sent the job: it is not a job of a local user."""
+        return bool(self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class DealTotal:
+    """The sums of the postings with one site, by side, currency and state."""
+
+    site: str
+    side: str
+    currency: str
+    state: str
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContractRow:
+    """A contract as it was opened; `side` is "buy" or "sell"."""
+
+    contract: str
+    side: str
+    site: str
+    job: str
+    pool: str
+    slots: int
+    price_nanos: int
+    currency: str
+    lease_s: float
+    opened_at_s: float
+    max_cost_nanos: int | None = None
+    minimum_nanos: int = 0
+    step_ns: int = 0
+    tariff: str = ""
+    window: str = ""
+    price_class: PriceClass = "guaranteed"
+    list_nanos: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostingRow:
+    """A delivery under a contract; `state` is "pending", "post" or "void"."""
+
+    epoch: int
+    first: int
+    tasks: int
+    cost_nanos: int
+    state: str
+    wall_ns: int
+    posted_at_s: float
+    records: int = 1  # that it stands for, where old records are rolled up
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery as both sides report it."""
+        return delivery_of(self)

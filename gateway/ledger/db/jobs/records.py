@@ -1,0 +1,167 @@
+"""Jobs: what is written of them, and what is read back."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.ledger.db.checks import check_numbers, check_texts, check_times
+
+STORED_BYTES_MAX: Final = 1 << 31  # of one packed value: terms, arguments, outcome
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKept:
+    """A function that a detached job needs, by the digest of its body.
+
+    Write it in the same call as the JobOpened that names it.
+    """
+
+    digest: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A job was accepted; `spec` is opaque here.
+
+    `function` is the digest of a stored function, or None for an attached job. Opening a job that
+    exists changes nothing, except that a lost or abandoned job is open again, because its client
+    has come back.
+    """
+
+    job: str
+    name: str
+    user: str
+    project: str
+    detached: bool
+    spec: bytes
+    submitted_at_s: float
+    function: bytes | None = None
+
+    def __post_init__(self) -> None:
+        check_texts(self.job, self.name, self.user, self.project)
+        check_times(self.submitted_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleKept:
+    """The arguments of tasks [first, first + count) of a detached job."""
+
+    job: str
+    first: int
+    count: int
+    body: bytes
+
+    def __post_init__(self) -> None:
+        check_texts(self.job)
+        check_numbers(self.first, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """A job is closed for submission: it has `total` tasks."""
+
+    job: str
+    total: int
+
+    def __post_init__(self) -> None:
+        check_texts(self.job)
+        check_numbers(self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeKept:
+    """The results of tasks [first, first + count) of a detached job.
+
+    The ranges of one job must not overlap.
+    """
+
+    job: str
+    first: int
+    count: int
+    body: bytes
+
+    def __post_init__(self) -> None:
+        check_texts(self.job)
+        check_numbers(self.first, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job ended; the stored arguments of its tasks are dropped. The first end stands."""
+
+    job: str
+    state: str
+    reason: str
+    ended_at_s: float
+    done: int
+    failed: int
+    cancelled: int
+
+    def __post_init__(self) -> None:
+        check_texts(self.job, self.state, self.reason)
+        check_numbers(self.done, self.failed, self.cancelled)
+        check_times(self.ended_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedLost:
+    """Every open attached job died with its gateway: end each with the state "lost"."""
+
+    ended_at_s: float
+
+    def __post_init__(self) -> None:
+        check_times(self.ended_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """Drop the results of an ended job, and its function unless another job needs it.
+
+    The job's row and its usage remain. For a job that has not ended, nothing is dropped.
+    """
+
+    job: str
+
+    def __post_init__(self) -> None:
+        check_texts(self.job)
+
+
+def sender_of(job: str) -> str:
+    """Return the site that sent a job; empty: none. Only such a job has a colon in its name."""
+    site, colon, _ = job.partition(":")
+    return site if colon else ""
+
+
+KeptRange = tuple[int, int, bytes]  # first, count, body
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in the store, with the sums of its usage records.
+
+    `state` is "open" until the job has ended; `total` is None until the job is closed for
+    submission; `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per
+    slot-hour; `attempt_max` is the highest attempt on its usage records.
+    """
+
+    job: str
+    name: str
+    user: str
+    project: str
+    detached: bool
+    spec: bytes
+    submitted_at_s: float
+    total: int | None
+    state: str
+    reason: str
+    ended_at_s: float | None
+    done: int
+    failed: int
+    cancelled: int
+    forgotten: bool
+    wall_ns: int
+    cpu_ns: int
+    costs_nanos: dict[str, int]
+    prices_nanos: dict[str, int]
+    attempt_max: int = 0
+    repeat_ns: int = 0  # of `wall_ns`, for tasks that had to run again

@@ -1,0 +1,90 @@
+"""The SQL that writes jobs."""
+
+from typing import Final
+
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Dialect,
+    Text,
+    delete,
+    literal_column,
+    null,
+    select,
+    true,
+    update,
+)
+
+from gateway.ledger.db.jobs.records import (
+    AttachedLost,
+    BundleKept,
+    FunctionKept,
+    JobClosed,
+    JobEnded,
+    JobForgotten,
+    JobOpened,
+    OutcomeKept,
+)
+from gateway.ledger.db.jobs.tables import bundles, functions, jobs, outcomes
+from gateway.ledger.db.sql import BODY_ROWS, Changes, Rows, Writers, field, insert_into
+
+# Literals in the SQL itself: every parameter is a record's field.
+_OPEN: Final = literal_column("'open'", Text)
+_LOST: Final = literal_column("'lost'", Text)
+_ABANDONED: Final = literal_column("'abandoned'", Text)
+_LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Text)
+_NO_REASON: Final = literal_column("''", Text)
+_END: Final = ("state", "reason", "ended_at_s", "done", "failed", "cancelled")
+
+
+def writers(dialect: Dialect) -> Writers:
+    """Return the SQL of each record."""
+    this = jobs.c.job == field("job")
+    open_ = jobs.c.ended_at_s.is_(None)
+    return {
+        FunctionKept: Rows(dialect, functions, BODY_ROWS),
+        BundleKept: Rows(dialect, bundles, BODY_ROWS),
+        OutcomeKept: Rows(dialect, outcomes, BODY_ROWS),
+        JobOpened: Changes(dialect, [_open_job(dialect)]),
+        JobClosed: Changes(dialect, [update(jobs).where(this).values(total=field("total"))]),
+        JobEnded: Changes(
+            dialect,
+            [
+                update(jobs).where(this, open_).values({name: field(name) for name in _END}),
+                delete(bundles).where(bundles.c.job == field("job")),
+            ],
+        ),
+        AttachedLost: Changes(
+            dialect,
+            [
+                update(jobs)
+                .where(open_, ~jobs.c.detached)
+                .values(state=_LOST, reason=_LOST_REASON, ended_at_s=field("ended_at_s"))
+            ],
+        ),
+        JobForgotten: Changes(dialect, _forget_job(this)),
+    }
+
+
+def _open_job(dialect: Dialect) -> ClauseElement:
+    opened: ClauseElement = insert_into(
+        dialect, jobs, JobOpened.__dataclass_fields__
+    ).on_conflict_do_update(
+        index_elements=[jobs.c.job],
+        set_={"state": _OPEN, "reason": _NO_REASON, "ended_at_s": null()},
+        where=jobs.c.state.in_([_LOST, _ABANDONED]),
+    )
+    return opened
+
+
+def _forget_job(this: ColumnElement[bool]) -> list[ClauseElement]:
+    forgotten = select(jobs.c.job).where(this, jobs.c.forgotten)
+    unneeded = select(jobs.c.function).where(this, jobs.c.forgotten).scalar_subquery()
+    needed = (
+        select(jobs.c.job).where(jobs.c.function == functions.c.digest, ~jobs.c.forgotten).exists()
+    )
+    return [
+        update(jobs).where(this, jobs.c.ended_at_s.is_not(None)).values(forgotten=true()),
+        delete(outcomes).where(outcomes.c.job.in_(forgotten)),
+        delete(functions).where(functions.c.digest == unneeded, ~needed),
+    ]

@@ -1,0 +1,1 @@
+"""Reservations in the books."""

@@ -1,0 +1,1 @@
+"""Disputes, statements and payments in the books."""
