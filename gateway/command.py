@@ -10,8 +10,9 @@ def main() -> None:
     for name in ("click", "rich", "sqlalchemy", "trio"):
         if find_spec(name) is None:  # find_spec imports nothing
             sys.exit(
-                f"gridfed: {name} is not installed. This is the client alone; the command line "
-                "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
+                f"gridfed: {name} is not installed. Only the client is installed; the command "
+                "line and the gateway need more: run pip install '.[gateway]' in gridfed's "
+                "folder"
             )
     from gateway.cli.main import run
     from gateway.cli.shared.codes import UNREACHABLE

@@ -197,7 +197,7 @@ class Site:
                 task_status.started(self.addresses)
         finally:
             if hasattr(self, "reception"):
-                self.reception.goodbye("the gateway stops")
+                self.reception.goodbye("the gateway is shutting down")
                 self.census.close()
             try:
                 self.store.close()
@@ -380,7 +380,10 @@ class Site:
     def _on_fatal(self, error: BaseException) -> None:
         def stop() -> None:
             self.failed = True
-            self._say(f"store: {error}: the gateway stops, for it can't record what it does")
+            self._say(
+                f"store: {error}: the gateway is shutting down, because its database can't be "
+                "written"
+            )
             if self._scope is not None:  # else it is not serving yet, and won't
                 self._scope.cancel()
 
@@ -393,7 +396,7 @@ class Site:
         pools = {pool.name: pool for pool in config.pools}
         for keeper in self.keepers:
             keeper.take_in(pools[keeper.pool.name])
-        self._say("the configuration was read again")
+        self._say("the configuration was reloaded")
 
     def _note_progress(self) -> None:
         """Wake all tasks that wait for progress of a job."""
@@ -512,7 +515,7 @@ class Site:
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)
         # Now, so that local workers don't wait for the gateway to hear their own goodbye.
-        self.lobby.goodbye("the gateway stops", trio.current_time())
+        self.lobby.goodbye("the gateway is shutting down", trio.current_time())
 
     def _is_busy(self) -> bool:
         """Whether work is in flight, or connected guests have not received all messages."""
@@ -560,7 +563,7 @@ class Site:
             now_s = trio.current_time()
             if shut and lines.allows(now_s):
                 lines.note(now_s)
-                self._say(f"{count(shut, 'connection')} that never came in were closed")
+                self._say(f"{count(shut, 'connection')} without a handshake were closed")
                 shut = 0
 
     async def _tick(self) -> None:
@@ -620,7 +623,7 @@ class Site:
 
     def tell_store_trouble(self, error: Exception) -> str:
         """Log that the store can't be read, and return the sentence."""
-        reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
+        reason = f"the database can't be read: {type(error).__name__}: {error}"[:300]
         self._say(f"store: {reason}")
         return reason
 

@@ -80,7 +80,11 @@ PLANTED = {
     "nothing of ours broke": [
         {"logs": {"london": "2026-11-24T04:08:13Z fault: 'hold': KeyError: 1\n"}},
         {"logs": {"london": "Traceback (most recent call last):\n"}},
-        {"logs": {"london": "Z protocol error: 'hold' that we can't take: KeyError\n"}},
+        {
+            "logs": {
+                "london": "Z protocol error: 'hold' that this gateway failed to handle: KeyError\n"
+            }
+        },
     ],
 }
 

@@ -1,4 +1,4 @@
-"""Docstrings are in plain English: a sentence begins with its subject, and names it.
+"""Docstrings and texts for users are in plain English: a sentence names its subject.
 
 Words such as "who", "what" and "somebody" in place of a noun are the mark of prose that its readers
 have to solve. Some are right ("whose", "what" in a question), so a small share is allowed.
@@ -17,6 +17,12 @@ WORDS = re.compile(
     re.IGNORECASE,
 )
 SHARE_MAX = 0.005
+# The packages whose error messages, log lines, help texts and table heads are held as well.
+SPOKEN = (
+    *("alerts", "api", "base", "carbon", "cli", "command.py", "config", "peering", "reservations"),
+    *("runtime", "sessions", "settlement", "site.py", "trust"),
+)
+TEXT_WORDS_MIN = 4  # shorter literals are keys, names and units
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
 
 
@@ -27,10 +33,46 @@ def docstrings(package: str) -> Iterator[str]:
                 yield ast.get_docstring(node) or ""
 
 
+def texts_of(path: Path) -> Iterator[str]:
+    """Yield the string literals of a module that are sentences, without docstrings.
+
+    The parts of an f-string between its values are one text.
+    """
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        match waiting.pop():
+            case ast.Expr(value=ast.Constant()):
+                continue
+            case ast.Constant(value=str(text)):
+                pass
+            case ast.JoinedStr(values=parts):
+                text = " ".join(each.value for each in parts if isinstance(each, ast.Constant))
+                waiting += (each for each in parts if isinstance(each, ast.FormattedValue))
+            case node:
+                waiting += ast.iter_child_nodes(node)
+                continue
+        if len(words_of(text)) >= TEXT_WORDS_MIN:
+            yield text
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z']+", text)
+
+
 @pytest.mark.parametrize("package", ["federation", "gateway", "policies", "simulations"])
 def test_docstrings_name_their_subjects(package):
     texts = list(docstrings(package))
-    words = sum(len(re.findall(r"[A-Za-z']+", text)) for text in texts)
+    words = sum(len(words_of(text)) for text in texts)
     vague = sum(len(WORDS.findall(text)) for text in texts)
     assert words > 1_000
     assert vague <= SHARE_MAX * words, f"{vague} of {words}"
+
+
+def test_texts_for_users_name_their_subjects():
+    roots = [ROOT / "gateway" / name for name in SPOKEN]
+    paths = [path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root])]
+    texts = [text for path in sorted(paths) for text in texts_of(path)]
+    vague = [text for text in texts for _ in WORDS.findall(text)]
+    words = sum(len(words_of(text)) for text in texts)
+    assert words > 5_000
+    assert len(vague) <= SHARE_MAX * words, f"{len(vague)} of {words}: {sorted(set(vague))}"

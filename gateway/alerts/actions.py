@@ -100,17 +100,17 @@ class Webhook:
                 ):
                     status = response.status_code  # the rest of the response is not even read
             except (httpx2.HTTPError, OSError) as error:
-                raise ActionFailed(f"it can't be reached ({_why(error)})") from None
+                raise ActionFailed(f"unreachable ({_why(error)})") from None
             except (httpx2.InvalidURL, ValueError) as error:
                 # Not its text, which has the address in it.
-                reason = f"its address can't be used ({type(error).__name__})"
+                reason = f"invalid address ({type(error).__name__})"
                 raise ActionFailed(reason, again=False) from None
         if limit.cancelled_caught:
-            raise ActionFailed(f"no answer within {self.pace.webhook_timeout_s:g} s")
+            raise ActionFailed(f"timed out after {self.pace.webhook_timeout_s:g} s")
         if not 200 <= status < 300:
             what = "a redirect, which is not followed" if 300 <= status < 400 else "not 2xx"
             again = status >= 500 or status in WORTH_RETRYING
-            raise ActionFailed(f"it answered {status}, {what}", again=again)
+            raise ActionFailed(f"HTTP status {status}, {what}", again=again)
 
     def _tls(self) -> ssl.SSLContext | bool:
         """Return the authorities to trust: the system's, or those of a file alone."""
@@ -156,7 +156,7 @@ class Command:
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ActionFailed(f"it can't be started ({reason})", again=False) from None
+            raise ActionFailed(f"the command did not start ({reason})", again=False) from None
         said = bytearray()
         try:
             with trio.move_on_after(self.timeout_s) as limit:
@@ -165,9 +165,9 @@ class Command:
             with trio.CancelScope(shield=True):
                 await _end(process, politely=not _has_ended(process))
         text = said.decode(errors="replace").strip().replace("\n", " | ")
-        told = f"; it said: {printable(text, OUTPUT_CHARS_SHOWN)}" if text else ""
+        told = f"; output: {printable(text, OUTPUT_CHARS_SHOWN)}" if text else ""
         if limit.cancelled_caught:
-            raise ActionFailed(f"not done within {self.timeout_s:g} s, and ended{told}")
+            raise ActionFailed(f"timed out after {self.timeout_s:g} s, and was ended{told}")
         if process.returncode:
             raise ActionFailed(f"exit code {process.returncode}{told}")
 

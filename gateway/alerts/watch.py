@@ -111,7 +111,7 @@ class Watch:
         watched = self._watched.get(name)
         if watched is None:
             known = ", ".join(self._watched) or "none"
-            raise NoSuchAlert(f"there is no alert {printable(name)!r}; there are {known}")
+            raise NoSuchAlert(f"alert {printable(name)!r} not found; known alerts: {known}")
         alert = sample(watched.rule, self._utc_s())
         body = body_of(alert, self._site, is_test=True)
         self._say(f"alert: {alert.text}")
@@ -129,7 +129,7 @@ class Watch:
         below = ended(self._rules, facts, _raised(told))
         over = [mark for mark in below if mark not in self._giving]
         for mark in over:
-            self._say(f"alert: {mark.name}: {mark.key} is over")
+            self._say(f"alert: {mark.name}: {mark.key} has ended")
             await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
         self._say_overlooked(facts)
         # Judged again: in the meantime alerts may have been given, and left `_giving`.
@@ -183,7 +183,7 @@ class Watch:
                     nursery.start_soon(self._do, action, body)
             await self._note(AlertFired(*alert.mark, at_s=alert.at_s))
         except StoreError as error:
-            self._say(f"alerts: {alert.mark.name} can't be recorded: {error}"[:300])
+            self._say(f"alerts: {alert.mark.name} could not be recorded: {error}"[:300])
         except Exception as error:  # noqa: BLE001 - no alert may stop the gateway
             self._say(describe_fault(f"alert {alert.mark.name}", error))
         finally:
@@ -199,9 +199,9 @@ class Watch:
                 return
             what = f"alerts: {body['name']}: {action.name}: {reason}"
             if not (left and again):
-                self._say(f"{what}; given up")
+                self._say(f"{what}; no more attempts")
                 return
-            self._say(f"{what}; again in {wait_s:g} s, {left} more")
+            self._say(f"{what}; next attempt in {wait_s:g} s, {left} left")
             await trio.sleep(wait_s)
             wait_s *= RETRY_FACTOR
 

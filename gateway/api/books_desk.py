@@ -293,17 +293,18 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
             state, text = await keeper.compare_sold(name, first_ms, stop_ms)
         if not state:
             raise BadBooksQuestion(
-                f"{name[:60]!r} has not answered about what we {dealt}: is it up, and known, and "
-                "is that time over by its clock?"
+                f"{name[:60]!r} has not answered about the deliveries that we {dealt}: check "
+                "that its gateway is up and connected, and that the period has ended by its "
+                "clock"
             )
         states.append(state)
         said += [f"{dealt}: {text}"] if text else []
     if not states:
-        raise BadBooksQuestion(f"we never bought of {name} or sold to it")
+        raise BadBooksQuestion(f"there are no contracts with {name} in either direction")
     # Both sites may agree on the deliveries while our books charged something else for them.
     if unlike := await site.read(site.store.journal.unlike, name, FOUND_SHOWN):
         states.append("differs")
-        said.append(f"within our own books, as `gridfed audit` says: {'; '.join(unlike)}")
+        said.append(f"in our own books (see `gridfed audit`): {'; '.join(unlike)}")
     state = next((each for each in ("differs", "pending") if each in states), "agreed")
     return {"site": name, "state": state, "details": "; ".join(said), "payments": payments}
 
@@ -318,7 +319,7 @@ async def _compared_span(
     now_s = site.surroundings.utc_s()
     start_s, end_s = _span(details, now_s)
     if start_s >= now_s:
-        raise BadBooksQuestion("that time has not begun: there is nothing to compare")
+        raise BadBooksQuestion("the period is in the future: there is nothing to compare")
     return round(start_s * 1000), round(end_s * 1000)
 
 
@@ -380,7 +381,7 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
         amount = format_money(booked.amount_nanos, booked.currency)
         raise BadBooksQuestion(
             f"reference {reference!r} with {name} is booked already, as {booked.direction} "
-            f"{amount}: --undo takes that back"
+            f"{amount}: reverse it with --undo"
         )
     attempt = max((each.attempt + 1 for each in same), default=0)
     direction = _one_of(details, "direction", DIRECTIONS)
@@ -392,7 +393,9 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
     if through == "exchange":
         into_nanos, into = _amount(details, "into_nanos", "into_currency")
         if into == currency:
-            raise BadBooksQuestion(f"{currency} into {into} is no exchange")
+            raise BadBooksQuestion(
+                f"a conversion needs two currencies: both amounts are in {currency}"
+            )
         other: PaymentDirection = "received" if direction == "paid" else "paid"
         made.append(
             Payment(name, reference, into, other, through, into_nanos, note, now_s, attempt)
@@ -405,7 +408,7 @@ def _undo(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record
     found = [each for each in paid if each.reference == reference and each.stands]
     if not found:
         raise BadBooksQuestion(
-            f"nothing is booked with {name} under {reference!r}: see `gridfed payments`"
+            f"no settlement with {name} under {reference!r} found: see `gridfed payments`"
         )
     return [each.undone(note, max(now_s, each.paid_at_s)) for each in found]
 
@@ -418,7 +421,9 @@ def _check_known(store: Store, name: str) -> None:
 def _check_named(name: str, names: list[str]) -> None:
     if name not in names:
         known = ", ".join(names) or "none yet"
-        raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
+        raise BadBooksQuestion(
+            f"no contracts with site {name[:60]!r}; sites with contracts: {known}"
+        )
 
 
 # --- parsing of questions ------------------------------------------------------------------------
@@ -426,7 +431,7 @@ def _check_named(name: str, names: list[str]) -> None:
 
 def _keeper(site: SiteContext) -> Bookkeeper:
     if site.bookkeeper is None:
-        raise BadBooksQuestion("this site is in no federation: `gridfed init` makes it one")
+        raise BadBooksQuestion("this site is in no federation: create one with `gridfed init`")
     return site.bookkeeper
 
 
@@ -439,7 +444,7 @@ def _span(details: Details, now_s: float) -> tuple[float, float]:
         if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
             raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")
     if start_s >= end_s:
-        raise BadBooksQuestion("a time that ends before it begins")
+        raise BadBooksQuestion("the period ends before it begins")
     return float(start_s), float(end_s)
 
 
@@ -481,7 +486,7 @@ def _chosen(details: Details) -> list[tuple[int, int]] | None:
     for row in rows:
         is_pair = isinstance(row, list) and len(row) == 2
         if not is_pair or not all(type(n) is int and 0 <= n <= NUMBER_LIMIT for n in row):
-            raise BadBooksQuestion("a delivery is [epoch, first]")
+            raise BadBooksQuestion("a delivery must be [epoch, first]")
     return [(epoch, first) for epoch, first in rows]
 
 
@@ -489,7 +494,7 @@ def _amount(details: Details, nanos_key: str, currency_key: str) -> tuple[int, s
     nanos, currency = details.get(nanos_key), details.get(currency_key)
     if type(nanos) is not int or not 0 < nanos <= NANOS_LIMIT:
         most = format_amount(NANOS_LIMIT)
-        raise BadBooksQuestion(f"{nanos_key}: an amount is above zero, and no more than {most}")
+        raise BadBooksQuestion(f"{nanos_key}: an amount must be above zero and at most {most}")
     try:
         check_currency(currency)  # type: ignore[arg-type]
     except (ValueError, TypeError) as error:

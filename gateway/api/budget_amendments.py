@@ -54,7 +54,7 @@ def amend(now: Iterable[Budget], new: Iterable[Budget]) -> Amended[tuple[Budget,
     for name, budget in known.items():
         other = others.get(name)
         if other is None:
-            later.append(f"[[budget]] {name}, which is gone")
+            later.append(f"[[budget]] {name}, which is removed")
             taken.append(budget)
             continue
         kept = [key for each, key in _KEPT.items() if _differs(each, budget, other)]

@@ -48,7 +48,7 @@ async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
     """Treat a site's reported spending of its slice as final."""
     name, other = details.get("name"), details.get("site")
     if not isinstance(name, str) or not isinstance(other, str):
-        raise BadBudgetQuestion("`name` must be a budget's, and `site` a site's")
+        raise BadBudgetQuestion("`name` must be the name of a budget, and `site` that of a site")
     purse = site.broker.purses.own.get(name)
     freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
     site.reception.act([])

@@ -86,7 +86,7 @@ def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
         raise BadQuestion("at_s must be seconds since 1970, UTC")
     user = _name(details, "user")
     if user is None:
-        raise BadQuestion("user is missing")
+        raise BadQuestion("the detail `user` is missing")
     site = _name(details, "site") or ""
     if site:
         try:
@@ -95,7 +95,7 @@ def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
             raise BadQuestion(f"site: {error}") from None
     group = _name(details, "group")
     if site and group:
-        raise BadQuestion("a group is of our own users: ask without the site, or without the group")
+        raise BadQuestion("groups are of our own users: omit the site or the group")
     return Question(
         user,
         _name(details, "project") or USUAL_PROJECT,
@@ -122,13 +122,11 @@ def answer(
     whose = question.whose(config.groups)
     if question.group is not None and question.group not in config.groups.values():
         known = ", ".join(sorted(set(config.groups.values()))) or "none"
-        raise BadQuestion(f"there is no group {question.group!r} in [groups]; there are: {known}")
+        raise BadQuestion(f"no group {question.group!r} in [groups]; known groups: {known}")
     names = [*pools, *([ELSEWHERE] if trust is not None and not question.site else [])]
     if question.pool is not None:
         if question.pool not in names:
-            raise BadQuestion(
-                f"there is no pool {question.pool!r} here; there are: {', '.join(names)}"
-            )
+            raise BadQuestion(f"no pool {question.pool!r} here; known pools: {', '.join(names)}")
         names = [question.pool]
     work = Work(whose)
     return {
@@ -149,7 +147,7 @@ def unknown_users(rules: Entitlements, known: frozenset[str]) -> list[str]:
     """Warn of users that rules name and this site has never seen; tokens are not kept here."""
     return [
         f"{rules.place(rule)}: user {user!r} is in no group and has never run anything here: "
-        "is the name as in the token?"
+        "check that the name is spelt as in the token"
         for user, rule in rules.users
         if user not in known
     ]
@@ -161,8 +159,11 @@ def _warnings(config: SiteConfig, whose: Whose) -> list[str]:
     if not rules.is_closed(whose):
         kind = "work of other sites" if whose.site else "our own users"
         found.append(
-            f"no [[entitlement]] allows {kind} anything by name, so what none denies is allowed"
-            + (" as far as the trust book goes" if whose.site else "")
+            (
+                f"no [[entitlement]] allows {kind} anything by name, so everything is allowed "
+                "that none denies"
+            )
+            + (" and the trust book permits" if whose.site else "")
         )
     return found
 
@@ -241,13 +242,17 @@ def _ask_trust(trust: Trust | None, question: Question, pool: PoolConfig) -> dic
         texts = {
             "not-approved": f"site {site} is not approved here (`gridfed approve`)",
             "site-expelled": f"site {site} is expelled",
-            "not-permitted": f"no rule lets site {site} send it (`gridfed trust`)",
+            "not-permitted": f"no rule permits site {site} to send work (`gridfed trust`)",
         }
         text = f"{texts.get(why, why)}: {trust.path}"
         return {"may": found.is_yes, "why": why, "text": text, "rule": None}
     line = book_file.line_of(book, trust.invitations, site, rule)
     place = {"file": str(trust.path), "line": line, "text": _shown(rule)}
-    text = "" if found.is_yes else f"it is {why} to site {site} ({trust.path.name}:{line})"
+    text = (
+        ""
+        if found.is_yes
+        else f"refused by the trust book: {why}, site {site} ({trust.path.name}:{line})"
+    )
     return {"may": found.is_yes, "why": why, "text": text, "rule": place}
 
 

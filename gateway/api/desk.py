@@ -141,13 +141,13 @@ class Desk:
         limit = self._site.config.rules.questions_max
         unread_bytes, unread_max = guest.session.backlog_bytes, self._site.config.unread_bytes
         if unread_bytes > 2 * unread_max:
-            raise ProtocolError(f"questions, and {unread_bytes:,} bytes of answers are unread")
+            raise ProtocolError(f"too many questions, and {unread_bytes:,} bytes of unread answers")
         if self._under_way[guest.handle] < limit and unread_bytes <= unread_max:
             self._under_way[guest.handle] += 1
             return True
-        reason = f"{limit} questions of yours wait for their answers already"
+        reason = f"{limit} of your questions are unanswered already"
         if unread_bytes > unread_max:
-            reason = f"{unread_bytes:,} bytes that you have not read wait for you already"
+            reason = f"{unread_bytes:,} bytes for you are unread already"
         self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
         return False
 
@@ -181,7 +181,7 @@ class Desk:
     def _fault(self, ask: Ask, error: Exception) -> Answer:
         """The answer to a question that caused a fault of ours."""
         self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
-        return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
+        return Answer(ask.request, Reason.FAULT, "internal error of the gateway: see its log", None)
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
         right = right_to(ask.verb)
@@ -198,13 +198,13 @@ class Desk:
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
             return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
-        raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
+        raise BadQuestion(f"no question {ask.verb[:60]!r}; known questions: {known}")
 
     async def _order(self, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
         peers = self._site.peers
         if peers is None:
-            raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
+            raise BadQuestion("this site is in no federation: create one with `gridfed init`")
         try:
             return await peers.order(ask.verb, ask.details)
         except GridError as error:
@@ -268,7 +268,7 @@ class Desk:
             return view
         row = await self._site.read(self._site.store.jobs.get, name)
         if job is not None or row is None or not asker.may_see(row.user, row.project):
-            raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
+            raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row)
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
@@ -289,11 +289,11 @@ class Desk:
                 await self._site.record()
                 row = await self._site.read(store.jobs.get, name)
             if row is None or not row.detached:
-                raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
+                raise BadQuestion(f"no detached job {name!r} found here", Reason.JOB_NOT_FOUND)
             if not asker.owns(row.user, row.project):
-                raise BadQuestion(f"job {name!r} is not yours", Reason.JOB_NOT_FOUND)
+                raise BadQuestion(f"job {name!r} belongs to another user", Reason.JOB_NOT_FOUND)
             if row.forgotten:
-                raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
+                raise BadQuestion(f"the results of job {name!r} were deleted", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.now_s()
@@ -314,7 +314,7 @@ class Desk:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
         row = await self._site.read(self._site.store.jobs.get, name)
         if row is None or not asker.owns(row.user, row.project):
-            raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
+            raise BadQuestion(f"no job {name!r} of yours found here", Reason.JOB_NOT_FOUND)
         await self._site.forget([name])
         return {"job": name, "forgotten": True}
 
@@ -398,7 +398,7 @@ class Desk:
             handle for handle, worker in self._site.broker.workers.items() if worker.name == name
         ]
         if not handles:
-            raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
+            raise BadQuestion(f"no worker {str(name)[:60]!r} found")
         for handle in handles:
             self._site.expect(events.DrainAsked(handle, on))
         return {"worker": name, "workers": len(handles), "draining": on}
@@ -421,9 +421,7 @@ class Desk:
     async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker
         if broker.shares is None:
-            raise BadQuestion(
-                "slots are not shared out here: there is no [fair_share] in the configuration"
-            )
+            raise BadQuestion("fair share is off: the configuration has no [fair_share]")
         utc_s = self._site.surroundings.utc_s()
         return views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 
@@ -445,7 +443,9 @@ class Desk:
         found = [keeper for keeper in self._site.keepers if keeper.pool.name == name]
         if not found:
             known = ", ".join(sorted(each.pool.name for each in self._site.keepers)) or "none"
-            raise BadQuestion(f"no grid starts the workers of pool {name!r:.60}; of these: {known}")
+            raise BadQuestion(
+                f"pool {name!r:.60} has no workers that a grid starts; pools that have: {known}"
+            )
         try:
             tags = check_tags({details.get("tag", ""): True})
             wait_s = float(number("wait_s", details.get("wait_s", PROBE_S), 0.0, PROBE_MAX_S))
@@ -524,8 +524,9 @@ def _check_home(guest: Guest, verb: str) -> None:
     """Refuse a guest that did not connect to our own socket."""
     if not guest.is_local:
         raise BadQuestion(
-            f"{verb} is for the gateway's own host, by its ipc:// address (--gateway ipc://PATH); "
-            'if it has none, add one to listen in [site], as in "ipc:///run/gridfed/gateway.sock"'
+            f"{verb} is only for the gateway's own host, through its ipc:// address "
+            "(--gateway ipc://PATH); if it has none, add one to listen in [site], as in "
+            '"ipc:///run/gridfed/gateway.sock"'
         )
 
 
@@ -543,14 +544,14 @@ def _check_known(ask: Ask) -> None:
     """Refuse unknown details: ignoring a misspelt filter would answer for all users."""
     takes = TAKES.get(ask.verb, ask.details.keys())
     for unknown in sorted(ask.details.keys() - takes):
-        known = ", ".join(sorted(takes)) or "nothing"
-        raise BadQuestion(f"{ask.verb} takes no {unknown[:60]!r}; it takes {known}")
+        known = ", ".join(sorted(takes)) or "none"
+        raise BadQuestion(f"{ask.verb} has no detail {unknown[:60]!r}; its details: {known}")
 
 
 def _text(details: dict[str, Any], key: str) -> str:
     value = details.get(key)
     if type(value) is not str:
-        raise BadQuestion(f"{key} is missing")
+        raise BadQuestion(f"the detail {key} is missing")
     return value
 
 

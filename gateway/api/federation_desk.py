@@ -99,14 +99,14 @@ async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
     if row is None or is_live or not asker.may_see(row.user, row.project):
-        return f"there never was a job {shown} here: see `gridfed jobs`"
-    return f"job {shown} has ended ({row.state}): only where work may still go is explained"
+        return f"no job {shown} found here: see `gridfed jobs`"
+    return f"job {shown} has ended ({row.state}): only unfinished jobs are explained"
 
 
 def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: float) -> Any:
     tasks, task_s = details.get("tasks", 1), details.get("task_s")
     if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
-        raise BadFederationQuestion("tasks must be a number from 1")
+        raise BadFederationQuestion("tasks must be a whole number of at least 1")
     if task_s is not None and (type(task_s) not in (int, float) or not 0 < task_s < 1e9):
         raise BadFederationQuestion("task_s must be above zero")
     given = {key: details[key] for key in _TERMS if details.get(key) not in (None, "")}
@@ -117,7 +117,7 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: fl
         groups = site.config.groups
         spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
-        raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
+        raise BadFederationQuestion(f"invalid job description: {error}") from None
     site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
     spending = site.broker.spending
     spec = spending.denominated(spec)

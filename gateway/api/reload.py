@@ -118,7 +118,9 @@ def read_again(config: SiteConfig, utc_s: float) -> Change:
         ConfigError: the file has a mistake.
     """
     if not config.source:
-        raise NothingToReload("this gateway was started without a file: there is none to read")
+        raise NothingToReload(
+            "this gateway was started without a configuration file: there is nothing to reload"
+        )
     read = load(config.source, Installed())
     if config.given:
         read = replace(read, pools=with_local(read.pools, config.given))
@@ -185,7 +187,7 @@ def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
             yield TABLES.get(each.name, f"[site] {each.name}")
     before, after = ({pool.name: pool for pool in each.pools} for each in (now, new))
     for name in sorted(before.keys() ^ after.keys()):
-        yield f"[[pool]] {name}, which is {'gone' if name in before else 'new'}"
+        yield f"[[pool]] {name}, which is {'removed' if name in before else 'new'}"
     for name in sorted(before.keys() & after.keys()):
         for field in fields(PoolConfig):
             known, other = (getattr(pools[name], field.name) for pools in (before, after))

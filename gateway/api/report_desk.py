@@ -17,7 +17,9 @@ from gateway.ledger.reports.question import OURS
 from gateway.trust.rights import Asker
 
 ROWS_MAX: Final = 100_000
-_MORE: Final = "all users' is for the operator and for tokens with the scope audit (--all-users)"
+_MORE: Final = (
+    "reports of all users need the operator's socket or a token with the scope audit (--all-users)"
+)
 
 
 async def report(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
@@ -30,15 +32,15 @@ async def report(site: SiteContext, details: Mapping[str, Any], asker: Asker) ->
         raise ValueError("kind must be text")
     question = _narrowed(_question(details, site.config.name), kind, asker)
     if kind == UTILISATION and details.get("whose", ALL) != ALL:
-        raise ValueError("utilisation is of all that used the slots, whoever sent it")
+        raise ValueError("utilisation covers the work of all users: omit `whose`")
     static_price = _static_price(details)
     made: Report = await site.read(
         make_report, kind, site.store, question, present(site, static_price)
     )
     if len(made.rows) > ROWS_MAX:
         raise ValueError(
-            f"the report has {len(made.rows):,} rows, over the limit of {ROWS_MAX:,}: "
-            "ask for a shorter period, for less (where), or by less"
+            f"the report has {len(made.rows):,} rows, over the limit of {ROWS_MAX:,}: ask for "
+            "a shorter period, fewer rows (where), or fewer keys (by)"
         )
     return {
         "kind": kind,
@@ -55,7 +57,7 @@ def _narrowed(question: Question, kind: str, asker: Asker) -> Question:
     if asker.sees_all and asker.projects is None:
         return question
     if kind == UTILISATION:
-        raise ValueError(f"utilisation is of all users' work: {_MORE}")
+        raise ValueError(f"utilisation covers the work of all users: {_MORE}")
     where = dict(question.where)
     if not asker.sees_all:
         _keep(where, "user", frozenset({asker.user}))
@@ -70,13 +72,15 @@ def _keep(where: dict[Key, frozenset[str]], name: str, seen: frozenset[str]) -> 
     key = key_of(name)
     where[key] = where.get(key, seen) & seen
     if not where[key]:
-        raise ValueError(f"you are shown what is of {name} {', '.join(sorted(seen))}: {_MORE}")
+        raise ValueError(f"you may see only {name} {', '.join(sorted(seen))}: {_MORE}")
 
 
 def _whose_notes(asker: Asker) -> list[str]:
-    notes = [] if asker.sees_all else [f"of {asker.user}'s own work; --all-users counts all users'"]
+    notes = (
+        [] if asker.sees_all else [f"only the work of {asker.user}; --all-users includes all users"]
+    )
     if asker.projects is not None:
-        notes.append(f"of projects {', '.join(sorted(asker.projects))}, as the token says")
+        notes.append(f"only projects {', '.join(sorted(asker.projects))}, by the token")
     return notes
 
 

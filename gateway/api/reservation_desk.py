@@ -48,16 +48,17 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
     who, by = _whose(site, asker, details)
     if site.broker.trouble:
-        raise CantReserve(f"the gateway can't record anything now: {site.broker.trouble}")
+        raise CantReserve(f"the gateway can't write to its database: {site.broker.trouble}")
     sites = _sites(site, details)
     if sites - {site.config.name}:
         if not site.broker.entitling.may_leave(Work(by)):
             raise CantReserve(
-                f"{by.user} may use no pools of other sites: `gridfed can {by.user}` says why"
+                f"{by.user} may use no pools of other sites: see `gridfed can {by.user}`"
             )
         if is_dry:
             raise CantReserve(
-                "a dry run is of this site alone: other sites hold what is asked of them"
+                "a dry run covers this site only: other sites hold the slots that they are "
+                "asked for"
             )
         span = from_s, from_s + lasts_s
         return await _at_several(site, sites, slots, span, pool, who, by)
@@ -111,16 +112,16 @@ async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     whole = site.reception.buying.find(name)
     if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not Phase.BOOKED:
-            raise CantReserve(f"reservation {name} is being given back already")
+            raise CantReserve(f"reservation {name} is being cancelled already")
         now_s = site.surroundings.now_s()
         site.reception.perform(site.reception.buying.cancel(whole, now_s, utc_s))
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
     if found is None or found.by.site or not _may_cancel(asker, found.by):
-        raise CantReserve(f"no reservation {name[:60]!r} of yours is open here")
+        raise CantReserve(f"no open reservation {name[:60]!r} of yours found here")
     if found.left_s is not None:
-        raise CantReserve(f"reservation {name} was cancelled before")
+        raise CantReserve(f"reservation {name} is cancelled already")
     site.reception.perform([bookings.cancel(found, utc_s)])
     await site.harden()
     gone = bookings.open.get(name, found)
@@ -196,8 +197,8 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Wh
             pass
         case _:
             raise CantReserve(
-                f"you can't reserve for {who}: for user:, group: and project: you can, and for "
-                "ours; another site asks for itself (there: `gridfed reserve --site`)"
+                f"you can't reserve for {who}: only for user:, group:, project: and ours; "
+                "another site reserves for itself (there: `gridfed reserve --site`)"
             )
     return who, by
 
@@ -214,7 +215,7 @@ def _sites(site: SiteContext, details: Details) -> set[str]:
     for each in value:
         if each not in known:
             names = ", ".join(sorted(known))
-            raise CantReserve(f"site {each[:60]!r} is none that we deal with; there are: {names}")
+            raise CantReserve(f"unknown site {each[:60]!r}; known sites: {names}")
     return set(value)
 
 

@@ -205,7 +205,7 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
         text = "its client has not sent its function yet"
         return [{"reason": Reason.FUNCTION_MISSING.value, "text": text, "workers": 0}]
     if client is not None and not client.ready:
-        text = "its client leaves its results unread"
+        text = "its client does not read its results"
         return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
     counts: Counter[tuple[str, str]] = Counter()
     short = broker.spending.why_waiting(job) if job.purses else {}
@@ -216,14 +216,16 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
         elif not _is_affordable(broker, job, worker):
-            counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
+            counts[Reason.COST_LIMIT, "the running tasks may use up the job's cost limit"] += 1
         elif short:
             counts.update((Reason.BUDGET_EXHAUSTED, text) for text in short.values())
         else:
-            counts[Reason.BUSY, "has all the work it should hold"] += 1
+            counts[Reason.BUSY, "has a full queue"] += 1
     if not broker.workers:
         grown = ", ".join(sorted(broker.growth))
-        text = f"no worker is here now: {grown} is grown for work (`gridfed scale --why`)"
+        text = (
+            f"no worker now: the workers of {grown} are started on demand (`gridfed scale --why`)"
+        )
         counts[Reason.NO_WORKER, text if grown else "no worker has joined"] += 1
     return [
         {"reason": str(reason), "text": text, "workers": number}

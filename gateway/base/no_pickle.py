@@ -29,7 +29,7 @@ def forbid_unpickling(say: Callable[[str], None]) -> None:
         if event != "pickle.find_class":
             return
         module, name = arguments
-        what = f"something tried to unpickle {str(module)[:100]}.{str(name)[:100]} in a gateway"
+        what = f"attempt to unpickle {str(module)[:100]}.{str(name)[:100]} in a gateway"
         say(what)
         raise UnpicklingForbidden(what)
 

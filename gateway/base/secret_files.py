@@ -27,12 +27,12 @@ def secret_of_environment() -> str:
 
 def read_secret(name: str) -> str:
     """Return the secret in a file. Raises ConfigError: an empty secret would admit everyone."""
-    return _read_word(name, "secret_file", "`openssl rand -hex 32` makes a secret")
+    return _read_word(name, "secret_file", "create a secret with `openssl rand -hex 32`")
 
 
 def read_token(name: str) -> str:
     """Return the token in a file. Raises ConfigError."""
-    return _read_word(name, "token_file", "`gridfed token` prints a token")
+    return _read_word(name, "token_file", "create a token with `gridfed token`")
 
 
 def _read_word(name: str, knob: str, remedy: str) -> str:
@@ -42,7 +42,7 @@ def _read_word(name: str, knob: str, remedy: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
     if not word:
-        raise ConfigError(f"{knob} {path}: it is empty; {remedy}")
+        raise ConfigError(f"{knob} {path}: the file is empty; {remedy}")
     return word
 
 
@@ -51,4 +51,4 @@ def exposure(name: str) -> str:
     path = Path(name).expanduser()
     if not path.stat().st_mode & 0o077:
         return ""
-    return f"{path} holds a secret and others on this host can read it: chmod 600 {path}"
+    return f"{path} holds a secret and is readable by other users: run chmod 600 {path}"

@@ -118,7 +118,7 @@ class Passage:
         """Return the tables of a list, [[key]]; none if missing. ConfigError if it is no list."""
         rows, path = self.table.get(key, []), (*self.path, key)
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
-            text = "is a table in an array, written with two brackets"
+            text = "must be an array of tables, written with two brackets"
             raise Passage({}, f"[[{key}]]", path, self.places).error(text)
         return [Passage(each, named, (*path, at), self.places) for at, each in enumerate(rows)]
 
@@ -126,7 +126,7 @@ class Passage:
         """Refuse unknown keys."""
         for key in self.table:
             if key not in allowed:
-                raise self.error(f"unknown key {key!r}; there are {', '.join(sorted(allowed))}")
+                raise self.error(f"unknown key {key!r}; known keys: {', '.join(sorted(allowed))}")
 
     def error(self, text: str) -> ConfigError:
         """Return an error with the line of the key that the text names; else with the table's."""

@@ -31,7 +31,7 @@ def check_known(table: Iterable[str], known: Iterable[str]) -> None:
     names = set(known)
     for key in table:
         if key not in names:
-            raise KnobError(f"has no key {key!r}; there are {', '.join(sorted(names))}")
+            raise KnobError(f"unknown key {key!r}; known keys: {', '.join(sorted(names))}")
 
 
 def show(bound: float) -> str:

@@ -67,7 +67,7 @@ def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: float) 
     document = _document(body)
     entries = _at(document, config.entries) if config.entries else document
     if not isinstance(entries, list):
-        raise BadAnswer(f"there is no list at {config.entries[:200] or 'its top'}")
+        raise BadAnswer(f"no list found at {config.entries[:200] or 'the top level'}")
     steps: dict[float, int] = {}
     for entry in entries[:ENTRIES_MAX]:
         value = _value(entry, config.value)
@@ -75,7 +75,7 @@ def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: float) 
         if value is not None and from_s <= utc_s + FORESEEN_MAX_S:
             steps[from_s] = _intensity(value, config.value)
     if not steps:
-        raise BadAnswer("there is no intensity in its forecast")
+        raise BadAnswer("its forecast has no intensity")
     return Foreseen(tuple(sorted(steps.items())), utc_s, _usable(etag))
 
 
@@ -94,11 +94,11 @@ def _value(document: Any, paths: tuple[str, ...]) -> Any:
 
 def _intensity(value: Any, paths: tuple[str, ...]) -> int:
     if type(value) not in (int, float):
-        raise BadAnswer(f"there is no number at {' or '.join(paths)[:200]}")
+        raise BadAnswer(f"no number found at {' or '.join(paths)[:200]}")
     try:
         return mg_per_kwh(value)
     except ValueError as error:
-        raise BadAnswer(f"an intensity that can't be: {error}") from None
+        raise BadAnswer(f"invalid intensity: {error}") from None
 
 
 def _usable(etag: str) -> str:
@@ -121,7 +121,7 @@ def _at(document: Any, path: str) -> Any:
 def _time(value: Any, utc_s: float) -> float:
     seconds = _seconds(value)
     if seconds > utc_s + AHEAD_MAX_S:
-        raise BadAnswer("its time lies ahead, or long ago")
+        raise BadAnswer("its time is in the future, or before 1970")
     return min(seconds, utc_s)
 
 
@@ -130,9 +130,9 @@ def _seconds(value: Any) -> float:
         at = datetime.fromisoformat(value)
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError):
-        raise BadAnswer("its time is none") from None
+        raise BadAnswer("its time is invalid") from None
     if seconds < 0:
-        raise BadAnswer("its time lies ahead, or long ago")
+        raise BadAnswer("its time is in the future, or before 1970")
     return seconds
 
 

@@ -103,7 +103,7 @@ class Asking(Generic[T]):
             with trio.fail_after(self._config.timeout_s):
                 found = await self._ask(client)
         except trio.TooSlowError:
-            self._fail(f"no answer within {self._config.timeout_s:g} s")
+            self._fail(f"timed out after {self._config.timeout_s:g} s")
         except BadAnswer as error:
             self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - no source may end a gateway
@@ -112,7 +112,7 @@ class Asking(Generic[T]):
             self._failures, self.known = 0, found
             if self._trouble:
                 self._trouble = ""
-                self._say(f"carbon: {self._config.host} answers again")
+                self._say(f"carbon: {self._config.host} is available again")
             await self._keep(found)
 
     async def _ask(self, client: httpx2.AsyncClient) -> T:
@@ -123,11 +123,11 @@ class Asking(Generic[T]):
             if response.status_code == httpx2.codes.NOT_MODIFIED and known and known.etag:
                 return self._question.confirmed(known, self._utc_s())
             if response.status_code != httpx2.codes.OK:
-                raise BadAnswer(f"it answers {response.status_code}")
+                raise BadAnswer(f"HTTP status {response.status_code}")
             # A few packed bytes may unpack to a great many: the source was asked not to pack, so
             # packed answers are not opened.
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise BadAnswer("its answer is packed")
+                raise BadAnswer("its response is compressed, which is not supported")
             body = await _read(response)
             etag = response.headers.get("etag", "")
         return self._question.read(body, etag, self._utc_s())
@@ -141,13 +141,15 @@ class Asking(Generic[T]):
         if why != self._trouble:
             self._trouble = why
             instead = self._question.instead(self._failed_s)
-            self._say(f"carbon: {self._config.host}: {why}; going on with {instead}")
+            self._say(f"carbon: {self._config.host}: {why}; using {instead} instead")
 
     async def _keep(self, found: T) -> None:
         try:
             await trio.to_thread.run_sync(self._cache.write, found)
         except OSError as error:
-            self._say(f"carbon: can't keep what {self._config.host} said: {error.strerror}")
+            self._say(
+                f"carbon: the response of {self._config.host} could not be stored: {error.strerror}"
+            )
 
 
 async def _read(response: httpx2.Response) -> bytes:
@@ -161,5 +163,5 @@ async def _read(response: httpx2.Response) -> bytes:
             if len(body) > BODY_BYTES_MAX:
                 enough.cancel()
     if len(body) > BODY_BYTES_MAX:
-        raise BadAnswer(f"its answer has more than {BODY_BYTES_MAX:,} bytes")
+        raise BadAnswer(f"its response has more than {BODY_BYTES_MAX:,} bytes")
     return bytes(body)

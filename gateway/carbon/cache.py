@@ -73,7 +73,7 @@ def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
         _check_time(at, utc_s + FORESEEN_MAX_S)
         _check_intensity(mg)
     if len(found.steps) > ENTRIES_MAX or list(found.steps) != sorted(dict(found.steps).items()):
-        raise ValueError("steps that are many, or out of order")
+        raise ValueError("too many steps, or steps out of order")
     return found
 
 
@@ -82,16 +82,16 @@ def _check_mark(found: Reading | Foreseen, utc_s: float) -> None:
     _check_time(found.checked_s, utc_s + AHEAD_MAX_S)
     etag = found.etag
     if type(etag) is not str or len(etag) > ETAG_CHARS_MAX:
-        raise ValueError("a mark that is none")
+        raise ValueError("the entity tag is not text, or too long")
     if not etag.isascii() or not etag.isprintable():
-        raise ValueError("a mark that can't be sent back")
+        raise ValueError("the entity tag is not printable ASCII")
 
 
 def _check_time(seconds: object, most: float) -> None:
     if type(seconds) not in (int, float) or not 0 <= seconds <= most:  # type: ignore[operator]
-        raise ValueError("a time that can't be")
+        raise ValueError("the time is out of range")
 
 
 def _check_intensity(mg: object) -> None:
     if type(mg) is not int or not 0 <= mg <= INTENSITY_MAX_MG_PER_KWH:
-        raise ValueError("an intensity that can't be")
+        raise ValueError("the intensity is out of range")

@@ -131,7 +131,7 @@ class _OfNow:
 
     def instead(self, utc_s: float) -> str:
         now = self._feed.at(utc_s)
-        return f"{now.mg_per_kwh / 1000:g} g/kWh, {now.source}" if now else "what is static"
+        return f"{now.mg_per_kwh / 1000:g} g/kWh, {now.source}" if now else "the static value"
 
 
 class _OfLater:
@@ -152,4 +152,4 @@ class _OfLater:
         return replace(known, checked_s=utc_s)
 
     def instead(self, utc_s: float) -> str:
-        return "what it foresaw before, if anything"
+        return "its last forecast, if any"

@@ -124,11 +124,13 @@ def _read_key(config: HttpConfig) -> str:
         try:
             key = Path(where).expanduser().read_text()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise GridError(f"can't read the key of {config.host}: {where}: {why}") from None
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise GridError(f"the key of {config.host} can't be read: {where}: {why}") from None
     else:
         return ""
     key = key.strip()
     if not key or len(key) > KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
-        raise GridError(f"the key of {config.host} in {where} is empty, or not printable ASCII")
+        raise GridError(
+            f"the key of {config.host} in {where} is empty, too long, or not printable ASCII"
+        )
     return key

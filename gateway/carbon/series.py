@@ -90,26 +90,28 @@ def _read(path: Path, lines: Iterable[str], config: SeriesConfig) -> dict[int, i
             if not row:
                 continue
             if len(row) != len(header):
-                raise ValueError(f"{len(row)} cells under {len(header)} columns")
+                raise ValueError(f"{len(row)} cells, but {len(header)} columns")
             hour_text, value_text = (row[column].strip() for column in columns)
             hour = _hour(hour_text)
             if hour in hours or len(hours) >= ROWS_MAX:
-                raise ValueError(f"{hour_text} a second time, or over {ROWS_MAX:,} hours")
+                raise ValueError(f"{hour_text} is repeated, or there are over {ROWS_MAX:,} hours")
             if value_text:  # empty: not published
                 hours[hour] = mg_per_kwh(value_text)
     except UnicodeDecodeError:
-        raise GridError(f"{path} is not a text in UTF-8") from None
+        raise GridError(f"{path} is not UTF-8 text") from None
     except (ValueError, csv.Error) as error:
         raise GridError(f"{path}, line {max(1, rows.line_num)}: {error}") from None
     if not hours:
-        raise GridError(f"{path}: there is no intensity in it")
+        raise GridError(f"{path}: no intensity found")
     return hours
 
 
 def _column(header: list[str], name: str) -> int:
     names = [each.strip() for each in header]
     if names.count(name) != 1:
-        raise ValueError(f"needs one column {name!r}; there are {', '.join(names)[:200]}")
+        raise ValueError(
+            f"one column {name!r} is required; the columns are {', '.join(names)[:200]}"
+        )
     return names.index(name)
 
 
@@ -118,7 +120,7 @@ def _hour(text: str) -> int:
         at = datetime.fromisoformat(text)
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError(f"{text[:40]!r} is no time, as in 2026-11-22T10:00Z") from None
+        raise ValueError(f"{text[:40]!r} is not a time, as in 2026-11-22T10:00Z") from None
     if not 0 <= seconds < TIME_LIMIT_S:
         raise ValueError(f"{text[:40]} is before 1970 or after 9999, UTC")
     if seconds % HOUR_S:

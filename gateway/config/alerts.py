@@ -85,11 +85,11 @@ def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
     watched: dict[str, Watched] = {}
     for at, each in enumerate(tables, start=1):
         if at > ALERTS_MAX:
-            raise each.error(f"there may be {ALERTS_MAX} at most")
+            raise each.error(f"too many: at most {ALERTS_MAX} are allowed")
         found = _watched(each)
         name = found.rule.name
         if name in watched:
-            raise replace(each, named=f"[[alert]] {name}:").error("two have this name")
+            raise replace(each, named=f"[[alert]] {name}:").error("the name is used twice")
         watched[name] = found
     return AlertsConfig(made, tuple(watched.values()))
 
@@ -105,8 +105,8 @@ def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None
         if isinstance(rule, PriceLimit) and rule.site == site and rule.pool not in ("", *pools):
             known = ", ".join(pools) or "none"
             raise KnobError(
-                f"[[alert]] {rule.name}: there is no pool {rule.pool!r} at our site; there are: "
-                f"{known}"
+                f"[[alert]] {rule.name}: pool {rule.pool!r} not found at this site; its "
+                f"pools: {known}"
             )
 
 
@@ -126,7 +126,7 @@ def _pace(table: dict[str, Any]) -> Pace:
 def _file(key: str, value: Any) -> str:
     path = _text(key, value)
     if not Path(path).expanduser().is_file():
-        raise KnobError(f"{key}: there is no file {path!r}")
+        raise KnobError(f"{key}: file {path} not found")
     return path
 
 
@@ -177,10 +177,12 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> Budget:
         raise KnobError("amount must be above zero")
     given = [key for key in _WHOSE if key in table]
     if len(given) > 1:
-        raise KnobError(f"{given[0]} and {given[1]}: a budget is for one of them, or for all")
+        raise KnobError(
+            f"{given[0]} and {given[1]}: give only one of them, or neither for all users"
+        )
     of = _text(given[0], table[given[0]]) if given else ""
     if given and not of:
-        raise KnobError(f"{given[0]} is empty: leave it out for all")
+        raise KnobError(f"{given[0]} is empty: omit it for all users")
     try:
         zone = read_zone(_text("zone", table.get("zone", "UTC")))
     except ValueError as error:
@@ -201,14 +203,14 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> Budget:
 def _levels(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not 0 < len(value) <= LEVELS_MAX:
         raise KnobError(f"levels must be a list of 1 to {LEVELS_MAX} numbers, as in [50, 80, 100]")
-    return tuple(sorted({count("each of levels", each, 1, LEVEL_MAX) for each in value}))
+    return tuple(sorted({count("each value of levels", each, 1, LEVEL_MAX) for each in value}))
 
 
 def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:
     value = table.get("webhook", [])
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list) or len(urls) > WEBHOOKS_MAX:
-        raise KnobError(f"webhook must be an address, or a list of up to {WEBHOOKS_MAX}")
+        raise KnobError(f"webhook must be an address, or a list of up to {WEBHOOKS_MAX} addresses")
     for url in urls:
         _check_url(url)
     return tuple(urls)
@@ -232,11 +234,11 @@ def _check_url(url: Any) -> None:
 
 def _command(table: dict[str, Any]) -> tuple[str, ...]:
     value = table.get("command", [])
-    example = 'as in ["/usr/local/bin/page", "--team", "risk"]: no shell reads it'
+    example = 'as in ["/usr/local/bin/page", "--team", "risk"]: it is run without a shell'
     if not isinstance(value, list) or len(value) > ARGUMENTS_MAX:
-        raise KnobError(f"command must be a list of up to {ARGUMENTS_MAX} texts, {example}")
+        raise KnobError(f"command must be a list of up to {ARGUMENTS_MAX} strings, {example}")
     if not all(isinstance(each, str) and "\0" not in each for each in value):
-        raise KnobError(f"command must be a list of texts, {example}")
+        raise KnobError(f"command must be a list of strings, {example}")
     if "command" in table and (not value or not value[0]):
         raise KnobError(f"command has no program, {example}")
     return tuple(value)

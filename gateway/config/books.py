@@ -46,8 +46,9 @@ class BookRules:
     def __post_init__(self) -> None:
         if 0 < self.detail_days < self.dispute_days + ROOM_DAYS:
             raise ValueError(
-                f"detail_days is {self.detail_days:g}: it must be 0, or a day more than "
-                f"dispute_days ({self.dispute_days:g}), as what is rolled up can't be told apart"
+                f"detail_days is {self.detail_days:g}: it must be 0, or at least one day more "
+                f"than dispute_days ({self.dispute_days:g}), because rolled-up deliveries "
+                "can't be disputed"
             )
 
 

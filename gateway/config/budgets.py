@@ -40,9 +40,9 @@ NO_CREDIT: Final[Credit] = MappingProxyType({})
 def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]:
     """Read the [[budget]] tables. Raises KnobError, which has line, table and key in its text."""
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise KnobError("[[budget]] is a table in an array, written with two brackets")
+        raise KnobError("[[budget]] must be an array of tables, written with two brackets")
     if len(tables) > BUDGETS_MAX:
-        raise KnobError(f"[[budget]] there may be {BUDGETS_MAX:,} at most")
+        raise KnobError(f"[[budget]] too many: at most {BUDGETS_MAX:,} are allowed")
     found: dict[str, Budget] = {}
     for at, table in enumerate(tables):
         name, line = table.get("name"), at_line(places, ("budget", at))
@@ -50,7 +50,7 @@ def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]
         titled = f" {name[:NAME_CHARS_MAX]}" if is_shown else ""
         budget = guarded(f"{line}[[budget]]{titled}", partial(_budget, table))
         if budget.name in found:
-            raise KnobError(f"{line}[[budget]] {budget.name}: another has this name")
+            raise KnobError(f"{line}[[budget]] {budget.name}: the name is used twice")
         found[budget.name] = budget
     return tuple(found.values())
 
@@ -60,22 +60,22 @@ def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool)
     for budget in budgets:
         if budget.owner == site:
             raise KnobError(
-                f"[[budget]] {budget.name}: owner is {site!r}, which is this site: leave it out, "
+                f"[[budget]] {budget.name}: owner is {site!r}, which is this site: omit it, "
                 "and write amount in place of slice"
             )
         if (budget.owner or budget.sites) and not is_federated:
             raise KnobError(
-                f"[[budget]] {budget.name}: it is shared with other sites, and there is no "
-                "[federation]"
+                f"[[budget]] {budget.name}: it is shared with other sites, but the "
+                "configuration has no [federation]"
             )
         if site in budget.sites:
-            raise KnobError(f"[[budget]] {budget.name}: sites: {site!r} is this site")
+            raise KnobError(f"[[budget]] {budget.name}: sites: {site} is this site: remove it")
 
 
 def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:
     """Read [credit]. Raises KnobError, with line and site in its text."""
     if len(table) > BUDGETS_MAX:
-        raise KnobError(f"[credit] there may be {BUDGETS_MAX:,} sites at most")
+        raise KnobError(f"[credit] too many: at most {BUDGETS_MAX:,} sites are allowed")
     return {
         site: guarded(
             f"{at_line(places, ('credit', site))}[credit] {site[:60]!r}",
@@ -91,7 +91,7 @@ def _limits(site: str, value: Any) -> tuple[tuple[int, str], ...]:
     texts = value if isinstance(value, list) else [value]
     limits = tuple(parse_money(_text(text)) for text in texts)
     if not limits or len({currency for _, currency in limits}) < len(limits):
-        raise KnobError("needs an amount, or a list of amounts in several currencies")
+        raise KnobError("needs an amount, or a list of amounts in different currencies")
     return limits
 
 
@@ -106,7 +106,9 @@ def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
         except ValueError:
             raise KnobError(f"{key} is {text!r:.60}: {example}") from None
         if nanos > NANOS_LIMIT:
-            raise KnobError(f"{key} is {text!r:.60}: it is too large, 2,562,047 slot-h is the most")
+            raise KnobError(
+                f"{key} is {text!r:.60}: it is too large; the maximum is 2,562,047 slot-h"
+            )
         return nanos, SLOT_TIME
     try:
         return parse_money(text if isinstance(text, str) else "")
@@ -125,8 +127,12 @@ def _budget(table: dict[str, Any]) -> Budget:
     size = "slice" if owner else "amount"
     for key in ("amount", "sites", "slice_s") if owner else ("slice",):
         if key in table:
-            whose = f"of {owner}, which says that" if owner else "ours: it has an amount"
-            raise KnobError(f"has {key}, and is {whose}")
+            whose = (
+                f"a slice from {owner}, which sets it"
+                if owner
+                else "this site's own, with an amount"
+            )
+            raise KnobError(f"{key} is not allowed: the budget is {whose}")
     nanos, unit = read_amount(table.get(size), size)
     if not nanos:
         raise KnobError(f"{size} must be above zero")
@@ -135,9 +141,9 @@ def _budget(table: dict[str, Any]) -> Budget:
     if not isinstance(sites, list) or len(sites) > SITES_MAX:
         raise KnobError(f"sites must be a list of up to {SITES_MAX} sites")
     for each in sites:
-        _site("each of sites", each)
+        _site("each value of sites", each)
     if not is_hard and (owner or sites):
-        raise KnobError("is soft: only a hard one is shared with other sites, as slices")
+        raise KnobError("a soft budget can't be shared with other sites: set hard = true")
     numbers: dict[str, Any] = {
         key: number(key, table[key], *_NUMBERS[key]) for key in _NUMBERS if key in table
     }
@@ -173,7 +179,7 @@ def _site(key: str, value: Any) -> None:
     try:
         site_id(value)
     except ValueError as error:
-        raise KnobError(f"{key} is {value!r:.60}, which is no site's name: it {error}") from None
+        raise KnobError(f"{key} is {value!r:.60}, which is not a site name: it {error}") from None
 
 
 def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> str:

@@ -159,20 +159,20 @@ def read_carbon(table: Any) -> CarbonConfig:
     check_known(table, (field.name for field in fields(CarbonConfig)))
     config = CarbonConfig(**{key: _read(key, value) for key, value in table.items()})
     if config.grid and config.g_per_kwh is not None:
-        raise KnobError("grid and g_per_kwh: give one of them")
+        raise KnobError("grid and g_per_kwh: give only one of them")
     if config.series and config.http:
-        raise KnobError("series and http: give one of them")
+        raise KnobError("series and http: give only one of them")
     machine = config.machine
     if machine is None:
         for key in ("idle_watts", "pue", "vcpus", "embodied_kg"):
             if key in table:
-                raise KnobError(f"{key} says nothing without cloud, cpu or max_watts")
+                raise KnobError(f"{key} needs cloud, cpu or max_watts")
     elif machine.idle_mw > machine.max_mw:
-        raise KnobError("idle_watts is more than max_watts")
+        raise KnobError("idle_watts must not be more than max_watts")
     elif machine.max_mw > SLOT_WATTS_MAX * 1_000:
-        raise KnobError(f"vcpus: its slots would draw more than {SLOT_WATTS_MAX:,} watts each")
+        raise KnobError(f"vcpus: a slot would draw more than {SLOT_WATTS_MAX:,} watts")
     if bool(config.embodied_kg) != bool(config.server_slots):
-        raise KnobError("embodied_kg and server_slots: each needs the other")
+        raise KnobError("embodied_kg and server_slots: give both or neither")
     return config
 
 
@@ -218,7 +218,7 @@ def _read_series(table: Any) -> SeriesConfig:
         else:
             _text(f"series: {key}", value)
     if "file" not in table:
-        raise KnobError("series: needs a file")
+        raise KnobError("series: file is missing")
     return SeriesConfig(**table)
 
 
@@ -239,7 +239,7 @@ def _read_http(table: Any) -> HttpConfig:
             _text(f"http: {key}", value)
     for key in ("url", "value"):
         if key not in values:
-            raise KnobError(f"http: needs {'an' if key == 'url' else 'a'} {key}")
+            raise KnobError(f"http: {key} is missing")
     config = HttpConfig(**values)
     _check_http(config)
     return config
@@ -252,9 +252,12 @@ def _check_http(config: HttpConfig) -> None:
         asked = config.forecast.url.replace(NOW, "")
         _check_url("forecast", asked, has_key=bool(config.key_header))
         if urlsplit(asked).hostname != urlsplit(config.url).hostname:
-            raise KnobError("forecast: url is of another host than that of http, whose key it gets")
+            raise KnobError(
+                "forecast: url must have the same host as that of http, because it is sent "
+                "the same key"
+            )
     if config.key_file and config.key_env:
-        raise KnobError("http: key_file and key_env: give one of them")
+        raise KnobError("http: key_file and key_env: give only one of them")
     if bool(config.key_header) != bool(config.key_file or config.key_env):
         raise KnobError("http: a key needs key_header, and one of key_file and key_env")
     if not all(each.isalnum() or each == "-" for each in config.key_header):
@@ -268,7 +271,7 @@ def _read_forecast(table: Any) -> ForecastConfig:
     _check_keys("forecast", table, ForecastConfig)
     for key in ("url", "value", "time"):
         if key not in table:
-            raise KnobError(f"forecast: needs {'an' if key == 'url' else 'a'} {key}")
+            raise KnobError(f"forecast: {key} is missing")
     _text("forecast: url", table["url"])
     _check_path("forecast", "time", table["time"])
     if table.get("entries", "") != "":
@@ -282,14 +285,14 @@ def _check_url(where: str, url: str, *, has_key: bool) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise KnobError(f"{where}: url is none") from None
+        raise KnobError(f"{where}: url is malformed") from None
     if parts.scheme not in ("http", "https") or not host or not url.isascii():
         raise KnobError(f"{where}: url must be http:// or https://, and ASCII")
     if parts.username is not None or parts.password is not None:
         raise KnobError(f"{where}: url must not hold a password; use key_header")
     place = f"[{host}]" if ":" in host else host
     if has_key and parts.scheme == "http" and not is_local(f"tcp://{place}:1"):
-        raise KnobError(f"{where}: a key is only sent by https://")
+        raise KnobError(f"{where}: url must be https://, because a key is sent")
 
 
 def _paths(where: str, value: Any) -> tuple[str, ...]:
@@ -310,7 +313,7 @@ def _check_path(where: str, key: str, value: Any) -> None:
 
 def _name(key: str, value: Any, known: dict[str, Any]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise KnobError(f"{key} is {value!r}; there are {', '.join(sorted(known))}")
+        raise KnobError(f"{key} is {value!r}; known names: {', '.join(sorted(known))}")
     return value
 
 
@@ -318,7 +321,7 @@ def _text(key: str, value: Any) -> None:
     if not isinstance(value, str) or not value or len(value) > TEXT_CHARS_MAX:
         raise KnobError(f"{key} must be text")
     if not value.isprintable():
-        raise KnobError(f"{key} has characters that can't be printed")
+        raise KnobError(f"{key} has unprintable characters")
 
 
 def _check_table(key: str, value: Any) -> None:
@@ -330,7 +333,7 @@ def _check_keys(key: str, table: dict[str, Any], cls: type) -> None:
     try:
         check_known(table, (field.name for field in fields(cls)))
     except KnobError as error:
-        raise KnobError(f"{key} {error}") from None
+        raise KnobError(f"{key}: {error}") from None
 
 
 def _thousandths(value: float) -> int:

@@ -58,8 +58,8 @@ class DealRules:
     def __post_init__(self) -> None:
         if self.lease_s <= 2 * self.grace_s:
             raise ValueError(
-                f"lease_s is {self.lease_s:g}: it must be more than twice the workers' grace_s "
-                f"({self.grace_s:g}), or a dead gateway's workers outlive the lease"
+                f"lease_s is {self.lease_s:g}: it must be more than twice grace_s "
+                f"({self.grace_s:g}), or the workers of a dead gateway outlive the lease"
             )
 
 
@@ -97,7 +97,7 @@ def read_shows(tables: Sequence[Passage]) -> tuple[Disclosure, ...]:
     shows = []
     for at, each in enumerate(tables, start=1):
         if at > SHOWS_MAX:
-            raise each.error(f"there may be {SHOWS_MAX:,} at most")
+            raise each.error(f"too many: at most {SHOWS_MAX:,} are allowed")
         with each.about():
             shows.append(_show(each.table))
     return tuple(shows)

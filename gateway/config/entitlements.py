@@ -48,9 +48,9 @@ def read_entitlements(
 ) -> Entitlements:
     """Read [[entitlement]] tables; KnobError has line and key. `groups` are all known groups."""
     if not isinstance(rows, list):
-        raise KnobError("entitlements are written as [[entitlement]]")
+        raise KnobError("entitlement must be an array of tables, written as [[entitlement]]")
     if len(rows) > RULES_MAX:
-        raise KnobError(f"there may be {RULES_MAX:,} [[entitlement]] at most")
+        raise KnobError(f"too many: at most {RULES_MAX:,} [[entitlement]] are allowed")
     known = frozenset(groups)
     rules = []
     for at, row in enumerate(rows):
@@ -67,18 +67,19 @@ def check_entitlements(entitlements: Entitlements, plans: Mapping[str, Plan]) ->
         where = f"line {rule.line}: [[entitlement]]" if rule.line else "[[entitlement]]"
         for name in sorted(rule.pools - plans.keys() - {ELSEWHERE}):
             known = ", ".join([*sorted(plans), ELSEWHERE])
-            raise KnobError(f"{where}: pools: there is no pool {name!r} here; there are: {known}")
+            raise KnobError(f"{where}: pools: pool {name!r} not found here; known pools: {known}")
         if ELSEWHERE in plans and rule.pools:
             raise KnobError(
-                f"{where}: pools: {ELSEWHERE!r} stands for pools of other sites, and one of ours "
-                "has that name: give it another"
+                f"{where}: pools: {ELSEWHERE!r} means the pools of other sites, but a pool of "
+                "this site has that name: rename it"
             )
         about = [names for pool, names in windows.items() if rule.covers(pool)]
         there_are = frozenset[str]().union(*about)
         for name in sorted(rule.windows - there_are):
             known = ", ".join(sorted(there_are)) or "none"
             raise KnobError(
-                f"{where}: windows: no pool of it has a window {name!r}; there are: {known}"
+                f"{where}: windows: no window {name!r} in the pools of this rule; their "
+                f"windows: {known}"
             )
 
 
@@ -89,11 +90,11 @@ def window_names(plans: Mapping[str, Plan]) -> dict[str, frozenset[str]]:
 
 def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
     if not isinstance(row, dict):
-        raise KnobError("entitlements are written as [[entitlement]]")
+        raise KnobError("entitlement must be an array of tables, written as [[entitlement]]")
     check_known(row, KEYS)
     ways = [key for key in ("allow", "deny") if key in row]
     if len(ways) != 1:
-        raise KnobError('it needs one of allow and deny, as in allow = "group:quants"')
+        raise KnobError('it needs either allow or deny, as in allow = "group:quants"')
     [way] = ways
     who = guarded(way, lambda: _parties(row[way], groups))
     limits = {key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row}
@@ -102,10 +103,10 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
         priority = float(number("priority_max", priority, -PRIORITY_MAX, PRIORITY_MAX))
     classes = _names("classes", row)
     for name in sorted(classes - set(CLASSES)):
-        raise KnobError(f"classes: {name!r:.40} is none; there are {', '.join(CLASSES)}")
+        raise KnobError(f"classes: unknown class {name!r:.40}; known classes: {', '.join(CLASSES)}")
     windows = _names("windows", row)
     if NO_WINDOW in windows:
-        raise KnobError("windows: a window has a name")
+        raise KnobError("windows: the name of a window is empty")
     return Rule(
         way == "allow",
         who,
@@ -121,15 +122,15 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
 def _parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= NAMES_MAX:
-        raise KnobError(f"it must be a party or a list of up to {NAMES_MAX}")
+        raise KnobError(f"it must be a party, or a list of up to {NAMES_MAX} parties")
     found = []
     for name in names:
         if not isinstance(name, str):
-            raise KnobError(f"{name!r:.40} is nobody: a party is text")
+            raise KnobError(f"{name!r:.40} is not a party: a party is text")
         party = read_party(name)
         if party.kind is Kind.GROUP and party.name not in groups:
             known = ", ".join(sorted(groups)[:8]) or "none"
-            raise KnobError(f"there is no group {party.name!r:.60} in [groups]; there are: {known}")
+            raise KnobError(f"group {party.name!r} not found in [groups]; known groups: {known}")
         found.append(party)
     return tuple(found)
 
@@ -142,5 +143,5 @@ def _names(key: str, row: Mapping[str, Any]) -> frozenset[str]:
     if not is_list or not 1 <= len(value) <= NAMES_MAX:
         raise KnobError(f"{key} must be a list of 1 to {NAMES_MAX} names")
     if any(len(each) > NAME_CHARS_MAX for each in value):
-        raise KnobError(f"{key}: a name has {NAME_CHARS_MAX} characters at most")
+        raise KnobError(f"{key}: a name has at most {NAME_CHARS_MAX} characters")
     return frozenset(value)

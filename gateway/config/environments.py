@@ -47,7 +47,7 @@ OWN_USER: Final = "none"  # the worker's own
 SANDBOXES: Final = (AUTO, "none", "user", "bubblewrap", "image")
 RISK: Final = "tasks of others can act as this site"
 TAKES_NONE: Final = (
-    'it takes no work of other sites, for sandbox is "none": choose a sandbox in '
+    'it takes no work of other sites, because sandbox is "none": choose a sandbox in '
     f'[pool.environments], or accept the risk there: accept_risk = "{RISK}"'
 )
 RUNTIMES: Final = ("podman", "docker")
@@ -174,12 +174,14 @@ def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
         isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
         for each in given
     ):
-        raise KnobError('gpus must be a list of names, as CUDA_VISIBLE_DEVICES has them: ["0"]')
+        raise KnobError('gpus must be a list of device names, as in CUDA_VISIBLE_DEVICES: ["0"]')
     tagged = gpus_tagged(tags)
     if tagged > GPUS_MAX:
         raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
     if given and len(given) != tagged:
-        raise KnobError(f"gpus are {len(given)} and the tag gpu is {tagged}: they must agree")
+        raise KnobError(
+            f"gpus has {len(given)} devices, but the tag gpu is {tagged}: they must agree"
+        )
     return tuple(given)
 
 
@@ -225,22 +227,23 @@ def rules_from_json(text: str) -> Rules:
 def _check(rules: Rules) -> None:
     if rules.sandbox == "image":
         if not rules.sandbox_image:
-            raise KnobError('sandbox = "image" needs a sandbox_image, for work that names none')
+            raise KnobError('sandbox = "image" needs a sandbox_image, for work without an image')
         _image("sandbox_image", rules.sandbox_image)
     elif rules.sandbox_image:
-        raise KnobError('sandbox_image is of use with sandbox = "image" only')
+        raise KnobError('sandbox_image needs sandbox = "image"')
     if rules.accept_risk and rules.sandbox != "none":
-        raise KnobError('accept_risk is of use with sandbox = "none" only')
+        raise KnobError('accept_risk needs sandbox = "none"')
     if rules.accept_risk not in ("", RISK):
-        raise KnobError(f'accept_risk must be the words "{RISK}": they say what is accepted')
+        raise KnobError(f'accept_risk must be the words "{RISK}", which state the accepted risk')
     if rules.sandbox != "none" and rules.packages and not rules.wheels_only:
         raise KnobError(
-            "wheels_only = false with a sandbox: what others bring would be built outside of it"
+            "wheels_only must not be false with a sandbox: other sites' packages would be "
+            "built outside of it"
         )
     if not rules.image_python:
         raise KnobError("image_python must name the interpreter in images, as in python3")
     if rules.has_images and not rules.runtimes:
-        raise KnobError("runtimes must name what runs images: podman or docker")
+        raise KnobError("runtimes must name the container runtimes: podman or docker")
     for image, folder in rules.build.items():
         _image("build", image)
         if not Path(folder).is_absolute():
@@ -257,8 +260,9 @@ def _check_sources(rules: Rules) -> None:
         raise KnobError(f"index is {rules.index!r:.80}: it must be an address, as in https://…")
     if "@" in rules.index.partition("://")[2].partition("/")[0]:
         raise KnobError(
-            "index has a user or a password in it, which anybody on the host could read from a "
-            "command line: leave it empty, and set UV_DEFAULT_INDEX and PIP_INDEX_URL, or a netrc"
+            "index contains a user or a password, which other users of this host could read "
+            "from a command line: leave it empty, and set UV_DEFAULT_INDEX and PIP_INDEX_URL, "
+            "or a netrc"
         )
 
 
@@ -273,7 +277,7 @@ def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
         raise KnobError(f"{key} must be text of up to {TEXT_CHARS_MAX} characters")
     if value and not value.isprintable():
-        raise KnobError(f"{key} must be printable")
+        raise KnobError(f"{key} has unprintable characters")
     return value
 
 
@@ -288,7 +292,7 @@ def _patterns(key: str, value: Any) -> tuple[str, ...]:
     for each in _texts(key, value, IMAGES_MAX):
         text = _text(key, each)
         if len(text) > IMAGE_CHARS_MAX or _PATTERN.fullmatch(text) is None:
-            raise KnobError(f"{key}: {text!r:.80} is no image's name, as in localhost/quant:*")
+            raise KnobError(f"{key}: {text!r:.80} is not an image name, as in localhost/quant:*")
         found.append(text)
     return tuple(found)
 

@@ -60,7 +60,7 @@ def read_fair_share(table: dict[str, Any], places: Mapping[Place, int]) -> FairS
 def _values(table: dict[str, Any]) -> dict[str, Any]:
     check_known(table, KEYS)
     if not isinstance(table.get("share", []), list):
-        raise KnobError("share: shares are written as [[fair_share.share]]")
+        raise KnobError("share must be an array of tables, written as [[fair_share.share]]")
     values: dict[str, Any] = {}
     if "half_life" in table:
         values["half_life_s"] = length_s("half_life", table["half_life"], *HALF_LIFE)
@@ -73,11 +73,11 @@ def _values(table: dict[str, Any]) -> dict[str, Any]:
 
 def _share(table: Any) -> Share:
     if not isinstance(table, dict):
-        raise KnobError("share: shares are written as [[fair_share.share]]")
+        raise KnobError("share must be an array of tables, written as [[fair_share.share]]")
     check_known(table, SHARE_KEYS)
     name, parent, who = table.get("name"), table.get("parent", ""), table.get("who")
     if not isinstance(name, str):
-        raise KnobError("each [[fair_share.share]] needs a name")
+        raise KnobError("a [[fair_share.share]] needs a name")
     if not isinstance(parent, str):
         raise KnobError("parent must be the name of a share")
     if who is not None and not isinstance(who, str):

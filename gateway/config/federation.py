@@ -143,9 +143,7 @@ def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
         return advertised
     for address in bound:
         if address.removeprefix("tls+tcp://").startswith(_EVERYWHERE):
-            raise KnobError(
-                f"listen is {address}, which is no address that others could dial: advertise one"
-            )
+            raise KnobError(f"listen is {address}, which other hosts can't dial: set advertise")
     return tuple(bound)
 
 

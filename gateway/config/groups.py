@@ -24,16 +24,17 @@ def read_groups(table: dict[str, Any]) -> dict[str, str]:
     for group, users in table.items():
         if not _is_name(group, NAME_CHARS_MAX):
             raise KnobError(
-                f"{group[:60]!r}: a group has 1 to {NAME_CHARS_MAX} printable characters"
+                f"{group[:60]!r}: the name of a group must be 1 to {NAME_CHARS_MAX} printable "
+                "characters"
             )
         if not isinstance(users, list):
             raise KnobError(f"{group!r} must be a list of users")
         for user in users:
             if not isinstance(user, str) or not _is_name(user, 2 * NAME_CHARS_MAX):
-                raise KnobError(f"{group!r}: {user!r:.60} is no user's name")
+                raise KnobError(f"{group!r}: {user!r:.60} is not a user name")
             if groups.setdefault(user, group) != group:
                 raise KnobError(
-                    f"user {user!r} is in {groups[user]!r} and in {group!r}: choose one"
+                    f"user {user!r} is in {groups[user]!r} and in {group!r}: remove one of them"
                 )
     if len(groups) > USERS_MAX:
         raise KnobError(f"{len(groups):,} users, over the limit of {USERS_MAX:,}")

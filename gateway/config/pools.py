@@ -88,7 +88,7 @@ class NoGrids:
 
     def read(self, kind: Any, table: dict[str, Any]) -> Any:
         """There is none to read a table for."""
-        raise AssertionError(f"no kind was found: {kind!r}, {table!r}")
+        raise AssertionError(f"no kind found: {kind!r}, {table!r}")
 
 
 NO_GRIDS: Final = NoGrids()
@@ -232,7 +232,7 @@ def _named(row: Passage) -> Passage:
         raise row.error("needs a name of 1 to 60 printable characters")
     found = replace(row, named=f"[[pool]] {name}:")
     if "/" in name:
-        raise found.error("a name with a slash is one of another site's pool")
+        raise found.error("a name with a slash is that of another site's pool")
     return found
 
 
@@ -241,7 +241,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
     kind = table.get("kind", "remote")
     if not isinstance(kind, str):
-        raise given.error("kind must be text")
+        raise given.error("kind must be a string")
     given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
     own = {key: value for key, value in table.items() if key in known}
     own |= _grown(given, kind, kinds)
@@ -273,7 +273,7 @@ def _grown(given: Passage, kind: str, kinds: GridKinds) -> dict[str, Any]:
     """Read the tables of a pool whose workers a grid starts."""
     if kind in BUILT_IN:
         if "scale" in given.table:
-            raise given.error("[pool.scale] is for pools whose kind is a grid's")
+            raise given.error("[pool.scale] is only for pools whose kind is a grid")
         return {}
     with given.about():
         found = kinds.find(kind)
@@ -282,7 +282,10 @@ def _grown(given: Passage, kind: str, kinds: GridKinds) -> dict[str, Any]:
         read = kinds.read(found, settings.table)
     if isinstance(read, Delegated):
         if "scale" in given.table:
-            raise given.error(f"[pool.scale]: kind {kind!r} has its own workers: leave it out")
+            raise given.error(
+                f"[pool.scale]: the workers of kind {kind!r} are not started by gridfed: omit "
+                "the table"
+            )
         return {"grid": read}
     scale = _below(given, "scale")
     with scale.about():
@@ -292,15 +295,15 @@ def _grown(given: Passage, kind: str, kinds: GridKinds) -> dict[str, Any]:
 def _check_grown(pool: PoolConfig, given: Passage) -> None:
     """Check a grid's pool for keys that it must not have, and for tables that must agree."""
     if pool.is_delegated and (key := pool.of_workers):
-        raise given.error(f"{key} is its grid's: see [pool.{pool.kind}]")
+        raise given.error(f"{key} is set by the grid: see [pool.{pool.kind}]")
     if pool.scale is None:
         return
     if pool.slots:
-        raise given.error("slots: a pool that grows has max in [pool.scale]")
+        raise given.error("slots: a pool with [pool.scale] sets max there instead")
     limit, currency = pool.scale.currency, pool.prices.currency
     if limit and limit != currency:
         raise _below(given, "scale").error(
-            f"hourly_cost is in {limit}, and its price in {currency}: write both in one currency"
+            f"hourly_cost is in {limit}, but the price in {currency}: use one currency"
         )
 
 
@@ -312,7 +315,7 @@ def _check_facts(pool: PoolConfig, given: Passage) -> None:
     for key in ("region", "jurisdiction"):
         text = getattr(pool, key)
         if not isinstance(text, str) or len(text) > 60 or not text.isprintable():
-            raise given.error(f"{key} must be text of up to 60 characters")
+            raise given.error(f"{key} must be a string of up to 60 characters")
     with given.about():
         if pool.slot_watts is not None:
             number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
@@ -325,9 +328,13 @@ def _carbon(given: Passage) -> CarbonConfig:
     with table.about():
         carbon = read_carbon(table.table)
     if "slot_watts" in given.table and carbon.machine is not None:
-        raise given.error("[pool.carbon] says what a slot draws, and so does slot_watts")
+        raise given.error(
+            "[pool.carbon] sets the power of a slot, and so does slot_watts: remove one of them"
+        )
     if "carbon_g_per_kwh" in given.table and carbon.static is not None:
-        raise given.error("[pool.carbon] has a factor, and there is carbon_g_per_kwh")
+        raise given.error(
+            "[pool.carbon] sets the intensity, and so does carbon_g_per_kwh: remove one of them"
+        )
     return carbon
 
 

@@ -88,12 +88,14 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
     """Read [pool.scale]. Raises KnobError, with the key in its text."""
     check_known(table, KEYS)
     if "max" not in table:
-        raise KnobError("max is missing: how many slots may there be?")
+        raise KnobError("max is missing: set the maximum number of slots")
     lengths = {key: length_s(key, table[key], *_LENGTHS[key]) for key in _LENGTHS if key in table}
     most = count("max", table["max"], 1, SLOTS_MAX)
     pilot_slots = count("pilot_slots", table.get("pilot_slots", 1), 1, PILOT_SLOTS_MAX)
     if pilot_slots > most:
-        raise KnobError(f"max is {most}: one pilot has {pilot_slots} slots (pilot_slots)")
+        raise KnobError(
+            f"max is {most}: it must be at least the {pilot_slots} slots of a pilot (pilot_slots)"
+        )
     hourly = _hourly(table)
     rules = Rules(
         slots_max=most,
@@ -128,7 +130,7 @@ def _hourly(table: Mapping[str, Any]) -> tuple[int, str] | None:
     text = _text(table, "hourly_cost")
     nanos, currency = guarded("hourly_cost", lambda: parse_money(text))
     if nanos <= 0:
-        raise KnobError(f"hourly_cost is {text}: it must be more than nothing")
+        raise KnobError(f"hourly_cost is {text}: it must be above zero")
     return nanos, currency
 
 
@@ -152,5 +154,5 @@ def _python(table: Mapping[str, Any]) -> str:
 def _text(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key, "")
     if not isinstance(value, str) or not value.isprintable():
-        raise KnobError(f"{key} must be text")
+        raise KnobError(f"{key} must be a string")
     return value

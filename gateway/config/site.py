@@ -270,7 +270,7 @@ def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
         with open(path, "rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
         if len(body) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path}: it has more than {FILE_BYTES_MAX:,} bytes")
+            raise ConfigError(f"{path}: the file has more than {FILE_BYTES_MAX:,} bytes")
         text = body.decode("utf-8-sig")  # some editors begin with a byte order mark
         document = tomllib.loads(text)
     except OSError as error:
@@ -278,7 +278,7 @@ def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
+        raise ConfigError(f"{path}: arrays or tables are nested too deeply") from None
     try:
         config = _read(
             Passage(document, "the top level:", (), find_places(text)), Path(path).parent, kinds
@@ -299,13 +299,13 @@ def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple
 def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
-        raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
+        raise ConfigError(f"several pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` turns the file's pool `local` into a local one.
         if pool.kind == "remote" and (name := pool.of_workers):
             raise ConfigError(
-                f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
-                "brings its own"
+                f"[[pool]] {pool.name}: {name} is only for local pools; each worker of a "
+                "remote pool sets its own"
             )
 
 
@@ -332,8 +332,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
             raise ConfigError(f"[site] listen: {error}") from None
         if not config.secret and not config.token_required and not is_local(address):
             raise ConfigError(
-                f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
-                "it can run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
+                f"[site] listen: {address} is reachable from other hosts, and any client can "
+                "run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
@@ -355,8 +355,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
 def _check_tokens(config: SiteConfig) -> None:
     if config.federation is None or not (config.trust_path / "current.pem").exists():
         raise ConfigError(
-            f"[site] token_required: tokens are signed, and there are no keys in "
-            f"{config.trust_path} (`gridfed init` makes a site with keys)"
+            "[site] token_required: tokens are signed, but there are no keys in "
+            f"{config.trust_path}: create a site with keys with `gridfed init`"
         )
 
 
@@ -365,7 +365,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise GridError(f"can't make the folder {path}: {error.strerror}") from None
+        raise GridError(f"folder {path} could not be created: {error.strerror}") from None
 
 
 def python_minor() -> str:
@@ -434,7 +434,7 @@ def _site_values(site: Passage) -> dict[str, Any]:
             with site.about():
                 values[key] = number(key, value, 0, 86400)
         elif not isinstance(value, str):
-            raise site.error(f"{key} must be text")
+            raise site.error(f"{key} must be a string")
         else:
             values[key] = value
     return values

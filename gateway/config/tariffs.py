@@ -50,7 +50,7 @@ def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) 
         raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
     nanos, currency = guarded("price", lambda: parse_money(price))
     if not isinstance(table, dict):
-        raise KnobError("tariff must be a table: write it below its pool, as [pool.tariff]")
+        raise KnobError("tariff must be a table below its pool, written as [pool.tariff]")
     try:
         check_known(table, KEYS)
         made = _Reader(currency).read(table)
@@ -113,9 +113,12 @@ class _Reader:
             raise KnobError(f'{key} is {value!r:.80}: write an amount, as in "0.04 USD"')
         nanos, currency = guarded(key, lambda: parse_money(value))
         if currency != self._currency:
-            raise KnobError(f"{key} is in {currency}, the price of the pool in {self._currency}")
+            raise KnobError(
+                f"{key} is in {currency}, but the price of the pool in {self._currency}: use "
+                "one currency"
+            )
         if nanos > PRICE_NANOS_MAX:
-            raise KnobError(f"{key} is {value}: more than ten million units can't be meant")
+            raise KnobError(f"{key} is {value}: the maximum is ten million units")
         return nanos
 
     def _adjustment(self, where: str, value: Any, others: set[str]) -> Adjustment:
@@ -123,7 +126,7 @@ class _Reader:
         table = _table(where, value)
         _check_known(where, table, {"price", "factor"} | others)
         if ("price" in table) == ("factor" in table):
-            raise KnobError(f"{where} needs a price or a factor, one of the two")
+            raise KnobError(f"{where} needs either a price or a factor")
         if "price" in table:
             return Adjustment(self._amount(f"{where}.price", table["price"]))
         return Adjustment(factor=read_factor(f"{where}.factor", table["factor"]))
@@ -146,7 +149,7 @@ class _Reader:
         found = {}
         tags = _named("tags", value)
         if len(tags) > TAGS_MAX:
-            raise KnobError(f"tags: there may be {TAGS_MAX} at most")
+            raise KnobError(f"tags: at most {TAGS_MAX} are allowed")
         for tag, each in tags.items():
             where = f"tags.{tag}"
             table = _table(where, each)
@@ -166,7 +169,9 @@ class _Reader:
                 raise KnobError(f"spot needs a {key}")
         floor_nanos = self._amount("spot.floor", table["floor"])
         if not floor_nanos:
-            raise KnobError("spot.floor is zero: what is free can't be compared, so nobody buys it")
+            raise KnobError(
+                "spot.floor must be above zero: work at a price of zero can't be compared"
+            )
         ceiling_nanos = self._amount("spot.ceiling", table["ceiling"])
         exponent = count("spot.exponent", table.get("exponent", 2), 1, 10)
         damp_s = number("spot.damp_s", table.get("damp_s", 60.0), 0, DAMP_MAX_S)
@@ -178,7 +183,7 @@ def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
     try:
         check_known(table, known)
     except KnobError as error:
-        raise KnobError(f"{where} {error}") from None
+        raise KnobError(f"{where}: {error}") from None
 
 
 def read_factor(key: str, value: Any) -> int:
@@ -186,7 +191,7 @@ def read_factor(key: str, value: Any) -> int:
     given = number(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
     millionths = Decimal(str(given)) * MILLION
     if millionths != int(millionths):
-        raise KnobError(f"{key} is {value}: six decimals at most")
+        raise KnobError(f"{key} is {value}: at most six decimals are allowed")
     return int(millionths)
 
 
@@ -199,7 +204,7 @@ def _table(key: str, value: Any) -> dict[str, Any]:
 def _named(key: str, value: Any) -> dict[str, Any]:
     table = _table(key, value)
     if len(table) > NAMES_MAX:
-        raise KnobError(f"{key}: there may be {NAMES_MAX:,} at most")
+        raise KnobError(f"{key}: at most {NAMES_MAX} are allowed")
     return table
 
 
@@ -213,13 +218,13 @@ def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
         raise KnobError(f"{key} must be text of 1 to {NAME_CHARS_MAX} characters")
     if not value.isprintable():
-        raise KnobError(f"{key} is {value!a:.80}: it must be printable")
+        raise KnobError(f"{key} is {value!r}: it has unprintable characters")
     return value
 
 
 def _tag(where: str, tag: str) -> str:
     if not tag or not tag.isprintable() or "," in tag or len(tag) > NAME_CHARS_MAX:
-        raise KnobError(f"{where} is no name of a tag")
+        raise KnobError(f"{where} is not a tag name")
     return tag
 
 
@@ -231,7 +236,7 @@ def read_time(key: str, value: Any) -> int:
     hours, minutes, seconds = (int(each or 0) for each in found.groups())
     at_s = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or at_s > DAY_S:
-        raise KnobError(f"{key} is {value!r}: there is no such time of the day")
+        raise KnobError(f"{key} is {value!r}: it is not a time of day")
     return at_s
 
 

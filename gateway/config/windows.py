@@ -91,9 +91,9 @@ KEYS: Final = frozenset(
 def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> dict[str, Calendar]:
     """Read [calendar.NAME] tables; files are in `folder`. KnobError says line and key."""
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise KnobError("calendars are written as [calendar.NAME]")
+        raise KnobError("calendar must be a table of tables, written as [calendar.NAME]")
     if len(tables) > CALENDARS_MAX:
-        raise KnobError(f"there may be {CALENDARS_MAX} calendars at most")
+        raise KnobError(f"calendar has too many tables: at most {CALENDARS_MAX} are allowed")
     found = {}
     for name, table in tables.items():
         where = f"{at_line(places, ('calendar', name))}[calendar.{name}]"
@@ -109,7 +109,10 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
     base = guarded(f"{line}{where}", lambda: _claims(table.get("claims", [])))
     rows = table.get("window", [])
     if not isinstance(rows, list) or len(rows) > WINDOWS_MAX:
-        raise KnobError(f"{where}: windows are written as [[pool.window]], {WINDOWS_MAX} at most")
+        raise KnobError(
+            f"{where}: window must be an array of up to {WINDOWS_MAX} tables, written as "
+            "[[pool.window]]"
+        )
     windows = []
     for at, row in enumerate(rows):
         line = at_line(places, (*place, "window", at))
@@ -128,18 +131,18 @@ def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
     busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
     if busiest is not None:
         raise KnobError(
-            f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: with it windows of this "
-            f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write fewer, "
-            "longer ones"
+            f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: the windows of this "
+            f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write "
+            "fewer, longer ones"
         )
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash
         moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         raise KnobError(
-            f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at {moment}, and "
-            f"{first.name!r} is as well, of the same priority {first.priority}: give the one that "
-            "is to hold a higher one"
+            f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at "
+            f"{moment}, as is {first.name!r} of the same priority {first.priority}: raise the "
+            "priority of one of them"
         )
 
 
@@ -170,17 +173,17 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
 def _file(path: Path) -> str:
     try:
         if not S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
-            raise KnobError("it is no file")
+            raise KnobError("it is not a regular file")
         with path.open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise KnobError(f"it can't be read: {error.strerror}") from None
     if len(body) > FILE_BYTES_MAX:
-        raise KnobError(f"it has more than {FILE_BYTES_MAX:,} bytes")
+        raise KnobError(f"the file has more than {FILE_BYTES_MAX:,} bytes")
     try:
         return body.decode("utf-8-sig")  # some editors begin with an invisible mark
     except UnicodeDecodeError:
-        raise KnobError("it is no text in UTF-8") from None
+        raise KnobError("it is not UTF-8 text") from None
 
 
 # --- windows -------------------------------------------------------------------------------------
@@ -188,7 +191,7 @@ def _file(path: Path) -> str:
 
 def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
     if not isinstance(row, dict):
-        raise KnobError("a window is a table")
+        raise KnobError("a window must be a table")
     check_known(row, KEYS)
     name = row.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
@@ -218,17 +221,17 @@ def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Hours | Cro
         zone = guarded("zone", lambda: read_zone(_text("zone", row["zone"])))
     if "cron" in row:
         if both := sorted(_OF_HOURS & row.keys()):
-            raise KnobError(f"it has both cron and {both[0]}: write one way or the other")
+            raise KnobError(f"cron and {both[0]} exclude each other: remove one of them")
         lasts_s = count("lasts_s", row.get("lasts_s"), LASTS_MIN_S, LASTS_MAX_S)
         return guarded("cron", lambda: Cron(_text("cron", row["cron"]), lasts_s, zone))
     if "lasts_s" in row:
-        raise KnobError("lasts_s goes with cron: write to")
+        raise KnobError("lasts_s needs cron: use to instead")
     calendar = Calendar()
     if "calendar" in row:
         named = _text("calendar", row["calendar"])
         if named not in calendars:
             known = ", ".join(sorted(calendars)) or "none"
-            raise KnobError(f"there is no [calendar.{named}]; there are: {known}")
+            raise KnobError(f"calendar {named!r} not found; known calendars: {known}")
         calendar = calendars[named]
     days: Days = Weekdays(EVERY_DAY)
     if "days" in row:
@@ -249,7 +252,7 @@ def _dates(key: str, value: Any) -> frozenset[date]:
     found = set()
     for each in _list(key, value):
         if not _DAY.fullmatch(each):
-            raise KnobError(f"{key}: {each!r:.40} is no date: write it as in 2026-12-25")
+            raise KnobError(f"{key}: {each!r:.40} is not a date, as in 2026-12-25")
         found.add(guarded(key, partial(date.fromisoformat, each)))
     return frozenset(found)
 
@@ -285,12 +288,12 @@ def _claim(where: str, value: Any) -> Claim:
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise KnobError(f"{key} must be text")
+        raise KnobError(f"{key} must be a string")
     return value
 
 
 def _list(key: str, value: Any) -> list[str]:
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not is_list or len(value) > DATES_MAX:
-        raise KnobError(f"{key} must be a list of up to {DATES_MAX:,} texts")
+        raise KnobError(f"{key} must be a list of up to {DATES_MAX} strings")
     return list(value)

@@ -150,10 +150,10 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
             return
         header = opened.header
         if (header.source, header.kind, header.to) != (site, ADVERT, self._peers.registry.site):
-            raise ProtocolError("an advert of another site, or for another, or something else")
+            raise ProtocolError("the advert is from or for another site, or of another kind")
         advert = _read(opened.body)
         if (advert.site, advert.audience) != (site, header.to):
-            raise ProtocolError("an advert that is not what its envelope says")
+            raise ProtocolError("the advert does not match its envelope")
         self._learn(advert)
 
     def unreachable(self, site: str) -> None:
@@ -248,16 +248,16 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
                     continue
                 if origin == teller:
                     raise
-                self._complain(teller, origin, f"{teller} passed on what is not believed: {error}")
+                self._complain(teller, origin, f"{teller} passed on an invalid bulletin: {error}")
                 continue
             header = opened.header
             said = (header.source, header.kind, header.boot)
             if said != (notice.topic.site, ADVERT, notice.boot):
-                raise ProtocolError("a bulletin that is not what its notice says")
+                raise ProtocolError("the bulletin does not match its notice")
             advert = _read(opened.body)
             said_of = (advert.site, advert.version, advert.audience)
             if said_of != (notice.topic.site, notice.version, ""):
-                raise ProtocolError("an advert that is not what its notice says")
+                raise ProtocolError("the advert does not match its notice")
             kept.append(each)
         return Bulletins(tuple(kept))
 
@@ -288,8 +288,9 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
                     self._complain(
                         site,
                         self._peers.registry.site,
-                        f"{site} says that this site has been in a later life: if its disk was not "
-                        "set back, somebody else has its keys, or that is not true",
+                        f"{site} reports a later incarnation of this site: either our disk "
+                        "was set back, or another gateway uses our keys, or the report is "
+                        "false",
                     )
 
     def _send(self, peer: str, message: Message) -> None:

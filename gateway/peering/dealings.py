@@ -114,7 +114,9 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             results = self._reception.exchange.sales.unsettled_bytes(guest.name)
             if unread > self._queue_bytes + results:
                 limit = f"{self._queue_bytes:,}" + (f" and {results:,} of results" * bool(results))
-                self._peers.expel(guest, f"{unread:,} bytes wait for it, over {limit}")
+                self._peers.expel(
+                    guest, f"{unread:,} unread bytes are queued for it, over the limit of {limit}"
+                )
 
     def _keep(self) -> None:
         """Stay connected to gossip neighbours, sellers and the owners of budgets that we use.
@@ -196,8 +198,11 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     def _fault(self, message: Any, error: Exception) -> str:
         """Report a fault of ours over a message; the caller ends the session of its sender."""
-        self._say(describe_fault(f"{message.kind!r} of another site", error))
-        return f"protocol error: {message.kind!r} that we can't take: {type(error).__name__}"
+        self._say(describe_fault(f"{message.kind!r} from another site", error))
+        return (
+            f"protocol error: {message.kind!r} that this gateway failed to handle: "
+            f"{type(error).__name__}"
+        )
 
     def heard_all(self) -> None:
         """Act, after all news that arrived together on our links has been handled."""
@@ -211,7 +216,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         if isinstance(message, Sealed):
             envelope, message = message.envelope, self._open(site, message)
         elif isinstance(message, GatewayMessage) and message.row.sealed:
-            raise ProtocolError(f"{message.kind!r} that nobody signed")
+            raise ProtocolError(f"{message.kind!r} must be signed")
         side.check(message)
         to: Receiver = message.row.to
         match to:
@@ -229,7 +234,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             case Receiver.BOOKS if self.books is not None:
                 self.books.hear(site, message, envelope)
             case Receiver.BOOKS | Receiver.TRUST:  # peers take the latter
-                raise ProtocolError(f"a gateway may not say {message.kind!r} here")
+                raise ProtocolError(f"{message.kind!r} is not a message for this port")
             case _:
                 assert_never(to)
 
@@ -240,8 +245,8 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     def _open(self, site: str, sealed: Sealed) -> GatewayMessage:
         opened = self._peers.registry.verifier.open(sealed.envelope, self._clock.utc_s())
         if opened.header.source != site or opened.header.kind != KIND:
-            raise ProtocolError("sealed by another site, or as something else")
+            raise ProtocolError("the envelope is of another site, or of another kind")
         message = MESSAGES.decode(opened.body, SEALED_BYTES_MAX)
         if not isinstance(message, GatewayMessage) or not message.row.sealed:
-            raise ProtocolError(f"{message.kind!r} does not travel sealed")
+            raise ProtocolError(f"{message.kind!r} must not be sealed")
         return message

@@ -134,15 +134,15 @@ class SiteDirectory:
         if leaf in dial.leaves:
             dial.strange = None
             return (
-                f"{site} is there, by the keys that we know (fingerprint {print_of}), and does not "
-                f"let us in: it may not know ours (fingerprint {registry.book.own.fingerprint}), "
-                "or not have approved us"
+                f"{site} is reachable with the known keys (fingerprint {print_of}) but "
+                "refuses us: it may not know our keys (fingerprint "
+                f"{registry.book.own.fingerprint}), or not have approved us"
             )
         dial.strange = leaf
         return (
-            f"{site} shows a TLS leaf ({leaf_hash(leaf).hex()[:16]}) that its card of serial "
-            f"{serial} (fingerprint {print_of}) does not name: if its keys have changed, its own "
-            "cards must lead there, and it is asked for them"
+            f"{site} shows a TLS leaf ({leaf_hash(leaf).hex()[:16]}) that is not on its card "
+            f"of serial {serial} (fingerprint {print_of}): its keys may have changed, so its "
+            "newer cards are requested"
         )
 
 

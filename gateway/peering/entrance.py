@@ -144,7 +144,7 @@ class Entrance:
         try:
             answer = reception.receive(frame, registry.clock())
         except ProtocolError as error:
-            self._say(f"who came to join was refused: {error}")
+            self._say(f"a request to join was refused: {error}")
             answer = reject(error)
             visit.is_over = True
         if reception.admitted is not None and not visit.is_over:
@@ -152,7 +152,7 @@ class Entrance:
             site = reception.admitted
             registry.save(("card", registry.book.members[site].card.raw))
             level = registry.level(site)
-            self._say(f"site {site} has come with an invitation of ours, and is {level}")
+            self._say(f"site {site} has joined with an invitation of ours; its level is {level}")
             self._changed()
         if visit.is_over:
             visit.until_s = now_s + LAST_WORD_S
@@ -187,7 +187,9 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     finally:
         pin.unlink()
     if registry.book is not was:
-        raise GridError("this site has joined another federation meanwhile: come again")
+        raise GridError(
+            "this site has joined another federation in the meantime: repeat the command"
+        )
     book.admit(joined.card, registry.clock(), approve=approve)
     registry.adopt(book)
     registry.save(("card", joined.card.raw))
@@ -202,7 +204,7 @@ async def _fetch_leaf(address: str, host: str, port: int) -> bytes:
             return await trio.to_thread.run_sync(fetch_leaf, host, port, JOIN_MAX_S)
         except OSError as error:
             if trio.current_time() >= until_s:
-                raise GatewayUnreachable(f"nobody answers at {address}: {error}") from None
+                raise GatewayUnreachable(f"no answer at {address}: {error}") from None
         await trio.sleep(AGAIN_S)
 
 
@@ -225,7 +227,7 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
                 break  # it knows of us: a second request would find the invitation used
             await trio.sleep(AGAIN_S)  # its port is reopening, with a new leaf
             changed = trio.Event()
-    raise GridError(f"{address} hung up, or did not answer within {JOIN_MAX_S:g} s")
+    raise GridError(f"{address} closed the connection, or did not answer within {JOIN_MAX_S:g} s")
 
 
 async def _talk(

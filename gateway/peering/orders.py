@@ -54,15 +54,15 @@ def shown(verb: str, details: Details) -> str:
         return ""
     told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
     text = json.dumps(told, sort_keys=True, default=str)
-    return f"an operator orders {verb} {text[:SHOWN_CHARS_MAX]}"
+    return f"operator command: {verb} {text[:SHOWN_CHARS_MAX]}"
 
 
 async def _invite(registry: Registry, details: Details) -> Any:
     """Make an invitation: {expires_s, approve} → {text, …}."""
     if not registry.join_address:
         raise BadOrder(
-            "this site does not know where who is invited should come in: set [federation] "
-            "join_listen, and join_advertise where that is every interface or port 0"
+            "this site has no address where invited sites can join: set [federation] "
+            "join_listen, and join_advertise if that is every interface or port 0"
         )
     if registry.has_left:
         raise BadOrder("this site has left its federation")
@@ -129,7 +129,7 @@ async def _expel(registry: Registry, details: Details) -> Any:
     reason = str(_line(details.get("reason", "")))
     book = registry.book
     if book.find(site) is None and not book.expulsions.is_expelled(site):
-        raise BadOrder(f"no site {site!r} is known here")
+        raise BadOrder(f"site {site!r} not found in the trust book")
     say = book.keep if _flag(details, "keep") else book.expel
     word = say(site, reason, registry.signing_key, registry.clock())
     registry.save(("expulsion", word.raw))
@@ -161,7 +161,7 @@ async def _trust(registry: Registry, details: Details) -> Any:
     pickles, users = _flag(details, "pickles"), _flag(details, "users")
     if site == ANY:
         if pickles is not None or users is not None:
-            raise BadOrder("pickles and users are for one site at a time")
+            raise BadOrder("pickles and users are set for one site at a time")
         registry.save()
         return {"site": ANY, "rules": [permissions.to_plain(rule) for rule in rules]}
     if pickles is not None:
@@ -176,11 +176,11 @@ def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
     """Yield rules that are fully enforced here; BadOrder names a part that would be ignored."""
     for rule in _rules(rules, verb):
         if ANY not in rule.classes:
-            raise BadOrder("classes= means nothing yet: jobs don't say how secret their data is")
+            raise BadOrder("classes= has no effect yet: jobs have no class of secrecy")
         if verb is Verb.RUN and (rule.slots_max is not None or rule.budget_nanos is not None):
             raise BadOrder(
-                "slots= and budget= are for --may-send; what our work may cost elsewhere is for "
-                "its users to say (max_cost)"
+                "slots= and budget= are only for --may-send; the cost of our work elsewhere "
+                "is limited by its users (max_cost)"
             )
         yield rule
 
@@ -197,7 +197,7 @@ async def _token(registry: Registry, details: Details) -> Any:
     scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
     unknown = {each for each in scopes if not _is_scope(each)}
     if unknown:
-        raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")
+        raise BadOrder(f"unknown scope {min(unknown)!r}; known scopes: {', '.join(Scope)}")
     try:
         user = check_user(_text(details, "user"))
     except ValueError as error:
@@ -238,7 +238,7 @@ async def _revoke(registry: Registry, details: Details) -> Any:
         return {"id": text, "user": ""}
     token = check_token(text, registry.book, now_s)
     if token.issuer != registry.site:
-        raise BadOrder(f"site {token.issuer!r} has issued it: only there it can be revoked")
+        raise BadOrder(f"site {token.issuer!r} issued this token: it can be revoked only there")
     said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, now_s)
     registry.save(("revocations", said.raw))
     return {"id": token.id, "user": token.user}
@@ -268,10 +268,13 @@ async def _known(registry: Registry, details: Details) -> Any:
     book = registry.book
     source, forget = details.get("from"), _flag(details, "forget") or False
     if source is None and forget:
-        raise BadOrder("forget needs `from`: whose word is to be forgotten")
+        raise BadOrder("forget needs `from`, the member whose reports are forgotten")
     if source is not None and (type(source) is not str or source not in book.hearsay.sources):
-        said = ", ".join(each or '""' for each in book.hearsay.sources) or "nobody"
-        raise BadOrder(f"{source!r} has told of no site that is not known otherwise; {said} has")
+        said = ", ".join(each or '""' for each in book.hearsay.sources) or "none"
+        raise BadOrder(
+            f"{source!r} has reported no site that is known only by hearsay; members with "
+            f"such reports: {said}"
+        )
     own = _view(registry, registry.site, book.own)
     own["level"] = Level.LEFT.value if registry.has_left else "self"
     if source is None:
@@ -339,7 +342,7 @@ def _line(value: object) -> object:
 def _member(registry: Registry, site: str) -> Member:
     member = registry.book.find(site)
     if member is None:
-        raise BookError(f"no site {site!r} is known here")
+        raise BookError(f"site {site!r} not found in the trust book")
     return member
 
 
@@ -347,25 +350,25 @@ def _site(details: Details) -> str:
     try:
         return str(site_id(details.get("site")))
     except ValueError as error:
-        raise BadOrder(f"a site's name {error}") from None
+        raise BadOrder(f"invalid site name: it {error}") from None
 
 
 def _rules(plain: object, verb: Verb) -> list[permissions.Rule]:
     if not isinstance(plain, list) or len(plain) > RULES_MAX:
-        raise BadOrder(f"rules are a list of at most {RULES_MAX}")
+        raise BadOrder(f"rules must be a list of at most {RULES_MAX}")
     try:
         rules = [permissions.from_plain(each) for each in plain]
     except ValueError as error:
-        raise BadOrder(f"a rule can't be read: {error}") from None
+        raise BadOrder(f"invalid rule: {error}") from None
     if any(rule.verb is not verb for rule in rules):
-        raise BadOrder(f"a rule under {verb} is about the other direction")
+        raise BadOrder(f"a rule under {verb} is for the other direction")
     return rules
 
 
 def _text(details: Details, key: str) -> str:
     value = details.get(key)
     if type(value) is not str or not value:
-        raise BadOrder(f"{key} is missing")
+        raise BadOrder(f"the detail {key} is missing")
     return value
 
 

@@ -122,8 +122,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             )
             if self.registry.site != self._config.name:
                 raise GridError(
-                    f"the configuration says site {self._config.name!r}, and its keys are those "
-                    f"of {self.registry.site!r}"
+                    f"the configuration names site {self._config.name!r}, but its keys are "
+                    f"those of site {self.registry.site!r}"
                 )
             self.registry.write_tls()
             self._watch = PipeWatch()
@@ -363,7 +363,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     def _meet(self, guest: Guest) -> None:
         self.lobby.post(guest, pack_words(self.registry.words()))
-        self._say_often(f"{guest.name} has come in")
+        self._say_often(f"site {guest.name} connected")
 
     @handles(Statements)
     def _learn(self, source: str, said: Statements) -> None:
@@ -371,7 +371,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         words = unpack_words(said)
         waiting = self._unread.setdefault(source, deque())
         if len(waiting) + len(words) > UNREAD_MAX:
-            self._say_often(f"{source} passes on more than is read: {len(words):,} are left out")
+            self._say_often(f"too many unread notices from {source}: {len(words):,} are dropped")
             return
         waiting += words
         if len(waiting) == len(words):  # keeps the order: a card precedes statements signed with it
@@ -399,7 +399,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         """Log the first of the statements that were not believed."""
         if refused:
             more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-            self._say_often(f"{source} passed on what is not believed: {refused[0]}{more}")
+            self._say_often(f"{source} passed on an invalid notice: {refused[0]}{more}")
 
     async def _read(self) -> None:
         """Read on, one site after another, and leave time for other work."""
@@ -421,8 +421,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         """Report other sites' expulsions to our operator, who must judge them."""
         word = parse(Expulsion, raw).content
         site = "us" if word.site == self.registry.site else word.site
-        verb = "expels" if word.stands else "takes back that it has expelled"
-        self._say_often(f"{word.by} {verb} {site}: {word.reason or 'it gives no reason'}")
+        verb = "expels" if word.stands else "withdraws its expulsion of"
+        self._say_often(f"{word.by} {verb} {site}: {word.reason or 'no reason given'}")
 
     def _say_often(self, line: str) -> None:
         """Tell people of events that others can cause at will, within a rate limit."""
@@ -447,7 +447,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 self.trust_changed(by_others=True)
                 shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
-                    self._say_often(f"{shut} connections that did not prove who they are were shut")
+                    self._say_often(f"{shut} unauthenticated connections were closed")
             if self._reopening.is_due(trio.current_time()):
                 self._reopen()
 
@@ -459,7 +459,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             if self._entrance is not None:
                 self._entrance.renew()
         except GridError as error:
-            self._say_often(f"the port could not be opened anew, and is tried again: {error}")
+            self._say_often(f"reopening the port failed and is retried: {error}")
             return
         self._reopening.opened(trio.current_time())
 
@@ -476,6 +476,9 @@ def open_society(
     if config.federation is None:
         return None
     if not (config.trust_path / "current.pem").exists():
-        say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
+        say(
+            f"site {config.name} is in no federation: no keys in {config.trust_path} (make "
+            "them with gridfed init)"
+        )
         return None
     return Peers(config, handles, heard, link_news, heard_all, say)

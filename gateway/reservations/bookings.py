@@ -123,17 +123,19 @@ class Bookings:
         Of the pools with room, choose the cheapest, then the first. Raises CantReserve.
         """
         if self._owner is None:
-            raise CantReserve(f"nothing can be reserved at {self._site}: it has no [reservations]")
+            raise CantReserve(
+                f"{self._site} takes no reservations: its configuration has no [reservations]"
+            )
         if pool and pool not in self._pools:
             known = ", ".join(sorted(self._pools))
-            raise CantReserve(f"there is no pool {pool[:60]!r} at {self._site}; there are: {known}")
+            raise CantReserve(f"pool {pool[:60]!r} not found at {self._site}; its pools: {known}")
         check_span(self._owner, slots, from_s, until_s, utc_s)
         if len(self.open) >= BOOKED_MAX:
-            raise CantReserve(f"{BOOKED_MAX:,} reservations are open here: no more can be made")
+            raise CantReserve(f"too many open reservations here: {BOOKED_MAX:,} is the limit")
         party = read_party(who)
         own = sum((each.by.site, each.by.user) == (by.site, by.user) for each in self.open.values())
         if own >= ONES_MAX:
-            raise CantReserve(f"{own} reservations of {by.user} are open here: no more can be made")
+            raise CantReserve(f"too many open reservations of {by.user} here: {own} of {ONES_MAX}")
         found, errors = [], []
         for name in (pool,) if pool else self._pools:
             try:
@@ -175,7 +177,7 @@ class Bookings:
                 raise CantReserve(rules.explain(verdict, work))
             if slots > verdict.slots_max:
                 raise CantReserve(
-                    f"{by.user} may have {verdict.slots_max:g} slots ({verdict.rule})"
+                    f"{by.user} may have at most {verdict.slots_max:g} slots ({verdict.rule})"
                 )
 
     def book_of(self, pool: str) -> Book:

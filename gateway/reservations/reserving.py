@@ -49,7 +49,7 @@ SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
 SETTLED: Final = "settled"  # a seller's answer: it knows that its bill is paid
-_NOT_NEW: Final = "{} is the name of a contract: a reservation needs one that was never used"
+_NOT_NEW: Final = "{} is the name of a contract: a reservation needs an unused name"
 _ANSWERS: Final = (coallocation.REFUSED, SETTLED)
 ASK_BILL_S: Final = 1.0  # until a second request, then twice as long, up to:
 ASK_BILL_MAX_S: Final = 30.0
@@ -150,7 +150,7 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         else:
             try:
                 if isinstance(found, str):
-                    raise CantReserve(f"the books of {self._site} can't be read now: {found}")
+                    raise CantReserve(f"the books of {self._site} can't be read: {found}")
                 if found.is_contract:
                     raise CantReserve(_NOT_NEW.format(name))
                 held = self._hold(buyer, message, utc_s)
@@ -172,10 +172,12 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         """Return the reservation to hold, without holding it yet. Raises CantReserve."""
         open_ = [each for each in self._bookings.open.values() if each.by.site == buyer]
         if len(open_) + sum(of == buyer for of, _ in self._look_ups) >= OPEN_MAX:
-            raise CantReserve(f"{OPEN_MAX} reservations of {buyer} are open here")
+            raise CantReserve(
+                f"too many open reservations of {buyer} here: {OPEN_MAX} is the limit"
+            )
         user = f"{message.user}@{buyer}" if message.user else ""
         if len(user) > NAME_CHARS_MAX:
-            raise CantReserve(f"{len(user)} characters are too many for a user: {user[:60]}…")
+            raise CantReserve(f"the user's name is too long, {len(user)} characters: {user[:60]}…")
         who = Party(Kind.USER, user) if user else Party(Kind.SITE, buyer)
         by = Whose(user or buyer, "", message.project, buyer)
         from_s, until_s = message.from_ms / 1000, message.until_ms / 1000
@@ -188,7 +190,9 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         )
         slots, project = had + found.slots, message.project
         if self._permits.may_send(buyer, buyer, found.pool, project, slots, found.tariff):
-            reason = f"the rules of {self._site} let {buyer} have no {slots} slots of {found.pool}"
+            reason = (
+                f"the rules of {self._site} do not permit {buyer} {slots} slots of {found.pool}"
+            )
             raise CantReserve(reason)
         return replace(found, id=message.reservation, whole=message.reservation)
 
@@ -273,9 +277,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
     ) -> tuple[Whole, list[Effect]]:
         """Begin to book slots at each of these sites; the id of `wanted` is that of the whole."""
         if len(self.wholes) >= WHOLES_MAX:
-            raise CantReserve(
-                f"{WHOLES_MAX:,} bookings at other sites are open: no more can be made"
-            )
+            raise CantReserve(f"too many open bookings at other sites: {WHOLES_MAX:,} is the limit")
         # As it travels: else a site would count and bill a little more than this one expects.
         from_s, until_s = round(wanted.from_s, 3), round(wanted.until_s, 3)
         wanted = replace(wanted, from_s=from_s, until_s=until_s)
@@ -383,14 +385,15 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
         if not was_booked or seller in whole.ended:
             return
         if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
-            yield Remark(f"{seller} has let go of reservation {part.id}: it never heard to keep it")
+            yield Remark(f"{seller} released reservation {part.id}: it received no confirmation")
         billed_s = message.at_ms / 1000
         is_back = whole.machine.phase in (Phase.RELEASING, Phase.RELEASED)
         most_nanos = _most_nanos(part) if is_back or utc_s >= part.until_s else 0
         if message.billed_nanos > most_nanos or billed_s > utc_s + AHEAD_MAX_S:
             yield Remark(
-                f"{seller} bills {message.billed_nanos} for reservation {part.id}, which may come "
-                f"to {most_nanos} now by its terms, as of {message.at_ms}: it is not booked"
+                f"{seller} bills {message.billed_nanos} for reservation {part.id} as of "
+                f"{message.at_ms}; its terms allow at most {most_nanos}: the bill is not "
+                "booked"
             )
             return
         state = State.ENDED if message.state == State.ENDED else State.CANCELLED
@@ -535,34 +538,34 @@ def _check(buyer: str, message: Reserve) -> None:
     """Raise ProtocolError for a message that no buyer may send."""
     number_of(buyer, message.reservation)  # it is billed as a contract of that name
     if message.step not in set(Step):
-        raise ProtocolError("a reservation is held, booked, kept or released")
+        raise ProtocolError("unknown step of a reservation")
     if not 0 <= message.slots <= SLOTS_MAX:
-        raise ProtocolError("a reservation of a number of slots that nobody has")
+        raise ProtocolError("a reservation with an impossible number of slots")
     if not (0 <= message.from_ms <= TIME_MS_MAX and 0 <= message.until_ms <= TIME_MS_MAX):
-        raise ProtocolError("a reservation at a time that is none")
+        raise ProtocolError("a reservation at an invalid time")
     for text in (message.pool, message.user, message.project):
         if len(text) > CHARS_MAX or not (text == "" or text.isprintable()):
-            raise ProtocolError("a reservation with a name that is none")
+            raise ProtocolError("a reservation with an invalid name")
 
 
 def _check_answer(message: Reserved) -> None:
     """Raise ProtocolError for a message that no seller may send."""
     numbers = message.used_ns, message.billed_nanos, message.price_nanos, message.lease_ms
     if not all(0 <= each <= NUMBER_LIMIT for each in numbers):
-        raise ProtocolError("a reservation with a number that nobody can book")
+        raise ProtocolError("a reservation with a number out of range")
     if not 0 <= message.at_ms <= TIME_MS_MAX or message.state not in (*State, *_ANSWERS):
-        raise ProtocolError("a reservation in a state, or at a time, that is none")
+        raise ProtocolError("a reservation in an unknown state, or at an invalid time")
     try:
         check_currency(message.currency or "USD")
     except ValueError as error:
-        raise ProtocolError(f"a reservation that costs nothing known: {error}") from None
+        raise ProtocolError(f"a reservation in an unknown currency: {error}") from None
 
 
 def _check_offer(message: Reserved) -> None:
     """Raise ProtocolError for impossible terms."""
     factors = message.unused_factor, message.cancel_factor
     if not message.pool or len(message.pool) > CHARS_MAX or not message.pool.isprintable():
-        raise ProtocolError("a reservation in a pool that has no name")
+        raise ProtocolError("a reservation in an invalid pool")
     is_known = bool(message.currency) and message.price_nanos <= PRICE_NANOS_MAX
     if not is_known or not all(0 <= each <= MILLION for each in factors):
-        raise ProtocolError("a reservation on terms that can't be")
+        raise ProtocolError("a reservation on invalid terms")

@@ -42,7 +42,7 @@ class Functions:
             ProtocolError: the digest is not the body's, or the sender's are too large together.
         """
         if hashlib.sha256(body).digest() != digest:
-            raise ProtocolError("a function that is not what its digest says")
+            raise ProtocolError("the digest does not match the function")
         self._bodies[digest] = body
         senders = self._senders.setdefault(digest, set())
         if sender not in senders:

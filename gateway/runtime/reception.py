@@ -234,8 +234,9 @@ class Reception:
             return
         self._exposed.add(token.id)
         self._say(
-            f"token {token.id} of {token.user} came over plain tcp:// from {host} and was refused, "
-            f"but others may have read it: gridfed token --revoke {token.id}"
+            f"token {token.id} of {token.user} arrived over plain tcp:// from {host} and was "
+            "refused; others may have read it: revoke it with gridfed token --revoke "
+            f"{token.id}"
         )
 
     def _credentials(self, others: Credentials | None) -> Credentials:
@@ -535,7 +536,7 @@ class Reception:
             held = self._tokens.get(guest.handle)
             if held is not None:
                 if not held.token.may_work_in(joined.pool):
-                    raise BadWorker(f"its token is not good for pool {joined.pool}")
+                    raise BadWorker(f"its token does not cover pool {joined.pool}")
                 joined = replace(joined, token=held.token.id)
             self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:
@@ -558,10 +559,11 @@ class Reception:
         known = self.lobby.guests.get(self._pilots[key]) if key in self._pilots else None
         if known is not None and known.pipe is not None:
             raise BadWorker(
-                f"a worker {guest.name} is in pool {pool} already: there each has a name of its own"
+                f"a worker named {guest.name} is in pool {pool} already: give each worker of "
+                "a pool its own name"
             )
         if known is not None:
-            self._expel(known, "it has begun a new session", happened)
+            self._expel(known, "it opened a new session", happened)
         self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
 
     def _part(self, left: Left, happened: list[Event]) -> None:
@@ -721,12 +723,12 @@ class Reception:
             return True
         row, _ = found
         if (row.user, row.project) != (guest.user, message.project):
-            reason = f"job {message.job} is somebody else's"
+            reason = f"job {message.job} belongs to another user"
         elif row.detached and row.state != "open":
             self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
             return False
         elif row.state in ("done", "cancelled") and not message.again:
-            reason = f"there was a job {message.job} before: each needs an id of its own"
+            reason = f"the job id {message.job} was used before: each job needs a new id"
         else:
             return True
         self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))

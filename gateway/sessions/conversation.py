@@ -183,7 +183,7 @@ class Conversation:
         welcome = self._dialogue.welcome
         if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
             return True
-        self.lapse(f"the gateway has acknowledged nothing for {welcome.grace_s:g} s")
+        self.lapse(f"no acknowledgement from the gateway for {welcome.grace_s:g} s")
         return False
 
     def lapse(self, reason: str) -> None:

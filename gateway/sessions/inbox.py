@@ -22,7 +22,7 @@ NO_PIPE: Final = -1  # the lane of news without a pipe
 # length.
 WAITING_BYTES_MAX: Final = 2 * DIALLER_WINDOW * RECEIVE_BYTES_MAX
 FRAME_BYTES: Final = 512
-OVERRUN: Final = "more frames than may be under way"
+OVERRUN: Final = "more unacknowledged frames than the window allows"
 
 
 def weight_of(message: Any) -> int:

@@ -178,7 +178,7 @@ class Links:
     def punish(self, site: str, reason: str) -> None:
         """End the link to a site that broke the protocol, and start its back-off."""
         wait_s = self.penalties.note(site, reason, self.driver.now_s())
-        self.drop(site, f"{reason}; it is not dialled again for {wait_s:g} s")
+        self.drop(site, f"{reason}; in back-off for {wait_s:g} s")
 
     def hurry(self, site: str) -> None:
         """Redial a site now unless it is connected: where or how to dial it has changed."""
@@ -265,11 +265,13 @@ class _Line:
         backlog = self._queued_bytes + (session.backlog_bytes if session else 0)
         limits = self._links.limits
         if not self._links.directory.may_dial(self.site):
-            self.end("the site is not to be dialled any more", now_s)
+            self.end("the site is no longer one to dial", now_s)
         elif backlog > limits.queue_bytes:
-            self.conversation.lapse(f"{backlog:,} bytes wait for it, over {limits.queue_bytes:,}")
+            self.conversation.lapse(
+                f"{backlog:,} bytes are queued for it, over the limit of {limits.queue_bytes:,}"
+            )
         elif self._is_idle(now_s):
-            self.end("nobody needs it", now_s, is_idle=True)
+            self.end("idle", now_s, is_idle=True)
         elif now_s < self._penalty_until_s:
             self._wait_on(now_s)
 
@@ -284,7 +286,7 @@ class _Line:
             self._trouble_s = now_s
             wait_s = self._penalty_until_s - now_s
             reason = self._links.penalties.reason(self.site)
-            self._fail(f"it is not dialled for {wait_s:.0f} s more: {reason}")
+            self._fail(f"in back-off for {wait_s:.0f} s: {reason}")
 
     def end(self, reason: str, now_s: float, *, is_idle: bool = False) -> None:
         """End the line, even if its site is kept."""
@@ -330,13 +332,13 @@ class _Line:
     def dial(self, on_change: Callable[[], None]) -> Link | None:
         """Open a link to the site's next address."""
         if not self._links.directory.may_dial(self.site):
-            self._fail("the site is not one that we dial")
+            self._fail("the site is not one to dial")
             return None
         self._attempts += 1
         try:
             return self._links.directory.dial(self.site, self._attempts - 1, on_change)
         except GridError as error:
-            raise SessionRefused(f"it can't be dialled: {error}", "address") from None
+            raise SessionRefused(f"dialling failed: {error}", "address") from None
 
     @property
     def is_empty(self) -> bool:
@@ -364,7 +366,7 @@ class _Line:
                     self._down(reason)
                 case Bye(reason):
                     self._trouble_s = self.used_s
-                    self._down(f"it says goodbye: {reason[:200]}")
+                    self._down(f"closed by the site: {reason[:200]}")
                 case Unknown():
                     continue
                 case _:
@@ -376,7 +378,7 @@ class _Line:
 
     def _opened(self, resumed: bool) -> None:
         if self.is_up and not resumed:
-            self._down("it has begun a new session")
+            self._down("it opened a new session")
         self.is_up = True
         self._told = ""
         self._trouble_s = self.used_s
@@ -394,7 +396,7 @@ class _Line:
             return
         wait_s = self._links.penalties.note(self.site, str(error), now_s)
         self._stop()
-        self._down(f"protocol error: {error}; it is not dialled again for {wait_s:g} s")
+        self._down(f"protocol error: {error}; in back-off for {wait_s:g} s")
         self._links.keep(self._links.kept)
 
     def unanswered(self, _for_s: float) -> None:

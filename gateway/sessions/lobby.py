@@ -219,12 +219,12 @@ class Lobby:
     def _expect(self, pipe: int, now_s: float) -> Iterator[News]:
         rules, host = self.rules, self._port.origin(pipe).host
         if not self._handshakes.take(host, now_s):
-            raise SessionRefused("too many connections of your host in a short time", "busy")
+            raise SessionRefused("too many connections from your host in a short time", "busy")
         nonce = self._random_bytes(NONCE_BYTES)
         greeting = Greeting(rules.site, rules.boot, self._credentials_for(pipe), nonce)
         self._strangers[pipe] = greeting
         for older in self._half_open.add(pipe, host, now_s):
-            refusal = SessionRefused("too many connections that are not in yet", "busy")
+            refusal = SessionRefused("too many unfinished handshakes", "busy")
             yield self._turn_away(older, refusal, now_s)
 
     def _credentials_for(self, pipe: int) -> Credentials:
@@ -364,7 +364,7 @@ class Lobby:
         """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
         rules = self.rules
         for pipe in self._half_open.older_than(GREETING_MAX_S, now_s):
-            late = SessionRefused("the handshake took too long", "late")
+            late = SessionRefused("the handshake timed out", "late")
             yield self._turn_away(pipe, late, now_s)
         for pipe, until_s in list(self._closing.items()):
             if now_s > until_s:
@@ -375,7 +375,7 @@ class Lobby:
             # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
             # on.
             if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
-                yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
+                yield from self._leave(guest, f"did not reconnect within {rules.grace_s:g} s")
             elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
             elif now_s - guest.sent_s >= rules.heartbeat_s:
@@ -422,7 +422,7 @@ class Lobby:
         """End other sessions of the same name: the guest has begun a new one."""
         for other in list(self.guests.values()):
             if other.name == guest.name and other is not guest:
-                yield from self.expel(other, "it has begun a new session", now_s)
+                yield from self.expel(other, "it opened a new session", now_s)
 
     def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:

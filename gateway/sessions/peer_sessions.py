@@ -95,9 +95,9 @@ class Sessions:
             try:
                 await trio.sleep_forever()
             finally:
-                self.lobby.goodbye("the gateway stops", trio.current_time())
+                self.lobby.goodbye("the gateway is shutting down", trio.current_time())
                 with trio.CancelScope(shield=True):  # it times out by itself
-                    await self._dialled.goodbye("the gateway stops")
+                    await self._dialled.goodbye("the gateway is shutting down")
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -125,14 +125,14 @@ class Sessions:
                     self._stated(guest.name, said)
                     continue
                 case TurnedAway(role, name, code, reason):
-                    who = f"{role} {name!r}" if role else "a stranger"
-                    self._say(f"{who} was turned away: {code}: {reason}")
+                    who = f"{role} {name!r}" if role else "an unidentified client"
+                    self._say(f"{who} was refused: {code}: {reason}")
                     continue
                 case CameIn(guest):
                     rest += self.lobby.expel_older(guest, trio.current_time())
                     self._came_in(guest)
                 case Left(guest, reason):
-                    self._say(f"{guest.name} has gone: {reason}")
+                    self._say(f"site {guest.name} disconnected: {reason}")
             rest.append(item)
         if rest:
             self._heard(rest)

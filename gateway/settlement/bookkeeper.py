@@ -173,9 +173,11 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                 try:
                     await self.in_turn(job)
                 except (StoreError, SQLAlchemyError) as error:  # it may work another time
-                    self._office.say(f"books: the store can't be used: {error}"[:300])
+                    self._office.say(f"books: the database can't be used: {error}"[:300])
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
-                    self._office.say(describe_fault(f"the books with {site or 'others'}", error))
+                    self._office.say(
+                        describe_fault(f"the books with {site or 'other sites'}", error)
+                    )
 
     async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
         """Run a job while no other job runs, and send the messages that it queued."""
@@ -266,9 +268,9 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             elif buyer not in self._shunning:
                 self._shunning.add(buyer)
                 self._office.say(
-                    f"books: {buyer} has voided {share:.0%} of the slot time that it got in a "
-                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer} --state void "
-                    f"--from {since}`"
+                    f"books: {buyer} has voided {share:.0%} of its slot time in a week, "
+                    f"{count:,} deliveries: see "
+                    f"`gridfed deliveries {buyer} --state void --from {since}`"
                 )
 
     async def _recall(self) -> None:
@@ -390,7 +392,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         elif (side, site, window) in self._suspected:
             self._suspected.remove((side, site, window))
             if older.judge(side, site, ours.sums, sums):
-                self._office.say(f"books: {older.why_not(site)}. No new contracts with it")
+                self._office.say(f"books: {older.why_not(site)}. No new contracts are made with it")
         elif site not in older.behind:
             self._suspected.add((side, site, window))
             if side == "buy":
@@ -413,7 +415,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                 )
             )
         self._office.older.forget(site)
-        self._office.say(f"books: an operator goes on with ours though {details or site}")
+        self._office.say(f"books: an operator accepts our books although {details or site}")
 
     # --- as a buyer ----------------------------------------------------------------------------
 
@@ -540,7 +542,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         try:
             found = compare(ours, message.rows)
         except ProtocolError as error:
-            self._office.say(f"books: {seller} on contract {contract}: {error}")
+            self._office.say(f"books: contract {contract} with {seller}: {error}")
             return
         verdicts = [(each, Verdict.POST) for each in found.post]
         verdicts += [(each, Verdict.VOID) for each in found.void]
@@ -556,7 +558,8 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             self._office.say(f"books: contract {contract} with {seller}: {each}")
         if found.unclear:
             self._office.say(
-                f"books: {len(found.unclear):,} entries of {contract} differ from those of {seller}"
+                f"books: {len(found.unclear):,} entries of contract {contract} differ from "
+                f"those of {seller}"
             )
             await self._note_unclear(seller, contract, first_ms, stop_ms, found.unclear)
 
@@ -580,7 +583,9 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             # More may still be booked into it, so any answer could be wrong. The buyer asks again.
             if buyer not in self._early:
                 self._early.add(buyer)
-                self._office.say(f"books: {buyer} asks for {named(window)}, which is not over here")
+                self._office.say(
+                    f"books: {buyer} asks for {named(window)}, which has not ended here"
+                )
             return
         if window.is_kept(self._day_ms):
             # Note it first, so that it holds even if our clock is set back while we read.

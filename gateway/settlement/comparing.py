@@ -60,12 +60,12 @@ def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
             sums_of(message.sums)
             _check_window(window_of(message), now_ms, day_ms)
             if len(envelope) > ENVELOPE_BYTES_MAX:
-                raise ProtocolError("a comparison that is too long")
+                raise ProtocolError("the comparison is too long")
         case Reconciled():
             sums_of(message.sums)
             # Only an agreeing answer is stored, and it says no more than the question.
             if message.state == "agreed" and len(envelope) > ENVELOPE_BYTES_MAX:
-                raise ProtocolError("a comparison that is too long")
+                raise ProtocolError("the comparison is too long")
         case AskEntries() | AskReconcile():
             _check_window(window_of(message), now_ms, day_ms)
         case Payments():
@@ -76,9 +76,9 @@ def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
 
 def _check_window(window: Window, now_ms: int, day_ms: int) -> None:
     if window.first_ms >= window.stop_ms or window.stop_ms > now_ms + AHEAD_MAX_MS:
-        raise ProtocolError("a comparison of a time that is none, or has not been yet")
+        raise ProtocolError("the compared period is empty, or in the future")
     if window.is_final and (not window.is_kept(day_ms) or window.stop_ms > now_ms + SKEW_MS):
-        raise ProtocolError("only whole days that are over can be closed")
+        raise ProtocolError("only whole days in the past can be closed")
 
 
 def _check_rows(message: Any) -> None:
@@ -86,14 +86,14 @@ def _check_rows(message: Any) -> None:
     match message:
         case Entries():
             if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
-                raise ProtocolError("more entries than one message holds, or none at all")
+                raise ProtocolError("a row or the list of entries is too long")
         case Dispute():
             if not 0 < len(message.deliveries) <= ENTRIES_MAX:
-                raise ProtocolError("a dispute about nothing, or about too much")
+                raise ProtocolError(f"a dispute must name 1 to {ENTRIES_MAX:,} deliveries")
         case DisputeAnswer():
             is_short = len(message.answers) <= ENTRIES_MAX
             if not is_short or any(len(row) != 4 for row in message.answers):
-                raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+                raise ProtocolError("an answer must be [epoch, first, at, 1 or 0]")
 
 
 def window_of(message: Reconcile | Reconciled | AskEntries | AskReconcile) -> Window:
@@ -141,7 +141,7 @@ def told_sums(tally: Tally) -> str:
 
 
 def _taken_back(nanos: int, currency: str) -> str:
-    return f" ({format_money(nanos, currency)} of them taken back)" if nanos else ""
+    return f" ({format_money(nanos, currency)} of them reversed)" if nanos else ""
 
 
 def state_of(tally: Tally, message: Reconcile | Reconciled) -> str:
@@ -162,5 +162,5 @@ def difference(tally: Tally, message: Reconcile | Reconciled) -> str:
             if here != there:
                 told.append(f"{currency} {name}: {here} here, {there} there")
     if not told and tally.is_pending:
-        told.append("there are deliveries without a verdict")
-    return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, the entries do not"
+        told.append("some deliveries have no verdict yet")
+    return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, but entries differ"

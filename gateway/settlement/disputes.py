@@ -44,7 +44,8 @@ class Disputes:
         row = await self._office.contract("buy", contract)
         if row is None:
             raise NoSuchEntry(
-                f"no contract {contract!r} that we bought: see `gridfed deliveries SITE`"
+                f"contract {contract!r} not found among our purchases: see "
+                "`gridfed deliveries SITE`"
             )
         since_s = self._office.utc_s() - self._office.rules.dispute_days * 86_400
         wanted = None if deliveries is None else set(deliveries)
@@ -59,18 +60,18 @@ class Disputes:
             and (wanted is None or (each.epoch, each.first) in wanted)
         ]
         if not found:
-            which = "nothing" if wanted is None else "none of these deliveries"
+            which = "no delivery" if wanted is None else "none of these deliveries"
             raise NoSuchEntry(
                 f"{which} of contract {contract} was paid for in the last "
-                f"{self._office.rules.dispute_days:g} days: see `gridfed deliveries {row.site} "
-                f"--contract {contract}`"
+                f"{self._office.rules.dispute_days:g} days: see "
+                f"`gridfed deliveries {row.site} --contract {contract}`"
             )
         before = {(each.epoch, each.first) for each in await self.rows("buy", contract, row.site)}
         new = [each for each in found if (each.epoch, each.first) not in before]
         if not new:
             raise NoSuchEntry(
-                f"that of contract {contract} is disputed already, and its reason stays as it was: "
-                "see `gridfed disputes`"
+                f"these deliveries of contract {contract} are disputed already, and their "
+                "reason stays: see `gridfed disputes`"
             )
         now_s = self._office.utc_s()
         await self._office.write(
@@ -124,7 +125,7 @@ class Disputes:
                 new.append(Disputed("sell", contract, epoch, first, buyer, reason, now_s))
         await self._office.write(*new)
         if new:
-            what = f"{len(new)} deliveries of {contract}"
+            what = f"{len(new)} deliveries of contract {contract}"
             self._office.say(f"books: {buyer} disputes {what}: {reason}")
         for text, rows in answers.items():
             self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, text))
@@ -145,7 +146,7 @@ class Disputes:
         ]
         if not found:
             raise NoSuchEntry(
-                f"nothing of contract {contract} is disputed here and waits for an answer: see "
+                f"no disputed delivery of contract {contract} waits for an answer here: see "
                 "`gridfed disputes`"
             )
         # Not within the agreed time, even if our clock has been set back.
@@ -183,19 +184,22 @@ class Disputes:
         await self._office.write(*new)
         if mistimed and seller not in self._mistimed:
             self._mistimed.add(seller)
-            what = f"{mistimed:,} disputed of {contract}"
-            self._office.say(f"books: {seller} answers {what} as of another time: they stay open")
+            what = f"{mistimed:,} disputed deliveries of contract {contract}"
+            self._office.say(f"books: {seller} answers {what} with an invalid time: they stay open")
         for word in sorted({each.state for each in new}):
             count = sum(each.state == word for each in new)
-            self._office.say(f"books: {seller} has {word} {count} disputed of {contract}: {reason}")
+            self._office.say(
+                f"books: {seller} has {word} {count} disputed deliveries of contract "
+                f"{contract}: {reason}"
+            )
 
 
 def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | None:
     """Why a delivery can't be disputed, or None."""
     if posting is None or posting.state != "post":
-        return "nothing of that kind was paid"
+        return "no such delivery was paid for"
     if posting.records > 1 or posting.posted_at_s < now_s - days * 86_400:
-        return f"after more than {days:g} days it is accepted"
+        return f"the delivery is older than {days:g} days, and counts as accepted"
     return None
 
 

@@ -27,7 +27,7 @@ ANSWERS_MAX: Final = 10  # to one site between two checks: a short question has 
 def check(message: Payments, envelope: bytes) -> None:
     """Raise ProtocolError for an invalid list of payments."""
     if len(envelope) > ENVELOPE_BYTES_MAX:
-        raise ProtocolError("a list of payments that is too long")
+        raise ProtocolError("the list of payments is too long")
     payments.check(message)
 
 
@@ -132,8 +132,8 @@ class PaymentsDesk:
         for each in new[:TOLD_MAX]:
             here = "not booked here" if each.ours is None else f"{each.ours} here"
             self._office.say(
-                f"books: {site} says that it {each.theirs} under {each.line.reference!r}, which is "
-                f"{here}: see `gridfed payments`"
+                f"books: {site} reports that it {each.theirs} under {each.line.reference!r}, "
+                f"which is {here}: see `gridfed payments`"
             )
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
@@ -158,5 +158,5 @@ def told_of(found: Match) -> str:
     name = f"{found.line.reference!r}"
     if found.ours is None:
         return f"{name}: it {found.theirs}, and nothing is booked here"
-    there = f"it {found.theirs}" if found.theirs is not None else "it has not booked that"
+    there = f"it {found.theirs}" if found.theirs is not None else "it has not booked it"
     return f"{name}: we {found.ours}, and {there}"

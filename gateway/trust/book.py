@@ -184,7 +184,7 @@ class TrustBook:
             case "revocations":
                 return self._note_revocations(raw, now_s)
             case _:
-                raise Untrusted(Refusal.ALTERED, f"no statement is a {kind[:40]!r}")
+                raise Untrusted(Refusal.ALTERED, f"unknown kind of signed notice: {kind[:40]!r}")
 
     def _note_card(self, raw: bytes, now_s: float, source: str) -> Order:
         site = parse(SiteCard, raw).content.site
@@ -197,7 +197,10 @@ class TrustBook:
         if found is Order.NEWER and member is self.own:
             raise Untrusted(
                 Refusal.EQUIVOCATION,
-                "a card of ours that we did not issue: our disk was set back, or our keys copied",
+                (
+                    "a card of ours that we did not issue: our disk was set back, or our keys "
+                    "were copied"
+                ),
             )
         if found is Order.NEWER:
             member.follow(card)
@@ -229,7 +232,7 @@ class TrustBook:
         member, word = self._read(Expulsion, raw)
         by, of = word.content.by, word.content.site
         if not self.expulsions.is_heard(by):
-            raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r}, not approved here, expels {of!r}")
+            raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r} is not approved here, but expels {of!r}")
         found = self._order(member, self.expulsions.word(by, of), word, now_s)
         if found is Order.NEWER:
             self.expulsions.put(word)
@@ -238,7 +241,7 @@ class TrustBook:
     def _checked(self, card: Signed[SiteCard]) -> Signed[SiteCard]:
         if card.content.federation != self.federation:
             raise Untrusted(
-                Refusal.WRONG_FEDERATION, f"a card for federation {card.content.federation!r}"
+                Refusal.WRONG_FEDERATION, f"the card is for federation {card.content.federation!r}"
             )
         for leaf in card.content.leaves:
             check_leaf(leaf, card.content.site)
@@ -282,7 +285,7 @@ class TrustBook:
         if site == self.site:
             raise Untrusted(Refusal.WRONG_SITE, f"it has our own name, {site!r}")
         if self.expulsions.is_expelled(site):
-            raise Untrusted(Refusal.EXPELLED, f"site {site!r} is expelled here")
+            raise Untrusted(Refusal.EXPELLED, f"its name is our own, {site!r}")
         member = self.members.get(site)
         hearsay = member is not None and member.standing in (Level.KNOWN, Level.LEFT)
         if member is None or (hearsay and not follows(member.card, card)):
@@ -294,7 +297,9 @@ class TrustBook:
         elif self._order(member, member.card, card, now_s) is Order.NEWER:
             member.follow(card)
         if member.standing is Level.LEFT:
-            raise Untrusted(Refusal.STALE, f"site {site!r} has left since it issued this card")
+            raise Untrusted(
+                Refusal.STALE, f"site {site!r} has left the federation since it issued this card"
+            )
         if member.standing is not Level.APPROVED:
             member.decide(Level.APPROVED if approve else Level.PENDING)
         return member.standing
@@ -304,14 +309,16 @@ class TrustBook:
         member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
             raise BookError(
-                f"{shown} is not the fingerprint of the site that is known here as {site!r} "
-                f"({member.fingerprint}). Do not approve it before its operator has read you, by "
-                "another way, the one that his own gateway shows"
+                f"{shown} is not the fingerprint of site {site!r}, which is "
+                f"{member.fingerprint} here. Do not approve the site until its operator has "
+                "read you, over another channel, the fingerprint that its gateway shows"
             )
         if self.expulsions.is_expelled(site):
-            raise BookError(f"site {site!r} is expelled: take that back first")
+            raise BookError(
+                f"site {site!r} is expelled: end the expulsion first (gridfed keep {site})"
+            )
         if member.standing is Level.LEFT:
-            raise BookError(f"site {site!r} has left, and has not come back")
+            raise BookError(f"site {site!r} has left the federation, and has not returned")
         self._enter(member)
         member.decide(Level.APPROVED)
 
@@ -336,7 +343,7 @@ class TrustBook:
         The statements of other sites about it do not change that.
         """
         if site == self.site:
-            raise BookError("a site leaves; it does not expel itself")
+            raise BookError("a site can't expel itself: use gridfed leave")
         self.hearsay.drop_source(site)
         member = self.members.get(site)
         if member is not None:
@@ -367,7 +374,9 @@ class TrustBook:
             if until_s > now_s
         }
         if len(self.revoked) > REVOKED_MAX:
-            raise BookError(f"{REVOKED_MAX} tokens are revoked: rotate the keys, as compromised")
+            raise BookError(
+                f"{REVOKED_MAX} tokens are revoked already: rotate the keys with --compromised"
+            )
         last = self.own.revocations.content.serial if self.own.revocations else 0
         content = Revocations(
             self.federation,
@@ -417,7 +426,7 @@ class TrustBook:
     def _member(self, site: str) -> Member:
         member = self.find(site)
         if member is None:
-            raise BookError(f"no site {site!r} is known here")
+            raise BookError(f"site {site!r} not found in the trust book")
         return member
 
     def _entered(self, site: str) -> Member:
@@ -439,5 +448,5 @@ class TrustBook:
             return
         undecided = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
         if not undecided:
-            raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
+            raise Untrusted(Refusal.FULL, f"the trust book is full: {MEMBERS_MAX} sites")
         del self.members[undecided[0]]

@@ -106,7 +106,9 @@ def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:
 def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     """Read `to_plain`'s data; ValueError, KeyError, TypeError, AttributeError or ProtocolError."""
     if plain["version"] != VERSION:
-        raise ValueError(f"version {plain['version']!r} is not {VERSION}: a newer gridfed wrote it")
+        raise ValueError(
+            f"version {plain['version']!r} is not {VERSION}: a newer gridfed wrote the file"
+        )
     own = _read_member(plain["own"])
     book = TrustBook(own.card, follow)
     book.own = own
@@ -119,7 +121,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
             continue
         member = _read_member(each)
         if member.card.content.site != site:
-            raise ValueError(f"the card of {site!r} is of {member.card.content.site!r}")
+            raise ValueError(f"the card of {site!r} names site {member.card.content.site!r}")
         book.members[site] = member
     for each in plain["expulsions"]:
         book.expulsions.put(parse(Expulsion, _bytes(each)))
@@ -179,8 +181,8 @@ def load_hearsay(path: Path, book: TrustBook) -> None:
             book.hearsay.note_forgotten(str(source), map(str, sites))
     except (ValueError, KeyError, TypeError, AttributeError, ProtocolError) as error:
         raise TrustFileError(
-            f"{path}: {type(error).__name__}: {error}: remove it, and the other members tell anew "
-            "what it held"
+            f"{path}: {type(error).__name__}: {error}: remove the file; the other members "
+            "report its content again"
         ) from None
 
 

@@ -101,29 +101,29 @@ def check_leaf(certificate: bytes, site: str) -> LeafFacts:
             warnings.simplefilter("error", CryptographyDeprecationWarning)
             return _check_leaf(certificate, site)
     except CryptographyDeprecationWarning as warning:
-        raise _bad(f"is not as it should be: {warning}"[:200]) from None
+        raise _bad(f"{warning}"[:200]) from None
     except (ValueError, TypeError, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
-        raise _bad(f"can't be read: {error}"[:200]) from None
+        raise _bad(f"it can't be read: {error}"[:200]) from None
     except (x509.UnsupportedGeneralNameType, x509.InvalidVersion, UnsupportedAlgorithm) as error:
-        raise _bad(f"can't be read: {error}"[:200]) from None
+        raise _bad(f"it can't be read: {error}"[:200]) from None
     except InvalidSignature:
-        raise _bad("is not signed by its own key") from None
+        raise _bad("it is not signed with its own key") from None
 
 
 def _check_leaf(der: bytes, site: str) -> LeafFacts:
     leaf = x509.load_der_x509_certificate(der)
     if not leaf.subject.public_bytes() == leaf.issuer.public_bytes() == _encoded(site):
-        raise _bad(f"subject and issuer must be CN={site}, and nothing else")
+        raise _bad(f"its subject and issuer must be CN={site}, and nothing else")
     key = leaf.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _bad("its key must be P-256")
     leaf.verify_directly_issued_by(leaf)
     if leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-        raise _bad("it must not be an authority (CA:FALSE)")
+        raise _bad("it must not be a CA (CA:FALSE)")
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     hosts = [*names.get_values_for_type(x509.DNSName)]
     if site not in hosts:
-        raise _bad(f"{site!r} must be among its DNS names")
+        raise _bad(f"its DNS names must include {site!r}")
     hosts += [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return LeafFacts(
         site=site,
@@ -164,12 +164,12 @@ def fetch_leaf(host: str, port: int, timeout_s: float, own: str = "") -> bytes:
     ):
         leaf = shown.getpeercert(binary_form=True)
     if leaf is None:
-        raise OSError("no certificate was shown")
+        raise OSError("no certificate was presented")
     return leaf
 
 
 def _bad(what: str) -> Untrusted:
-    return Untrusted(Refusal.BAD_CERTIFICATE, f"the TLS leaf {what}")
+    return Untrusted(Refusal.BAD_CERTIFICATE, f"the TLS leaf is invalid: {what}")
 
 
 def _subject(site: str) -> x509.Name:

@@ -70,7 +70,9 @@ class Expulsions:
         by, of = word.content.by, word.content.site
         spoken_of = sum(by in words for words in self._words.values())
         if self.word(by, of) is None and spoken_of >= SPOKEN_OF_MAX:
-            raise Untrusted(Refusal.FULL, f"{by!r} speaks of {SPOKEN_OF_MAX} sites already")
+            raise Untrusted(
+                Refusal.FULL, f"{by!r} has expelled or kept {SPOKEN_OF_MAX} sites already"
+            )
         self._words.setdefault(of, {})[by] = word
 
     def say(

@@ -100,13 +100,16 @@ class Hearsay:
         if site in told:
             return
         if site in self._forgotten.get(source, ()):
-            raise Untrusted(Refusal.FULL, f"site {site!r} was to be forgotten as {source!r} has it")
+            raise Untrusted(
+                Refusal.FULL,
+                f"reports by {source!r} of site {site!r} are ignored, by an operator's command",
+            )
         if len(told) >= PER_SOURCE_MAX:
             raise Untrusted(
-                Refusal.FULL, f"{source!r} has told of {PER_SOURCE_MAX} sites not known otherwise"
+                Refusal.FULL, f"{source!r} has reported {PER_SOURCE_MAX} sites by hearsay already"
             )
         if len(self) >= TOLD_MAX:
-            raise Untrusted(Refusal.FULL, f"{TOLD_MAX} sites are known by hearsay")
+            raise Untrusted(Refusal.FULL, f"{TOLD_MAX} sites are known by hearsay already")
 
     def note(self, source: str, card: Signed[SiteCard], now_s: float) -> Order:
         """Store a card, whole and checked, from a member; Untrusted: FULL, AHEAD.

@@ -114,7 +114,7 @@ class SiteCredentials:
         """Sign the meeting; a dialler signs only for the site that it dialled."""
         if prover is Prover.DIALLER and challenge.site != self._expected:
             raise SessionRefused(
-                f"site {challenge.site[:40]!r} answers where {self._expected!r} should",
+                f"site {challenge.site[:40]!r} answers at the address of {self._expected!r}",
                 Refusal.WRONG_SITE,
             )
         key = self._own.signing_key
@@ -124,10 +124,10 @@ class SiteCredentials:
                 self._own.succeed(challenge.site, challenge.cards)
             if not self._dial.is_named():
                 raise SessionRefused(
-                    f"site {self._expected!r} shows a TLS leaf that its card does not name, and no "
-                    "cards that lead there from the one we have: if its operator confirms that its "
-                    "keys have changed, expel it, take that back (gridfed keep), and let it join "
-                    "again with an invitation",
+                    f"site {self._expected!r} shows a TLS leaf that is not on its card, and "
+                    "no cards that lead from the known one to it: if its operator confirms "
+                    "that its keys have changed, expel it, end the expulsion (gridfed keep), "
+                    "and let it join again with an invitation",
                     Refusal.BAD_CERTIFICATE,
                 )
             key = self._dial.key()
@@ -153,7 +153,7 @@ class SiteCredentials:
     def _admit(self, site: str) -> None:
         level = self._own.level(site)
         if site == self._own.site or level is None:
-            raise SessionRefused(f"site {site!r} is not known here", Refusal.UNKNOWN_SITE)
+            raise SessionRefused(f"site {site!r} is unknown here", Refusal.UNKNOWN_SITE)
         if level is Level.EXPELLED:
             raise SessionRefused(f"site {site!r} is expelled here", Refusal.EXPELLED)
         if level is not Level.APPROVED:

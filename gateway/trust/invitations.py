@@ -84,7 +84,7 @@ def read_invitation(text: str, now_s: float) -> Invitation:
     try:
         invitation = _INVITATION.decode(payload)
     except ProtocolError as error:
-        raise Untrusted(Refusal.ALTERED, f"it is of another version: {error}") from None
+        raise Untrusted(Refusal.ALTERED, f"the invitation is of another version: {error}") from None
     if invitation.expires_s <= now_s:
         raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
     return invitation
@@ -148,14 +148,14 @@ class Invitations:
             if now_s - old.expires_s > REMEMBERED_S:
                 del self.issued[each]
         if len(self.issued) >= INVITATIONS_MAX:
-            raise BookError(f"{INVITATIONS_MAX} invitations are remembered: withdraw some")
+            raise BookError(f"{INVITATIONS_MAX} invitations are open already: withdraw some")
         self.issued[invitation.id] = Issued(secret, invitation.expires_s, approve)
         return invitation
 
     def withdraw(self, invitation: str) -> None:
         """Revoke an invitation; BookError when there is none of this id."""
         if self.issued.pop(invitation, None) is None:
-            raise BookError(f"there is no invitation {invitation!r}")
+            raise BookError(f"invitation {invitation!r} not found")
 
     def find(self, invitation: str, key: bytes, now_s: float) -> Issued:
         """Return the invitation if it is valid for a joiner with this key.
@@ -168,9 +168,11 @@ class Invitations:
         """
         found = self.issued.get(invitation)
         if found is None:
-            raise Untrusted(Refusal.UNKNOWN_INVITATION, "we know of no such invitation")
+            raise Untrusted(Refusal.UNKNOWN_INVITATION, "invitation not found")
         if found.expires_s <= now_s:
             raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
         if found.used_key not in (b"", key):
-            raise Untrusted(Refusal.USED, f"site {found.used_by!r} has come with this invitation")
+            raise Untrusted(
+                Refusal.USED, f"site {found.used_by!r} has used this invitation already"
+            )
         return found

@@ -181,7 +181,7 @@ class Reception:
         key = self._card.content.keys[0]
         issued = self._invitations.find(said.invitation, key, now_s)
         if not hmac.compare_digest(said.mac(issued.secret, "joiner"), message.mac):
-            raise Untrusted(Refusal.WRONG_SECRET, "the secret is not the invitation's")
+            raise Untrusted(Refusal.WRONG_SECRET, "the secret does not match the invitation")
         level = self._book.admit(self._card, now_s, approve=issued.approve)
         issued.used_by, issued.used_key = self._card.content.site, key
         self.admitted = self._card.content.site
@@ -246,7 +246,7 @@ class Applicant:
         if leaf_hash(certificate) != self._invitation.leaf:
             raise Untrusted(
                 Refusal.BAD_CERTIFICATE,
-                f"{self._invitation.address} does not show the TLS leaf that the invitation names",
+                f"{self._invitation.address} does not show the TLS leaf of the invitation",
             )
 
     def apply(self) -> bytes:
@@ -281,15 +281,17 @@ class Applicant:
         card = read_card(message.card)
         said = card.content
         if (said.federation, said.site) != (invitation.federation, invitation.site):
-            raise Untrusted(Refusal.WRONG_SITE, f"it says it is {said.site!r}")
+            raise Untrusted(Refusal.WRONG_SITE, f"the card names another site, {said.site!r}")
         if said.keys[0] != invitation.key:
             raise Untrusted(
                 Refusal.BAD_SIGNATURE,
-                "its key is not the one that the invitation names: if it has changed its keys "
-                "since, ask for a new invitation",
+                "its key is not that of the invitation: if its keys have changed since, ask "
+                "for a new invitation",
             )
         if invitation.leaf not in map(leaf_hash, said.leaves):
-            raise Untrusted(Refusal.BAD_CERTIFICATE, "its card does not name the TLS leaf it shows")
+            raise Untrusted(
+                Refusal.BAD_CERTIFICATE, "its card does not list the TLS leaf that it shows"
+            )
         self._card = card
         self._transcript = _Transcript(
             invitation.id, self._own.raw, card.raw, self._nonce, message.nonce
@@ -299,5 +301,5 @@ class Applicant:
 
 def _rejected(message: Rejection) -> ProtocolError:
     known = {each.value: each for each in Refusal}
-    text = f"the inviter says: {message.reason}"
+    text = f"the inviter refused: {message.reason}"
     return Untrusted(known[message.code], text) if message.code in known else ProtocolError(text)

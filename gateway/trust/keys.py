@@ -94,13 +94,16 @@ def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
         with open(path, "rb", opener=_open_at_once) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise KeyFileError(f"{path} is not a file")
+                raise KeyFileError(f"{path} is not a regular file")
             if found.st_uid not in (os.geteuid(), 0):
-                raise KeyFileError(f"{path} belongs to another user: chown it to the gateway's")
+                raise KeyFileError(
+                    f"{path} belongs to another user: chown it to the gateway's user"
+                )
             if found.st_mode & 0o077:
                 raise KeyFileError(
-                    f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}): "
-                    f"chmod 600 {path}, and rotate what is in it if others may have seen it"
+                    f"{path} is readable by other users (mode "
+                    f"{stat.S_IMODE(found.st_mode):04o}): chmod 600 {path}, and rotate its "
+                    "content if others may have read it"
                 )
             content = file.read(bytes_max + 1)
     except OSError as error:
@@ -136,7 +139,9 @@ def hold(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FolderInUse(f"{folder} is in use by another process: the gateway runs") from None
+            raise FolderInUse(
+                f"{folder} is in use by another process: the gateway is running"
+            ) from None
         yield
     finally:
         os.close(descriptor)
@@ -268,7 +273,7 @@ def make_generation(site: str, hosts: Sequence[str], now_s: float) -> Generation
 def create_keys(folder: Path, generation: Generation) -> None:
     """Store a new site's keys (`gridfed init`); KeyFileError when it has some already."""
     if (folder / "current.pem").exists():
-        raise KeyFileError(f"{folder} holds the keys of a site already")
+        raise KeyFileError(f"{folder} has the keys of a site already")
     write_private(folder / "current.pem", _to_pem(generation))
 
 
@@ -292,7 +297,7 @@ def _retired(folder: Path) -> list[Path]:
 def add_next(folder: Path, generation: Generation) -> None:
     """Start a rotation: store the next keys. Then issue a card that names them."""
     if (folder / "next.pem").exists():
-        raise KeyFileError(f"{folder} holds next keys already: the rotation is under way")
+        raise KeyFileError(f"{folder} has next keys already: a rotation is in progress")
     write_private(folder / "next.pem", _to_pem(generation))
 
 
@@ -400,7 +405,9 @@ def _from_pem(path: Path) -> Generation:
     content = read_private(path)
     blocks = [(match[1], match[0]) for match in _PEM.finditer(content)]
     if [label for label, _ in blocks] != [b"PRIVATE KEY", b"PRIVATE KEY", b"CERTIFICATE"]:
-        raise KeyFileError(f"{path} must hold a signing key, a TLS key and its certificate, PEM")
+        raise KeyFileError(
+            f"{path} must contain a signing key, a TLS key and its certificate, in PEM"
+        )
     try:
         signing = load_pem_private_key(blocks[0][1], None)
         tls = load_pem_private_key(blocks[1][1], None)
@@ -408,11 +415,11 @@ def _from_pem(path: Path) -> Generation:
     except (ValueError, TypeError) as error:
         raise KeyFileError(f"{path} can't be read: {type(error).__name__}") from None
     if not isinstance(signing, ed25519.Ed25519PrivateKey):
-        raise KeyFileError(f"{path}: its first key must be Ed25519")
+        raise KeyFileError(f"{path}: the first key must be Ed25519")
     if not isinstance(tls, ec.EllipticCurvePrivateKey) or _spki(tls.public_key()) != _spki(
         leaf.public_key()
     ):
-        raise KeyFileError(f"{path}: the TLS key and the certificate don't belong together")
+        raise KeyFileError(f"{path}: the TLS key does not match the certificate")
     return Generation(
         signing.private_bytes_raw(), OwnLeaf(leaf.public_bytes(Encoding.DER), blocks[1][1])
     )

@@ -71,7 +71,7 @@ class SigningNotary:
 
     def _note(self, shown: bytes, expires_s: float, utc_s: float) -> None:
         if shown in self._shown:
-            raise NotGranted(Refusal.REPLAYED, "a grant that was shown before")
+            raise NotGranted(Refusal.REPLAYED, "the grant was used before")
         self._shown[shown] = expires_s
         while self._shown:
             oldest, until_s = next(iter(self._shown.items()))
@@ -114,4 +114,4 @@ def _allowance(grant: Grant) -> Allowance:
 def _not_granted(error: Exception) -> NotGranted:
     if isinstance(error, Untrusted):
         return NotGranted(error.refusal, error.details)
-    return NotGranted(Refusal.ALTERED, f"no grant: {error}"[:300])
+    return NotGranted(Refusal.ALTERED, f"invalid grant: {error}"[:300])

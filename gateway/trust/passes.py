@@ -71,7 +71,9 @@ class Pass:
         wanted = _SCOPES.get(type(message), ())
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
-            raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
+            raise Denied(
+                Reason.SCOPE_MISSING, f"this token lacks the scope for this request: {names}"
+            )
         if isinstance(message, OpenJob):
             self.check_project(message.project)
         elif isinstance(message, Ask) and message.verb in _OF_A_PROJECT:
@@ -84,7 +86,7 @@ class Pass:
             known = ", ".join(sorted(projects))
             raise Denied(
                 Reason.PROJECT_NOT_ALLOWED,
-                f"this token is not good for project {project!r:.80}: it is for {known}",
+                f"this token does not cover project {project!r:.80}: it covers {known}",
             )
 
 
@@ -107,11 +109,11 @@ class Passes:
             check_user(token.user)
             return Pass(text, token)
         except ValueError as error:
-            raise SessionRefused(f"the token is refused: {error}", "name") from None
+            raise SessionRefused(f"invalid token: {error}", "name") from None
         except Untrusted as error:
-            raise SessionRefused(f"the token is refused: {error.details}", error.refusal) from None
+            raise SessionRefused(f"invalid token: {error.details}", error.refusal) from None
         except ProtocolError as error:
-            raise SessionRefused(f"that is no token: {error}", Refusal.ALTERED) from None
+            raise SessionRefused(f"not a token: {error}", Refusal.ALTERED) from None
 
     def welcomes(self, site: str) -> bool:
         """Whether users of another site are admitted here."""
@@ -125,11 +127,11 @@ class Passes:
         """Return why an accepted token is no longer valid; fast, as it is called often."""
         trust, token = self._trust(), found.token
         if token.expires_s <= self._utc_s():
-            return SessionRefused(f"token {token.id} expired", Refusal.EXPIRED)
+            return SessionRefused(f"token {token.id} has expired", Refusal.EXPIRED)
         if self.is_revoked(token.issuer, token.id):
-            return SessionRefused(f"token {token.id} was revoked", Refusal.REVOKED)
+            return SessionRefused(f"token {token.id} is revoked", Refusal.REVOKED)
         if token.issuer != trust.site and not trust.welcomes(token.issuer):
-            reason = f"users of site {token.issuer!r} are not welcome here any more"
+            reason = f"users of site {token.issuer!r} are no longer admitted here"
             return SessionRefused(reason, Refusal.UNKNOWN_SITE)
         return None
 
@@ -160,18 +162,18 @@ class TokenCredentials:
         if text is None:
             if self._required:
                 raise SessionRefused(
-                    "this gateway takes tokens only: ask its operator for one (`gridfed token`), "
-                    "and set GRIDFED_TOKEN, Client(token=…) or --token-file",
+                    "this gateway requires a token: ask its operator for one "
+                    "(`gridfed token`), and set GRIDFED_TOKEN, Client(token=…) or --token-file",
                     NO_TOKEN,
                 )
             return self._secret.hear(hello)
         if type(text) is not str:
-            raise SessionRefused("the hello's token is no text", Refusal.ALTERED)
+            raise SessionRefused("the hello's token is not text", Refusal.ALTERED)
         found = self._passes.read(text)
         is_worker = hello.role == "worker"
         if not (found.token.may_work_in() if is_worker else any(map(found.token.allows, _CLIENT))):
             names = Scope.WORK if is_worker else " or ".join(_CLIENT)
-            raise SessionRefused(f"a {hello.role} needs a token of scope {names}", NO_SCOPE)
+            raise SessionRefused(f"a {hello.role} needs a token with the scope {names}", NO_SCOPE)
         return replace(hello, user=self._passes.user(found))
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
@@ -223,8 +225,8 @@ class InTheClear:
                 self._exposed(token, self._origin.host)
                 name = f" {token.id}"
         raise SessionRefused(
-            f"the token{name} came over plain tcp:// from another host, where others can read it: "
-            "have it revoked, and come by tls+tcp:// with a new one",
+            f"the token{name} was sent over plain tcp:// from another host, where others can "
+            "read it: have it revoked, and connect by tls+tcp:// with a new one",
             EXPOSED,
         )
 

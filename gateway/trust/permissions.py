@@ -62,9 +62,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.permits and (self.slots_max is not None or self.budget_nanos is not None):
-            raise ValueError("a rule that forbids has no limits: it forbids all of what it names")
+            raise ValueError(
+                "a rule that forbids takes no limits: it forbids everything that it covers"
+            )
         if (self.budget_nanos is None) != (self.currency == ""):
-            raise ValueError("a budget and its currency go together")
+            raise ValueError("budget and currency must be set together")
 
     def is_about(self, request: "Request") -> bool:
         """Whether the rule applies to this request, its limits aside."""
@@ -193,7 +195,7 @@ def from_plain(plain: Any) -> Rule:
     """Read a rule; ValueError says what is wrong with it."""
     known = ("rule", "verb", *_NAMES, *_NUMBERS, "currency")
     if type(plain) is not dict or not plain.keys() <= set(known):
-        raise ValueError(f"a rule is a table of {', '.join(known)}")
+        raise ValueError(f"a rule must be a table of {', '.join(known)}")
     makers = {"permit": permit, "forbid": forbid}
     if plain.get("rule") not in makers:
         raise ValueError('a rule must "permit" or "forbid"')

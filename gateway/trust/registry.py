@@ -199,7 +199,7 @@ class Registry:
         """Take a site's own cards; a card that is not believed changes nothing. See Introducer."""
         plain = unpack(cards, 2 * SUCCESSION_BYTES_MAX)
         if type(plain) is not list or not all(type(raw) is bytes for raw in plain):
-            raise ProtocolError("the cards of a challenge are no list of bytes")
+            raise ProtocolError("the cards of the challenge are not a list of bytes")
         known = self.book.members.get(site)
         for raw in plain[: LINEAGE_MAX + 1]:
             if known is not None and parse(SiteCard, raw).content.site == site:
@@ -361,8 +361,8 @@ class Registry:
         """
         if self.rotation is not Rotation.NONE and not compromised and not force:
             raise BookError(
-                "the keys are being rotated already"
-                + (f", and {', '.join(self.awaited)} awaited" if self.awaited else "")
+                "a rotation of the keys is in progress already"
+                + (f", waiting for {', '.join(self.awaited)}" if self.awaited else "")
             )
         if self.ring.next is None:
             add_next(self.folder, make_generation(self.site, list(hosts), self.clock()))
@@ -382,14 +382,14 @@ class Registry:
             case Rotation.SPREADING if self._may_switch():
                 awaited = self.awaited
                 self._switch()
-                return f"the new keys are used now{_without(awaited)}"
+                return f"the new keys are in use{_without(awaited)}"
             case Rotation.DUE:
                 self._promote(compromised=False)
-                return "the new keys have taken the place of the old"
+                return "the new keys have replaced the old ones"
             case Rotation.NONE if self.ring.retired and not self.awaited:
                 drop_retired(self.folder)
                 self.ring = load_keys(self.folder)
-                return "every member knows our new keys: the old ones are gone"
+                return "all members have acknowledged the new keys: the old ones are deleted"
         return ""
 
     def _may_switch(self) -> bool:
@@ -427,7 +427,7 @@ class Registry:
 def _without(sites: list[str]) -> str:
     if not sites:
         return ""
-    return f"; {', '.join(sites)} did not acknowledge them, and will be met with the old ones"
+    return f"; {', '.join(sites)} did not acknowledge them, and will be reached with the old ones"
 
 
 class Writer:

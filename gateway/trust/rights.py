@@ -155,7 +155,7 @@ def asker_of(
     """
     if right.scopes and token is not None and not any(map(token.allows, right.scopes)):
         names = " or ".join(right.scopes)
-        raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
+        raise Denied(Reason.SCOPE_MISSING, f"this token lacks the scope for this request: {names}")
     projects = token.projects if token is not None else None
     may_see_all = token is None or token.allows(Scope.AUDIT)
     wants_all = details.get(ALL_USERS, False)
@@ -164,12 +164,15 @@ def asker_of(
     if wants_all and not may_see_all:
         raise Denied(
             Reason.SCOPE_MISSING,
-            "this token shows its user's own: for all users' it takes the scope audit",
+            "this token covers its own user's rows: all users' rows need the scope audit",
         )
     if right.rows is Rows.SITE and Scope.ADMIN not in right.scopes and projects is not None:
         raise Denied(
             Reason.PROJECT_NOT_ALLOWED,
-            f"this is about the whole site, and this token about {', '.join(sorted(projects))}",
+            (
+                "this request covers the whole site, but this token only "
+                f"{', '.join(sorted(projects))}"
+            ),
         )
     sees_all = may_see_all and (wants_all or token is not None or guest.is_local)
     may_order = is_operator(guest, token)

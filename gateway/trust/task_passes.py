@@ -71,7 +71,9 @@ class JobPass(Pass):
     def check(self, message: Any) -> None:
         """Raise Denied when a message is beyond the pass: it is for jobs, while its own lasts."""
         if isinstance(message, Ask) and message.verb in ("reserve", "unreserve"):
-            raise Denied(Reason.SCOPE_MISSING, "a task's pass is for jobs: it reserves nothing")
+            raise Denied(
+                Reason.SCOPE_MISSING, "a task's pass is only for jobs: it can't reserve slots"
+            )
         Pass.check(self, message)
 
 
@@ -160,15 +162,18 @@ class TaskPasses:
     def _objection(self, subject: str) -> str:
         job = self._jobs.get(job_of(subject))
         if job is None:
-            return "this task's pass is good for nothing here: its job has ended, or is elsewhere"
+            return "this task's pass is invalid here: its job has ended, or is at another site"
         spec = job.spec
         origin, warrant = spec.path[0] if spec.path else spec.origin, _warrant_of(spec)
         if origin and not self._welcomes(origin):
-            return f"a task of site {origin!r} is no client here: its users may not come in"
+            return (
+                f"a task of site {origin!r} can't be a client here: users of that site are "
+                "not admitted"
+            )
         if warrant.expires_s <= self._utc_s():
-            return "this task's pass has expired, with the token or grant by which its job came"
+            return "this task's pass has expired, as has the token or grant of its job"
         if warrant.token and self._is_revoked(warrant.issuer, warrant.token):
-            return f"this task's pass has ended: token {warrant.token} was revoked"
+            return f"this task's pass is invalid: token {warrant.token} is revoked"
         return ""
 
 
@@ -200,13 +205,14 @@ class PassCredentials:
         if subject is None:
             if self._others is None:
                 raise SessionRefused(
-                    "this gateway has neither keys nor a secret, so its socket is for its own user "
-                    "alone, and not for slots: a task comes in by the pass in its $GRIDFED_TOKEN",
+                    "this gateway has neither keys nor a secret, so its socket admits only "
+                    "its own user and no slots: a task connects with the pass in its "
+                    "$GRIDFED_TOKEN",
                     NO_TOKEN,
                 )
             return self._others.hear(hello)
         if type(subject) is not str or "token" in hello.about:
-            raise SessionRefused("the hello's pass is none", NO_PASS)
+            raise SessionRefused("the hello's pass is invalid", NO_PASS)
         pool = pool_of(subject)
         wanted = "worker" if subject == WORKER or pool else "client"
         if hello.role != wanted:
@@ -228,7 +234,7 @@ class PassCredentials:
         except SessionRefused:
             if ABOUT not in hello.about:
                 raise
-            raise SessionRefused("this pass was not given by this gateway", NO_PASS) from None
+            raise SessionRefused("this pass was not issued by this gateway", NO_PASS) from None
 
     def _of(self, hello: Hello) -> Credentials:
         if ABOUT in hello.about:

@@ -37,7 +37,7 @@ class Rotate(Fault):
     def do(self, stage: Stage, act: Act) -> None:
         site = stage.site(act.target)
         done = site.order("rotate", *site.where)
-        if done.returncode and "being rotated already" not in done.stderr:
+        if done.returncode and "in progress already" not in done.stderr:
             stage.complain(f"rotate at {act.target}: {done.stderr.strip()}")
 
 

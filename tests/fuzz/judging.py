@@ -21,8 +21,8 @@ FILES: Final = 16
 FAULT: Final = re.compile(r"fault:|Traceback|Exception|\w+Error\b|unexpected error", re.IGNORECASE)
 # These are about what others have said, and may quote an exception's name.
 KNOWN: Final = re.compile(
-    r"protocol error: (?!.*that we can't take)|was turned away: |passed on what is not believed: "
-    r"|who came to join was refused: "
+    r"protocol error: (?!.*that this gateway failed to handle)|was refused: "
+    r"|passed on an invalid (bulletin|notice): "
 )
 
 

@@ -128,7 +128,7 @@ class Town:
 
     def _gates(self) -> list[str]:
         """Where London's gateway lets members in."""
-        return re.findall(r"other gateways come in at (\S+)", self.london.gateway.text())
+        return re.findall(r"other gateways connect at (\S+)", self.london.gateway.text())
 
     def stop(self) -> dict[str, int]:
         """End everything as operators do, the worker first; the gateways' exit codes."""

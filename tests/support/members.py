@@ -86,7 +86,7 @@ class Member:
 
     def keep_port(self) -> None:
         """Listen for other gateways at the same port in its next lives, as sites do."""
-        found = re.search(r"other gateways come in at (\S+)", self.gateway.text())
+        found = re.search(r"other gateways connect at (\S+)", self.gateway.text())
         assert found is not None
         text = self.config.read_text()
         changed = text.replace(f'\nlisten = "tls+tcp://{HERE}:0"', f'\nlisten = "{found[1]}"')

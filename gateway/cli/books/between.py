@@ -51,8 +51,8 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 
 @click.command()
 @click.argument("site")
-@click.option("--contract", default="", help="Of this contract only.")
-@click.option("--state", type=click.Choice(STATE_WORDS), help="In this state only.")
+@click.option("--contract", default="", help="Only deliveries under this contract.")
+@click.option("--state", type=click.Choice(STATE_WORDS), help="Only deliveries in this state.")
 @span_options
 @reach_options
 @json_option
@@ -74,7 +74,7 @@ def deliveries(
     if answer["is_cut"]:
         last = datetime.fromtimestamp(found[-1]["at_s"], UTC).isoformat(timespec="milliseconds")
         last = last.replace("+00:00", "Z")
-        show.say(f"only the first {len(found):,}; --from {last} shows what comes then", err=True)
+        show.say(f"only the first {len(found):,} are shown; continue with --from {last}", err=True)
     if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
@@ -93,7 +93,7 @@ def deliveries(
             ]
             for row in found
         ],
-        f"nothing was delivered to {site} or by it{_chosen(contract, state, span)}",
+        f"no deliveries between {site} and us{_chosen(contract, state, span)}",
     )
     if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
@@ -102,7 +102,7 @@ def deliveries(
 
 @click.command()
 @click.argument("site")
-@click.option("--accept", is_flag=True, help="Go on though our books lack what those of SITE have.")
+@click.option("--accept", is_flag=True, help="Proceed although our books lack entries of SITE's.")
 @span_options
 @reach_options
 @json_option
@@ -146,7 +146,7 @@ def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
     if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     show.table(
-        ("site", "reference", "at", "we", "through", "state", "it says that it", "note"),
+        ("site", "reference", "at", "we", "through", "state", "it reports", "note"),
         [
             [
                 *(row["site"], row["reference"], show.when(row["at_s"])),
@@ -172,13 +172,13 @@ _only_option = click.option(
     "--only",
     metavar="EPOCH/FIRST",
     multiple=True,
-    help="This delivery only, as `gridfed deliveries` names it; may be given again.",
+    help="Only this delivery, as listed by `gridfed deliveries`; repeatable.",
 )
 
 
 @click.command()
 @click.argument("contract")
-@click.option("--reason", required=True, help="Why it should not have been charged.")
+@click.option("--reason", required=True, help="The reason why it should not have been charged.")
 @_only_option
 @reach_options
 @json_option
@@ -196,7 +196,7 @@ def dispute(contract: str, reason: str, only: tuple[str, ...], reach: Reach, as_
 @click.command()
 @click.argument("contract")
 @click.option("--accept/--reject", "accept", required=True, default=None, help="Our answer.")
-@click.option("--reason", required=True, help="Why.")
+@click.option("--reason", required=True, help="The reason.")
 @_only_option
 @reach_options
 @json_option
@@ -216,13 +216,15 @@ def answer(
 
 @click.command()
 @click.argument("site")
-@click.option("--paid", metavar="AMOUNT", help='That we paid to it, as in "12.50 USD".')
-@click.option("--received", metavar="AMOUNT", help="That it paid to us.")
-@click.option("--as", "into", metavar="AMOUNT", help="Nothing was paid: it is owed as this now.")
-@click.option("--write-off", is_flag=True, help="Nothing was paid, and nothing will be.")
-@click.option("--reference", help="That of the bank, or of what was agreed.")
-@click.option("--undo", metavar="REF", help="It was a mistake: reverse what is booked under REF.")
-@click.option("--note", default="", help="The rate, or the reason.")
+@click.option("--paid", metavar="AMOUNT", help='The amount paid to SITE, as in "12.50 USD".')
+@click.option("--received", metavar="AMOUNT", help="The amount received from SITE.")
+@click.option(
+    "--as", "into", metavar="AMOUNT", help="Convert the debt to this amount; no payment is made."
+)
+@click.option("--write-off", is_flag=True, help="Write the debt off; no payment is made.")
+@click.option("--reference", help="The reference of the bank transfer or the agreement.")
+@click.option("--undo", metavar="REF", help="Reverse the booking under REF, which was a mistake.")
+@click.option("--note", default="", help="A note, such as the exchange rate or the reason.")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -246,15 +248,15 @@ def settle(  # noqa: PLR0913 - options
     """
     if undo is not None:
         if write_off or any(each is not None for each in (paid, received, into, reference)):
-            raise click.UsageError("--undo alone, with --note at most")
+            raise click.UsageError("--undo takes no other option than --note")
         _show_settled(ask(reach, "undo_payment", site=site, reference=undo, note=note), as_json)
         return
     if reference is None:
         raise click.UsageError("Missing option '--reference'.")
     if (paid is None) == (received is None):
-        raise click.UsageError("--paid or --received, one of them")
+        raise click.UsageError("give one of --paid and --received")
     if into is not None and write_off:
-        raise click.UsageError("--as or --write-off, not both")
+        raise click.UsageError("give only one of --as and --write-off")
     details: dict[str, Any] = {"site": site, "reference": reference, "note": note}
     details["direction"] = "paid" if paid is not None else "received"
     try:
@@ -287,8 +289,8 @@ def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
             who = f"{row['site']} owes us" if is_paid else f"we owe {row['site']}"
             undo = f"gridfed settle {row['site']} --undo {quote(booked['reference'])}"
             lines.append(
-                f"that is more than was owed: {who} {row['balance'].lstrip('-')} {row['currency']} "
-                f"now; if it was a slip: {undo}"
+                f"the amount booked exceeds the debt: {who} {row['balance'].lstrip('-')} "
+                f"{row['currency']} now; to undo a mistake: {undo}"
             )
     return lines
 
@@ -298,13 +300,13 @@ def void_lines(found: dict[str, Any]) -> list[str]:
     lines = []
     for cells in found["rows"]:
         row = dict(zip(found["columns"], cells, strict=True))
-        for who, whose, side in ((row["site"], "it", "sold"), ("we", "we", "bought")):
+        for who, side in ((row["site"], "sold"), ("we", "bought")):
             void = row[f"void_{side}_tasks"]
             if void:
                 paid = row[f"{side}_tasks"]
                 has = "has" if side == "sold" else "have"
                 amount = f"{row[f'void_{side}']} {row['currency']}"
-                whole = f"{void + paid:,} tasks that {whose} got"
+                whole = f"{void + paid:,} tasks delivered"
                 lines.append(f"{who} {has} voided {void:,} of {whole}: {amount}")
     return lines
 
@@ -324,7 +326,7 @@ def show_statement(found: dict[str, Any]) -> None:
     show.table(
         [name.replace("_", " ") for name in columns],
         show.aligned([[str(row[name]) for name in columns] for row in named], len(_KEYS)),
-        "no dealings with other sites yet",
+        "no deals with other sites yet",
         keys=len(_KEYS),
     )
     for row in named:
@@ -334,18 +336,18 @@ def show_statement(found: dict[str, Any]) -> None:
             show.say(f"{who} {amount}")
     for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
         name = show.clean(site)
-        show.say(f"with {name} no day is agreed on yet: each is compared when it is over")
+        show.say(f"no day is agreed with {name} yet; each day is compared after its end")
     for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
         name = show.clean(site)
         show.say(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
-    show.say(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+    show.say(f"as of {show.when(found['as_of_s'])} UTC; held amounts are in no balance")
 
 
 def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:
     """Describe the selection of deliveries in words."""
     words = [f"under contract {contract}"] if contract else []
-    words += [f"and is {state}"] if state else []
-    words += ["in that time"] if span else []
+    words += [f"in state {state}"] if state else []
+    words += ["in this period"] if span else []
     return "".join(f" {each}" for each in words)
 
 
@@ -380,7 +382,7 @@ def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
             ]
             for row in found
         ],
-        "nothing is disputed",
+        "no disputes",
     )
 
 
@@ -392,6 +394,8 @@ def _pairs(only: tuple[str, ...]) -> list[list[int]] | None:
         epoch, slash, first = text.partition("/")
         numbers = epoch, first
         if not slash or not all(each.isdecimal() and len(each) < 20 for each in numbers):
-            raise click.BadParameter(f"{text!r}: write EPOCH/FIRST", param_hint="--only")
+            raise click.BadParameter(
+                f"{text!r} is not a delivery: write EPOCH/FIRST", param_hint="--only"
+            )
         found.append([int(epoch), int(first)])
     return found

@@ -42,8 +42,9 @@ def _command(
         def wrapped(path: str | None, state: str | None, **given: Any) -> None:
             if group is None and path is None and state is None:
                 show.say(
-                    f"gridfed: of the usual books, in {show.clean(SiteConfig().state_path)}: "
-                    "--config or --state names others",
+                    "gridfed: using the default database in "
+                    f"{show.clean(SiteConfig().state_path)}; choose another with --config or "
+                    "--state",
                     err=True,
                 )
             try:
@@ -73,7 +74,9 @@ def upgrade(config: SiteConfig, as_json: bool) -> None:
     if as_json:
         show.as_json({"schema": version})
     else:
-        show.say(f"the database has schema {version}, the newest that this program knows")
+        show.say(
+            f"the database has schema {version}, the newest that this version of gridfed supports"
+        )
 
 
 @_command(click.argument("file", type=click.Path(path_type=Path)))
@@ -96,7 +99,7 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
     Then name that one in the configuration: database = "postgresql+psycopg://…".
     """
     copied = copying.move(config.database_url, url)
-    _tell(copied, as_json, "copied, and compared: now name it in the configuration (`database`)")
+    _tell(copied, as_json, "copied and verified; now set `database` in the configuration")
 
 
 @_command(
@@ -110,7 +113,7 @@ def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
     """
     detail_days = config.books.detail_days if days is None else days
     if days is None and not detail_days:
-        raise click.UsageError("detail_days is 0, which keeps everything: say --days N")
+        raise click.UsageError("detail_days is 0, which keeps everything: give --days N")
     check_there(config.database_url)
     before = _rows(config.database_url)
     with closing(SqlStore(config.database_url)) as store:
@@ -177,7 +180,7 @@ def audit(config: SiteConfig, as_json: bool) -> None:
                 [str(account), format_amount(balance.net_nanos), format_amount(balance.held_nanos)]
                 for account, balance in sums
             ],
-            "nothing is booked",
+            "no bookings",
         )
         show.table(
             ("check", "rows", "problems"),
@@ -187,12 +190,12 @@ def audit(config: SiteConfig, as_json: bool) -> None:
         for problem in (problem for each in found.checks for problem in each.problems):
             show.say(f"problem: {show.clean(problem)}")
         show.say(
-            f"{found.transfers:,} transfers; the digest of the last, to be kept elsewhere: "
+            f"{found.transfers:,} transfers; digest of the last (keep it outside this host): "
             f"{found.head}"
         )
         if found.checkpoint:
-            show.say(f"that of what is rolled up: {found.checkpoint}")
-        show.say("all holds" if found.is_clean else "NOT ALL HOLDS: see the problems above")
+            show.say(f"digest of the last rolled-up transfer: {found.checkpoint}")
+        show.say("all checks passed" if found.is_clean else "checks FAILED: see the problems above")
     if not found.is_clean:
         raise SystemExit(1)
 

@@ -52,7 +52,9 @@ class _Period:
         """The same in whole hours, as sums are by the hour; raises click.UsageError."""
         for bound_s in (self.start_s, self.end_s):
             if bound_s is not None and bound_s % HOUR_S:
-                raise click.UsageError("this export is by the hour: --from and --to are whole ones")
+                raise click.UsageError(
+                    "this export is by the hour: --from and --to must be whole hours"
+                )
         start, end = (
             None if bound_s is None else int(bound_s // HOUR_S)
             for bound_s in (self.start_s, self.end_s)
@@ -137,7 +139,10 @@ def focus_check(file: Path) -> None:
 
 
 _everywhere = click.option(
-    "--all", "everywhere", is_flag=True, help="Also what others ran for us, and report themselves."
+    "--all",
+    "everywhere",
+    is_flag=True,
+    help="Include usage at other sites, which they report themselves.",
 )
 
 
@@ -149,7 +154,10 @@ def _benchmark(_: click.Context, __: click.Parameter, text: str | None) -> Bench
 
 
 _speed = click.option(
-    "--benchmark", metavar="KIND=NUMBER", callback=_benchmark, help="Of a slot: hepspec=10.5."
+    "--benchmark",
+    metavar="KIND=NUMBER",
+    callback=_benchmark,
+    help="The benchmark of a slot, as in hepspec=10.5.",
 )
 
 

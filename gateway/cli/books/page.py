@@ -27,7 +27,7 @@ def page(file: Path, span: dict[str, float], reach: Reach) -> None:
         from gateway.ledger.page.rendering import render
     except ImportError as error:
         raise click.ClickException(
-            f"plots need a package that can't be loaded ({error}): install gridfed[html]"
+            f"plots need a package that failed to import ({error}): install gridfed[html]"
         ) from None
     try:
         facts = from_plain(ask(reach, "page", **span))

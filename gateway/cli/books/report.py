@@ -46,12 +46,12 @@ def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*, as_csv: bool, as_json: bool, parquet: str | None, **rest: Any) -> Any:
         if as_csv + as_json + (parquet is not None) > 1:
-            raise click.UsageError("only one of --csv, --json and --parquet")
+            raise click.UsageError("give only one of --csv, --json and --parquet")
         return command(as_csv=as_csv, as_json=as_json, parquet=parquet, **rest)
 
     made: Callable[..., Any] = wrapped
     for option in (
-        click.option("--parquet", metavar="FILE", help="Write Parquet: needs gridfed[parquet]."),
+        click.option("--parquet", metavar="FILE", help="Write Parquet; needs gridfed[parquet]."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
     ):
@@ -63,13 +63,15 @@ def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a command with the options of all reports; `by` is the default of --by."""
     options = (
         click.option(
-            "--by", default=by, show_default=True, help=f"Any of {', '.join(CHOICES)}; or '': none."
+            "--by", default=by, show_default=True, help=f"Any of {', '.join(CHOICES)}; '' for none."
         ),
         click.option(
             "--where",
             metavar="KEY=VALUE",
             multiple=True,
-            help="Only this, as in project=risk; repeated: of one key any, and all keys together.",
+            help=(
+                "Only these rows, as in project=risk; repeatable: any value of a key, and all keys."
+            ),
         ),
         span_options,
         _formats,
@@ -87,7 +89,7 @@ def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 _all_option = click.option(
-    "--all", "everything", is_flag=True, help="Also the work that other sites sent."
+    "--all", "everything", is_flag=True, help="Include the work that other sites sent."
 )
 
 
@@ -100,7 +102,7 @@ def cost(**given: Any) -> None:
 
 
 @report.command()
-@click.option("--with", "sites", multiple=True, metavar="SITE", help="This one alone; or more.")
+@click.option("--with", "sites", multiple=True, metavar="SITE", help="Only this site; repeatable.")
 @span_options
 @_formats
 @reach_options
@@ -132,7 +134,9 @@ def carbon(**given: Any) -> None:
 @_options(by="project")
 @_all_option
 @click.option(
-    "--static-price", metavar="PRICE", help='Per slot-hour of machines of your own: "0.03 USD".'
+    "--static-price",
+    metavar="PRICE",
+    help='The price per slot-hour of your own machines, as in "0.03 USD".',
 )
 def savings(static_price: str | None, **given: Any) -> None:
     """The cost, against the dearest pool, and against a grid sized for the busiest hour."""
@@ -235,7 +239,7 @@ def _print(made: Report) -> None:
     names = [made.columns[at] for at in places]
     keys = sum(not (is_whole(name) or is_decimal(name)) for name in names)
     aligned = show.aligned(rows, keys) if made.rows else []
-    show.table(headings, aligned, "nothing recorded", keys=keys)
+    show.table(headings, aligned, "nothing is recorded", keys=keys)
     for note in made.notes:
         show.say(note)
 
@@ -268,7 +272,7 @@ def _choice(text: str) -> list[str]:
     """Read `project=risk` as a pair."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r}: write KEY=VALUE", param_hint="--where")
+        raise click.BadParameter(f"{text!r} is not a filter: write KEY=VALUE", param_hint="--where")
     try:
         key_of(_known(name, "--where")).check(value)
     except ValueError as error:

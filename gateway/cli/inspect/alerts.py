@@ -19,7 +19,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
     """Show every alert rule and its state: spent, held, estimated, last notice."""
     if context.invoked_subcommand is not None:
         if reach != Reach(None, None, None, None) or as_json:
-            raise click.UsageError(f"options go behind {context.invoked_subcommand}")
+            raise click.UsageError(f"write the options after {context.invoked_subcommand}")
         return
     found = ask(reach, "alerts")
     if as_json:
@@ -28,7 +28,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
     show.table(
         (
             *("alert", "severity", "what", "limit", "now", "settled", "held", "share"),
-            *("by its end (estimate)", "raised", "told last"),
+            *("at period end (estimate)", "raised", "last fired"),
         ),
         [_row(each) for each in found],
         "no alerts are configured: see [[alert]] in docs/configuration.md",
@@ -73,7 +73,7 @@ def _row(each: dict[str, Any]) -> list[Any]:
             price = format_money(each["price_nanos"], each["currency"])
             now = f"{price} at {each['dearest']}"
         case "price":
-            now = "no such pool in that currency"
+            now = "no pool has a price in that currency"
         case _:
             now = count(each["records"], "record")
     return [

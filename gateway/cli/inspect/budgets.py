@@ -30,7 +30,7 @@ def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool
     """
     if context.invoked_subcommand is not None:
         if reach != Reach(None, None, None, None) or as_json or all_users:
-            raise click.UsageError(f"options go behind {context.invoked_subcommand}")
+            raise click.UsageError(f"write the options after {context.invoked_subcommand}")
         return
     found = ask(reach, "budgets", **of_users(all_users=all_users))
     if as_json:
@@ -52,7 +52,7 @@ def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool
             unspent = _amount(held["unspent_nanos"], each["unit"])
             spent = _amount(held["spent_nanos"], each["unit"])
             site = show.clean(held["site"])
-            show.say(f"{name}: {site} holds {unspent}, has spent {spent}, was heard {heard}")
+            show.say(f"{name}: {site} holds {unspent}, has spent {spent}, last report {heard}")
         if each["refused"]:
             show.say(f"{name}: {show.clean(each['owner'])} says: {show.clean(each['refused'])}")
 
@@ -73,18 +73,18 @@ def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
     else:
-        show.say(f"{show.clean(found['freed'])} of {name} is free again")
+        show.say(f"{show.clean(found['freed'])} of {name} is released")
 
 
 def _row(each: dict[str, Any]) -> list[Any]:
     rule = "credit" if each["kind"] == "credit" else "hard" if each["hard"] else "soft"
     if each["kind"] == "slice":
         lasts = f"{each['lasts_s']:g} s" if each["lasts_s"] else "lapsed"
-        rule = f"slice of {each['owner']}'s, {lasts}"
+        rule = f"slice from {each['owner']}, {lasts}"
     elif each["exhausted"]:
         rule += ", exhausted"
     elif int(each["left_nanos"]) <= 0:
-        rule += ", nothing left now" if each["hard"] else ", used up"
+        rule += ", nothing left at present" if each["hard"] else ", used up"
     return [
         *(each[key] for key in ("name", "whose")),
         f"{each['period']} {each['period_key']}".strip(),

@@ -19,12 +19,23 @@ from gateway.config.site import PoolConfig, SiteConfig
 
 @click.command()
 @click.argument("user")
-@click.option("--project", metavar="NAME", help="For work of this project. [default: default]")
-@click.option("--group", metavar="NAME", help="As if they were in it. [default: as [groups] says]")
-@click.option("--site", metavar="SITE", help="A user of that site, whose gateway sends us work.")
-@click.option("--pool", metavar="POOL", help="This one alone; `elsewhere`: those of other sites.")
+@click.option("--project", metavar="NAME", help="The project of the work. [default: default]")
+@click.option(
+    "--group", metavar="NAME", help="Answer as if USER were in this group. [default: by [groups]]"
+)
+@click.option(
+    "--site", metavar="SITE", help="A user of this site, whose gateway sends us the work."
+)
+@click.option(
+    "--pool", metavar="POOL", help="Only this pool; `elsewhere`: the pools of other sites."
+)
 @click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
-@click.option("--config", "path", metavar="FILE", help="Ask this file, and no running gateway.")
+@click.option(
+    "--config",
+    "path",
+    metavar="FILE",
+    help="Read this configuration file instead of asking a gateway.",
+)
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -69,7 +80,7 @@ def _from_file(path: str, details: dict[str, Any], at_s: float) -> Any:
     except GridError as error:
         if question.site:
             raise
-        show.say(f"gridfed: the trust book is left out: {error}", err=True)
+        show.say(f"gridfed: the trust book is ignored: {error}", err=True)
         trust = None
     return answers.answer(config, trust, question)
 
@@ -88,7 +99,7 @@ def _print(found: dict[str, Any]) -> None:
     show.table(
         (*columns, "window", "changes, UTC", "by"),
         [_row(each) for each in found["pools"]],
-        "there is no pool",
+        "no pools",
         keys=2,
     )
     for each in found["pools"]:

@@ -69,7 +69,7 @@ def pools(reach: Reach, as_json: bool) -> None:
                 "next price",
                 "from",
             ),
-            *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
+            *("tags", "region", "g/kWh", "lowest forecast", "from", "age s"),
         ),
         [
             [
@@ -108,7 +108,7 @@ def deals(reach: Reach, as_json: bool) -> None:
         return
     words = {"buy": "bought from", "sell": "sold to"}
     show.table(
-        ("", "site", "state", "tasks", "slot-s", "cost", "of it reversed"),
+        ("", "site", "state", "tasks", "slot-s", "cost", "reversed"),
         [
             [
                 words.get(row["side"], row["side"]),
@@ -131,25 +131,27 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.argument("job_id", metavar="[JOB]", required=False)
 @reach_options
 @json_option
-@click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--task-s", type=float, help="How long one takes. [default: as was measured]")
-@click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
-@click.option("--python", default="", help="The Python that it was made with. [default: this one]")
-@click.option("--project", default="", help="Who is billed, beside you.")
-@click.option("--max-cost", help='What it may cost, as in "5 USD".')
-@click.option("--objective", help="cheapest, fastest or greenest. [default: the site's taste]")
 @click.option(
-    "--within-s", type=click.FloatRange(0, min_open=True), help="Done in so many seconds."
+    "--tasks", default=1, show_default=True, type=click.IntRange(1), help="The number of tasks."
 )
-@click.option("--sites", help="The only sites that it may run at, as in london,dublin.")
-@click.option("--not-sites", help="Sites that it must not run at.")
-@click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
-@click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
-@click.option("--deferrable", is_flag=True, help="It may wait for better hours within --within-s.")
+@click.option("--task-s", type=float, help="The duration of a task. [default: as measured]")
+@click.option("--tags", default="", help="The tags that it requires, as in linux,gpu=2.")
+@click.option("--python", default="", help="The Python version that it needs. [default: this one]")
+@click.option("--project", default="", help="The project that is billed.")
+@click.option("--max-cost", help='The cost limit, as in "5 USD".')
+@click.option("--objective", help="cheapest, fastest or greenest. [default: the site's preference]")
+@click.option(
+    "--within-s", type=click.FloatRange(0, min_open=True), help="The deadline, in seconds from now."
+)
+@click.option("--sites", help="The only sites where it may run, as in london,dublin.")
+@click.option("--not-sites", help="Sites where it must not run.")
+@click.option("--jurisdictions", help="The jurisdictions that its data may enter, as in EU,UK.")
+@click.option("--preemptible", is_flag=True, help="At the price of preemptible work.")
+@click.option("--deferrable", is_flag=True, help="It may wait for greener hours within --within-s.")
 @click.option(
     "--when-closed",
     type=click.Choice(WHEN_CLOSED),
-    help="Wait for windows that open later, or go elsewhere. [default: as the objective has it]",
+    help="Wait for closed windows to open, or go elsewhere. [default: by the objective]",
 )
 @click.pass_context
 @errors_to_exit_codes
@@ -161,7 +163,9 @@ def explain(
         given = [name for name in described if _was_given(context, name)]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise click.UsageError(f"{options}: JOB says that itself; they describe another")
+            raise click.UsageError(
+                f"{options}: remove these options: they describe a hypothetical job, and JOB exists"
+            )
         details: dict[str, Any] = {"job": job_id}
     else:
         try:
@@ -176,7 +180,7 @@ def explain(
     show.table(
         ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
         [_candidate(row) for row in found["candidates"]],
-        "nobody can run it now",
+        "no pool can run it now",
     )
     for group in found["refused"]:
         kind = "never" if group["never"] else "not now"
@@ -188,14 +192,16 @@ def explain(
     for each in found.get("growing", ()):
         slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
         why = "; ".join(each["why"])
-        text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} slots wanted: {why}"
+        text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} wanted slots: {why}"
         show.say(text + (f"; {each['trouble']}" if each["trouble"] else ""))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
-        show.say(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+        show.say(
+            f"{show.clean(place['worker'])} runs or holds {place['in_flight']:,} of its tasks{why}"
+        )
     for rest in found.get("places_left_off", ()):
         workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
-        show.say(f"and {workers} more of {show.clean(rest['pool'])}, with {tasks:,} of its tasks")
+        show.say(f"and {workers} more of {show.clean(rest['pool'])} with {tasks:,} of its tasks")
     for note in found.get("notes", ()):
         show.say(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
 
@@ -218,7 +224,7 @@ def _show_plan(found: dict[str, Any]) -> None:
     if found.get("unmet"):
         show.say(f"  {show.clean(found['unmet']['text'])}")
     elif found.get("short") and not deferral["waits"]:
-        why = found.get("short_reason") or "there is no room"
+        why = found.get("short_reason") or "no free slots"
         show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
 
 
@@ -238,10 +244,13 @@ def _show_deferral(deferral: dict[str, Any]) -> None:
     if deferral["runs_left_off"]:
         show.say(f"    and {deferral['runs_left_off']:,} more")
     saved = [
-        f"{deferral['carbon_g']:.3g} g CO2e, not {deferral['at_once_carbon_g']:.3g} as at once",
-        f"{deferral['cost']}, not {deferral['at_once_cost']}",
+        (
+            f"{deferral['carbon_g']:.3g} g CO2e instead of {deferral['at_once_carbon_g']:.3g} g "
+            "at once"
+        ),
+        f"{deferral['cost']} instead of {deferral['at_once_cost']}",
     ]
-    show.say(f"    that emits {saved[0]}; it costs {saved[1]}")
+    show.say(f"    it emits {saved[0]}, and costs {saved[1]}")
 
 
 def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
@@ -257,7 +266,7 @@ def _say_whose_turn(found: dict[str, Any]) -> None:
     """Print the budgets that pay for a job, and its place in the order of shares."""
     for budget in found.get("budgets", ()):
         name, left = show.clean(budget["name"]), show.clean(budget["left"])
-        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        why = show.clean(budget["why_not"]) or f"{left} is left"
         show.say(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
     if "fair_share" in found:
         show.say(_turn(found["fair_share"]))
@@ -265,17 +274,17 @@ def _say_whose_turn(found: dict[str, Any]) -> None:
 
 def _turn(share: dict[str, Any]) -> str:
     """Describe the share that a job belongs to, and its place in the order."""
-    turn = "its turn is next"
+    turn = "it is next in turn"
     if share["place"] is None:
-        turn = "none of its tasks can be handed out yet"
+        turn = "none of its tasks can be dispatched yet"
     elif share["place"] > 1:
         turn = f"place {share['place']} of {share['places']}"
         if share["next"]:
             turn += f", next is {share['next']}"
-    late = ", and it goes before others for its wait" if share["is_late"] else ""
+    late = ", and it is first because it has waited longest" if share["is_late"] else ""
     return (
-        f"share {share['share']}: {turn}{late}; it has had {100 * share['part']:.1f} % of the slot "
-        f"time, and is to have {100 * share['target']:.1f} % when everybody wants more"
+        f"share {share['share']}: {turn}{late}; it has used {100 * share['part']:.1f} % of "
+        f"the slot time; its target under full demand is {100 * share['target']:.1f} %"
     )
 
 
@@ -309,7 +318,7 @@ def _details(
 ) -> dict[str, Any]:
     """Return the details of a question about a job that does not exist."""
     if deferrable and within_s is None:
-        raise ValueError("--deferrable needs --within-s: how long may it wait?")
+        raise ValueError("--deferrable needs --within-s, the longest that it may wait")
     wishes = wishes_plain(
         objective,
         None if within_s is None else time.time() + within_s,

@@ -38,12 +38,12 @@ def status(reach: Reach, as_json: bool) -> None:
         show.say(f"  at {show.clean(line)}")
     show.say(
         f"{count(found['clients'], 'client')}, {count(found['jobs'], 'job')}, "
-        f"{count(found['waiting'], 'task')} waiting, "
-        f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
+        f"{count(found['waiting'], 'task')} waiting, {found['in_flight']:,} at workers, "
+        f"{found['tasks_done']:,} done"
     )
     keys = ("pool", "workers", "slots", "busy", "price")
     show.table(
-        (*keys, "carbon", "others' work"),
+        (*keys, "carbon", "other sites' work"),
         [
             [*(pool[key] for key in keys), _carbon(pool), ", ".join(pool.get("others_work", ()))]
             for pool in found["pools"]
@@ -119,7 +119,7 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
         ("cost", found["cost"]),
     ]
     if found["estimated_cost"]:
-        lines.append(("estimated", f"{found['estimated_cost']} more, for what runs now"))
+        lines.append(("estimated", f"{found['estimated_cost']} more, for the tasks in progress"))
     for name, value in lines:
         show.say(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
@@ -147,5 +147,8 @@ def workers(reach: Reach, as_json: bool, all_users: bool) -> None:
         grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
         if grown:
             pools = f"pool{'s' * (len(grown) > 1)} {', '.join(grown)}"
-            none = f"no workers now: those of {pools} are started for work (`gridfed scale --why`)"
+            none = (
+                f"no workers now: the workers of {pools} are started on demand (`gridfed "
+                "scale --why`)"
+            )
     show.table((*keys, "tags"), rows, none)

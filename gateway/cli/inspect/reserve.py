@@ -27,19 +27,30 @@ _COLUMNS: Final = (
 
 
 @click.command()
-@click.option("--slots", type=int, help="How many, at each site.")
-@click.option("--from", "start", metavar="WHEN", help="2026-11-22T18:00, UTC. [default: now]")
-@click.option("--for", "lasts", metavar="TIME", help="How long: 90s, 30m, 2h, 1d.")
-@click.option("--site", "sites", multiple=True, help="Where: all of these, or none. Repeat it.")
-@click.option("--pool", default="", help="In which pool. [default: the cheapest that has room]")
-@click.option("--who", default="", help="For user:, group: or project:NAME. [default: yourself]")
+@click.option("--slots", type=int, help="The number of slots, at each site.")
 @click.option(
-    "--project", default=USUAL_PROJECT, show_default=True, help="To which project it is billed."
+    "--from",
+    "start",
+    metavar="WHEN",
+    help="The start, as in 2026-11-22T18:00, UTC. [default: now]",
+)
+@click.option("--for", "lasts", metavar="TIME", help="The duration: 90s, 30m, 2h, 1d.")
+@click.option(
+    "--site", "sites", multiple=True, help="The site; repeatable: all sites are booked, or none."
+)
+@click.option("--pool", default="", help="The pool. [default: the cheapest with free slots]")
+@click.option(
+    "--who",
+    default="",
+    help="The user: or group: or project:NAME that may use it. [default: yourself]",
 )
 @click.option(
-    "--dry-run", "is_dry", is_flag=True, help="Only say what could be had, and its price."
+    "--project", default=USUAL_PROJECT, show_default=True, help="The project that is billed."
 )
-@click.option("--cancel", "cancelled", metavar="ID", help="Give a reservation back.")
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Only show whether it is available, and its price."
+)
+@click.option("--cancel", "cancelled", metavar="ID", help="Cancel this reservation.")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -63,11 +74,11 @@ def reserve(  # noqa: PLR0913 - its options
     """
     if cancelled is not None:
         if slots is not None or lasts is not None or sites or is_dry:
-            raise click.UsageError("--cancel goes with an ID alone")
+            raise click.UsageError("--cancel takes no other option")
         found = ask(reach, "unreserve", reservation=cancelled)
     else:
         if slots is None or lasts is None:
-            raise click.UsageError("say --slots and --for, as in --slots 500 --for 2h")
+            raise click.UsageError("--slots and --for are missing, as in --slots 500 --for 2h")
         try:
             lasts_s = read_length(lasts)
         except ValueError as error:
@@ -86,7 +97,7 @@ def reserve(  # noqa: PLR0913 - its options
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="What is over as well.")
+@click.option("--all", "everything", is_flag=True, help="Include reservations that have ended.")
 @reach_options
 @json_option
 @all_users_option
@@ -98,7 +109,7 @@ def reservations(everything: bool, reach: Reach, as_json: bool, all_users: bool)
     if as_json:
         show.as_json(found)
         return
-    show.table(_COLUMNS, [_row(each) for each in found], "nothing is reserved", keys=1)
+    show.table(_COLUMNS, [_row(each) for each in found], "no reservations", keys=1)
 
 
 def _row(each: dict[str, Any]) -> list[Any]:
@@ -124,12 +135,12 @@ def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:
     what = f"{count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
     if each["cancelled_s"] is not None:
         left = max(each["cancelled_s"], each["from_s"])
-        fee = f"{each['cancel_factor']:.0%} of the price of what was left from {show.when(left)} on"
+        fee = f"{each['cancel_factor']:.0%} of the price of the time left from {show.when(left)}"
         billed = each["billed_nanos"]
         told = f"is billed: {_money(each, 'billed_nanos')}" if billed is not None else "is billed"
         return f"reservation {each['id']} is cancelled: {what}; {fee} {told}"
     times = f"from {show.when(each['from_s'])} to {show.when(each['until_s'])} UTC"
     price = f"{_money(each, 'total_nanos')}, {_money(each, 'price_nanos')} per slot-hour"
-    rule = f"what is not used is billed at {each['unused_factor']:.0%}"
-    name = "could be reserved" if is_dry else f"reservation {each['id']} is {each['state']}"
+    rule = f"unused time is billed at {each['unused_factor']:.0%}"
+    name = "available" if is_dry else f"reservation {each['id']} is {each['state']}"
     return f"{name}: {what}, {times}; {price}; {rule}"

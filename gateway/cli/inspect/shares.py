@@ -32,11 +32,11 @@ def shares(reach: Reach, as_json: bool, all_users: bool) -> None:
         return
     show.table(
         (
-            *("share", "who", "shares", "target", "used", "slot-h", "under way slot-s"),
+            *("share", "who", "shares", "target", "used", "slot-h", "in progress slot-s"),
             *("waiting", "wait s", "turn"),
         ),
         [_row(row) for row in found["shares"]],
-        "nothing was run yet, and no share is written",
+        "no shares are configured, and no work has run yet",
         keys=1,
     )
 

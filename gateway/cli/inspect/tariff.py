@@ -21,8 +21,9 @@ from policies.costs.pricelist import Adjustment, PriceList, PriceNow
 from policies.tariffs import MILLION, Extras, Wanted
 
 FREE: Final = (
-    "a price of zero breaks brokering: all work goes where it looks free, whatever waits there, no "
-    "cost limit ends anything, nobody is paid. Count what it costs: hardware, power, space, staff"
+    "a price of zero breaks brokering: all work is placed where it looks free, however long "
+    "the queue; no cost limit ever applies; nobody is paid. Set the price to what a slot-hour "
+    "costs: hardware, power, space, staff"
 )
 
 
@@ -45,8 +46,8 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     config = configured(path, (), None)
     if path is None:
         show.say(
-            "gridfed: of the usual configuration, not of a gateway that runs: --config FILE names "
-            "its file, and what `gridfed up` was given besides is in none",
+            "gridfed: using the default configuration, not that of a running gateway: choose "
+            "a file with --config; options given to `gridfed up` are not included",
             err=True,
         )
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
@@ -86,23 +87,33 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
                 ]
                 for row in rows
             ],
-            "nothing holds",
+            "no entries",
         )
 
 
 @tariff.command()
-@click.option("--hardware", required=True, help="What all of it cost, installed.")
-@click.option("--watts", default="0", help="That all of it draws on average.")
-@click.option("--pue", default="1", show_default=True, help="Power of the building over its own.")
-@click.option("--power-price", default="0", help="Of a kilowatt-hour.")
+@click.option("--hardware", required=True, help="The cost of all the hardware, installed.")
+@click.option("--watts", default="0", help="The average power draw of all the hardware.")
+@click.option(
+    "--pue",
+    default="1",
+    show_default=True,
+    help="The power usage effectiveness (PUE) of the building.",
+)
+@click.option("--power-price", default="0", help="The price of a kilowatt-hour.")
 @click.option("--space", default="0", help="A year.")
 @click.option("--staff", default="0", help="A year.")
-@click.option("--years", default="4", show_default=True, help="Until it is replaced.")
+@click.option("--years", default="4", show_default=True, help="The service life of the hardware.")
 @click.option("--slots", default=1, show_default=True, type=click.IntRange(1, 10**8))
 @click.option(
-    "--utilisation", default="1", show_default=True, help="The share that is sold, 0 to 1."
+    "--utilisation",
+    default="1",
+    show_default=True,
+    help="The share of slot time that is sold, 0 to 1.",
 )
-@click.option("--currency", default="USD", show_default=True, help="Of all these amounts.")
+@click.option(
+    "--currency", default="USD", show_default=True, help="The currency of all these amounts."
+)
 @json_option
 def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
     """Work out the cost of a slot-hour of one's own hardware, and each share of it.
@@ -210,13 +221,13 @@ def _lines(prices: PriceList) -> Iterator[str]:
 def _extra_lines(extras: Extras, currency: str) -> Iterator[str]:
     for tag, each in sorted(extras.surcharges.items()):
         added = f" + {format_money(each.add_nanos, currency)} each" if each.add_nanos else ""
-        yield f"tag {tag}: times {each.factor / MILLION:g}{added}"
+        yield f"tag {tag}: price times {each.factor / MILLION:g}{added}"
     if extras.preemptible != MILLION:
-        yield f"preemptible: times {extras.preemptible / MILLION:g}"
+        yield f"preemptible: price times {extras.preemptible / MILLION:g}"
     if extras.minimum_nanos:
-        yield f"a task costs {format_money(extras.minimum_nanos, currency)} at least"
+        yield f"minimum per task: {format_money(extras.minimum_nanos, currency)}"
     if extras.step_ns:
-        yield f"time is rounded up to steps of {extras.step_ns / 1e9:g} s, at least one a task"
+        yield f"time is rounded up to steps of {extras.step_ns / 1e9:g} s, at least one per task"
 
 
 def _adjusted(adjust: Adjustment, currency: str) -> str:

@@ -61,12 +61,12 @@ def windows(
     config = configured(path, (), None)
     if not config.source:
         raise click.UsageError(
-            "windows are read from a gateway's configuration: name it with --config, or its folder "
-            "with $GRIDFED_CONFIG_DIR"
+            "windows are read from a gateway's configuration: choose it with --config, or its "
+            "folder with $GRIDFED_CONFIG_DIR"
         )
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
     if not 0 <= at_s <= LATEST_S:
-        raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")
+        raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
@@ -109,7 +109,7 @@ def windows(
                 ]
                 for row in rows
             ],
-            "nothing holds",
+            "no entries",
         )
 
 
@@ -135,7 +135,7 @@ def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | 
     found: list[Span] = []
     for span in plan.spans(at_s, until_s):
         if len(found) == ROWS_MAX:
-            raise click.UsageError(f"there are more than {ROWS_MAX:,} changes: ask for less time")
+            raise click.UsageError(f"more than {ROWS_MAX:,} changes: ask for a shorter period")
         found.append(span)
     return list(overlay(Rules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
 
@@ -167,7 +167,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {factor if window.price_factor != MILLION else ''}{_at_its_start(window)}"
         yield from (f"  {each}" for each in _claims(window.claims))
     if not plan.base.is_trivial:
-        yield "when none of them is open:" if plan.windows else "always:"
+        yield "when no window is open:" if plan.windows else "always:"
         yield from (f"  {each}" for each in _claims(plan.base))
 
 
@@ -180,20 +180,20 @@ def _when(window: Window) -> str:
 
 def _at_its_start(window: Window) -> str:
     if not window.preempts:
-        return "nothing is stopped when it begins"
-    told = f"told {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
+        return "no tasks are stopped at its start"
+    told = f"warned {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
     if window.is_dry:
-        return "nothing is stopped when it begins, but it is logged what would be"
+        return "no tasks are stopped at its start; the tasks that would be stopped are logged"
     after = window.spill_s + window.grace_s
-    stopped = f"{after:g} s after it begins" if after else "when it begins"
-    return f"what is over its claim is {told}stopped {stopped}"
+    stopped = f"{after:g} s after its start" if after else "at its start"
+    return f"tasks over their claim are {told}stopped {stopped}"
 
 
 def _claims(claims: Claims) -> Iterator[str]:
     for seats in claims.reserved:
         yield f"{seats.who}: {seats.slots} reserved"
     if claims.is_trivial:
-        yield "everybody may use everything"
+        yield "everyone may use all slots"
     for each in claims.named:
         lends = f", lends {each.lends} of it" if each.guaranteed.slots != 0 else ""
         yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}"

@@ -9,7 +9,11 @@ from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_opt
 
 @click.command()
 @click.argument("job_id", metavar="ID")
-@click.option("--stop", is_flag=True, help="Stop what runs as well; else only what waits.")
+@click.option(
+    "--stop",
+    is_flag=True,
+    help="Stop running tasks, too; by default only waiting ones are cancelled.",
+)
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -34,13 +38,13 @@ def forget(job_id: str, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
     else:
-        show.say(f"the results of job {show.clean(job_id)} are gone")
+        show.say(f"the results of job {show.clean(job_id)} are deleted")
 
 
 @click.command()
 @click.argument("worker", metavar="WORKER", required=False, default="")
 @click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
-@click.option("--undo", is_flag=True, help="Go back to work.")
+@click.option("--undo", is_flag=True, help="End the drain.")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -51,7 +55,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
     it takes no new jobs and finishes those it has.
     """
     if everything == bool(worker):
-        raise click.UsageError("name a worker (see `gridfed workers`), or say --all")
+        raise click.UsageError("give a WORKER (see `gridfed workers`) or --all")
     found = ask(reach, "drain", worker=worker, on=not undo)
     if as_json:
         show.as_json(found)
@@ -59,11 +63,11 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
     what = f"worker {worker}" if worker else f"site {found['site']}"
     alike = found.get("workers", 1)
     what += f" ({alike} workers of that name)" if alike > 1 else ""
-    show.say(f"{what} {'works again' if undo else 'is draining'}")
+    show.say(f"{what} {'takes work again' if undo else 'is draining'}")
 
 
 @click.command()
-@click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show the changes.")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -85,19 +89,19 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
             show.when(each["until_s"]),
             each["before"] or "none",
             (each["after"] or "none")
-            + (", by other rules" if each["before"] == each["after"] else ""),
+            + (", with other rules" if each["before"] == each["after"] else ""),
         ]
         for each in found["windows"]
     ]
     columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
-    show.table(columns, rows, "windows: no change in the coming two weeks")
+    show.table(columns, rows, "no windows change in the next two weeks")
     for each in found["prices"]:
         show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
     for each in found.get("budgets", ()):
         text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
         show.say(text)
     if found["shares"]:
-        show.say("slots are shared out otherwise")
+        show.say("the rules of fair share have changed")
     for word in ("gone", "new"):
         for each in found.get("entitlements", {}).get(word, ()):
             show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
@@ -105,11 +109,11 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
         show.say(f"warning: {each}")
     if found["reservations"]:
         show.say(
-            "[reservations] counts for what is booked from now on; what is booked is as it was"
+            "the new [reservations] rules apply to new bookings; existing bookings keep their terms"
         )
     for each in found.get("scales", ()):
-        text = f"{each['pool']} grows by another {each['key']}: {each['before']} → {each['after']}"
+        text = f"{each['pool']}: {each['key']} {each['before']} → {each['after']}"
         show.say(text)
     for each in found["later"]:
-        show.say(f"counts after a restart: {each}")
-    show.say("nothing was changed: a dry run" if is_dry else "this holds now")
+        show.say(f"takes effect after a restart: {each}")
+    show.say("nothing was changed: a dry run" if is_dry else "the changes are applied")

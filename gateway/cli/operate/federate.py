@@ -34,11 +34,11 @@ from gateway.trust.registry import Registry
 
 _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
-    'budget=500EUR"; may be repeated, and replaces what was said of this direction.'
+    'budget=500EUR"; repeatable; replaces all earlier rules of this option.'
 )
 BARE: Final = (
-    "tasks of own users run there as the gateway's user, and so the holder of this token can read "
-    "the site's keys: set user in [[pool]]"
+    "tasks of this site's users run there as the gateway's user, so the holder of this token can "
+    "read the site's keys: set user in [[pool]]"
 )
 
 
@@ -47,9 +47,11 @@ def _config(config_dir: str | None) -> SiteConfig:
     try:
         config = load(str(path), Installed())
     except ConfigError as error:
-        raise BadOrder(f"{error}: `gridfed init` makes a site, --config-dir names one") from None
+        raise BadOrder(
+            f"{error}: make a site with `gridfed init`, or choose its folder with --config-dir"
+        ) from None
     if not (config.trust_path / "current.pem").exists():
-        raise BadOrder(f"there are no keys in {config.trust_path}: `gridfed init` makes some")
+        raise BadOrder(f"no keys found in {config.trust_path}: make them with `gridfed init`")
     return config
 
 
@@ -64,7 +66,10 @@ def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: A
     try:
         with hold(config.trust_path):
             if not alone:
-                raise BadOrder(f"the gateway must run for `gridfed {verb}`: the others are told")
+                raise BadOrder(
+                    f"`gridfed {verb}` needs a running gateway, which informs the other "
+                    "sites: start it first"
+                )
             return trio.run(_perform_here, config, verb, details)
     except FolderInUse:
         return _ask_gateway(config, verb, details)
@@ -73,7 +78,9 @@ def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: A
 def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
     own = next((each for each in config.addresses if each.startswith("ipc://")), None)
     if own is None:
-        raise BadOrder("the gateway runs, but [site] listen has no ipc:// address to ask it by")
+        raise BadOrder(
+            "the gateway is running, but [site] listen has no ipc:// address to reach it: add one"
+        )
     # Without a token: on its own socket the gateway knows its operator.
     with Client(own, secret=config.secret, token="") as client:
         return client.ask(verb, **details)
@@ -117,7 +124,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
 
 def _expiry(default: str, what: str) -> Callable[..., Any]:
     return click.option(
-        "--expires", default=default, show_default=True, help=f"How long {what} is good: 30m, 24h."
+        "--expires", default=default, show_default=True, help=f"How long {what} is valid: 30m, 24h."
     )
 
 
@@ -134,7 +141,7 @@ def parse_span(text: str) -> float:
 
 @_command(
     _expiry("24h", "it"),
-    click.option("--approve", is_flag=True, help="Whoever comes with it is approved at once."),
+    click.option("--approve", is_flag=True, help="Approve the site that uses it at once."),
 )
 def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
     """Print an invitation: a line that admits one other site, once."""
@@ -143,7 +150,7 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
         show.as_json(found)
         return
     show.say(found["invitation"])
-    show.say(f"good for one site, for {expires}. Hand it over by a way that you trust.", err=True)
+    show.say(f"valid for one site, for {expires}. Send it by a channel that you trust.", err=True)
     show.say(f"our fingerprint: {found['fingerprint']}", err=True)
 
 
@@ -160,11 +167,14 @@ def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> No
         return
     site = found["site"]
     show.say(f"in federation {found['federation']}, with site {site}")
-    show.say(f"we are {found['there']} there, it is {found['level']} here")
+    show.say(f"our level there is {found['there']}, its level here is {found['level']}")
     show.say(f"our fingerprint  {found['own_fingerprint']}")
     show.say(f"its fingerprint  {found['fingerprint']}")
     if found["level"] != "approved":
-        show.say(f"compare it with its operator, then: gridfed approve {site} FINGERPRINT")
+        show.say(
+            f"compare its fingerprint with its operator, then run: gridfed approve {site} "
+            "FINGERPRINT"
+        )
 
 
 @_command(click.argument("site"), click.argument("fingerprint", default=""))
@@ -176,16 +186,19 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
     if not fingerprint:
         found = order(config_dir, "approve", site=site)
         if as_json or not sys.stdin.isatty():
-            raise BadOrder(f"compare, and say the fingerprint of {site}: {found['fingerprint']}")
+            raise BadOrder(
+                f"compare the fingerprint of {site} with its operator, then repeat the "
+                f"command with it: {found['fingerprint']}"
+            )
         show.say(f"site {site} is {found['level']}: {show.clean(found['contact'])}")
         show.say(f"fingerprint  {found['fingerprint']}")
-        click.confirm("Has its operator read the same to you?", abort=True)
+        click.confirm("Has its operator read the same fingerprint to you?", abort=True)
         fingerprint = found["fingerprint"]
     found = order(config_dir, "approve", site=site, fingerprint=fingerprint)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command(click.option("--yes", is_flag=True, help="Do not ask."))
+@_command(click.option("--yes", is_flag=True, help="Do not ask for confirmation."))
 def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
     """Leave the federation: all sessions end, and a return needs an invitation."""
     if not yes:
@@ -195,7 +208,8 @@ def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
 
 
 @_command(
-    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+    click.argument("site"),
+    click.option("--reason", default="", help="The reason, which the other sites see."),
 )
 def expel(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
     """Expel a site: it is out here at once, and the others are told."""
@@ -204,7 +218,8 @@ def expel(site: str, reason: str, config_dir: str | None, as_json: bool) -> None
 
 
 @_command(
-    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+    click.argument("site"),
+    click.option("--reason", default="", help="The reason, which the other sites see."),
 )
 def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
     """Take an expulsion back, or overrule those of others."""
@@ -213,8 +228,14 @@ def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
 
 
 @_command(
-    click.option("--from", "source", metavar="SITE", help="Only what this member has told of."),
-    click.option("--forget", is_flag=True, help="Forget that, and do not take it again from it."),
+    click.option(
+        "--from", "source", metavar="SITE", help="Only sites that this member has reported."
+    ),
+    click.option(
+        "--forget",
+        is_flag=True,
+        help="Forget those sites, and ignore its further reports of them.",
+    ),
 )
 def known(source: str | None, forget: bool, config_dir: str | None, as_json: bool) -> None:
     """List the trust book: every known site, its level, and its fingerprint.
@@ -222,14 +243,14 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
     A site is known by hearsay if only other members have reported it; they are named.
     """
     if forget and source is None:
-        raise click.UsageError("--forget needs --from SITE: whose word is to be forgotten")
+        raise click.UsageError("--forget needs --from SITE, the member whose reports are forgotten")
     details: dict[str, Any] = {"from": source, "forget": forget or None}
     found = order(config_dir, "known", **details)
     if as_json:
         show.as_json(found)
         return
     if forget:
-        show.say(f"{len(found['sites'])} sites of which {source} has told are forgotten:")
+        show.say(f"{len(found['sites'])} sites reported by {source} are forgotten:")
     else:
         names = ", ".join(found.get("awaited", ()))  # an older gateway does not tell
         awaited = f", awaited: {names}" if names else ""
@@ -252,7 +273,7 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
     details: dict[str, Any] = {}
     words = text.split()
     if not words:  # a shell variable that was not set must not open a site
-        raise click.BadParameter(f"an empty rule: write {_RULE_HELP}")
+        raise click.BadParameter(f"the rule is empty: write {_RULE_HELP}")
     for word in words:
         name, equals, value = word.partition("=")
         if name in ("pools", "projects", "classes", "sites") and all(value.split(",")):
@@ -280,11 +301,18 @@ def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[st
 @_command(
     click.argument("site"),
     click.option("--may-send", multiple=True, metavar="RULE", help=f"Its work here: {_RULE_HELP}"),
-    click.option("--may-run", multiple=True, metavar="RULE", help="Our work there: likewise."),
-    click.option("--never-send", multiple=True, metavar="RULE", help="Forbid, whatever permits."),
+    click.option(
+        "--may-run", multiple=True, metavar="RULE", help="Our work there, by the same rules."
+    ),
+    click.option(
+        "--never-send",
+        multiple=True,
+        metavar="RULE",
+        help="Forbid its work here; overrides --may-send.",
+    ),
     click.option("--never-run", multiple=True, metavar="RULE", help="Likewise."),
-    click.option("--pickles/--no-pickles", default=None, help="Take pickled results from it."),
-    click.option("--users/--no-users", default=None, help="Take users with its tokens."),
+    click.option("--pickles/--no-pickles", default=None, help="Accept pickled results from it."),
+    click.option("--users/--no-users", default=None, help="Accept users with its tokens."),
 )
 def trust(  # noqa: PLR0913 - each is an option of the command
     site: str,
@@ -328,7 +356,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
     for rule in shared:
         show.say(f'{_rule_text(rule)}  (of every approved site: "*")')
     if not found["rules"] and not shared:
-        show.say("no rules: nothing is allowed")
+        show.say("no rules: nothing is permitted")
 
 
 def _warn_of_pools(config_dir: str | None) -> None:
@@ -354,18 +382,18 @@ def _yes(value: bool) -> str:
 
 
 @_command(
-    click.option("--user", help="Whom the token is for."),
-    click.option("--projects", help="What he may bill to, as in risk,fx. [default: any]"),
+    click.option("--user", help="The user that the token identifies."),
+    click.option("--projects", help="The projects that it may bill, as in risk,fx. [default: any]"),
     click.option(
         "--scopes",
-        help="Of submit, cancel, report, audit, admin, work, work:POOL. [default: the first 2]",
+        help="Any of submit, cancel, report, audit, admin, work, work:POOL. [default: the first 2]",
     ),
-    click.option("--sites", help="Where it is good. [default: here]"),
+    click.option("--sites", help="The sites where it is valid. [default: here]"),
     _expiry("12h", "it"),
     click.option(
         "--revoke",
         metavar="TOKEN",
-        help="Make a token of ours worthless instead: itself, or its id.",
+        help="Revoke a token of ours: the token itself, or its id.",
     ),
 )
 def token(
@@ -382,7 +410,7 @@ def token(
     if revoke:
         found = order(config_dir, "revoke", token=revoke)
         whose = f" of {found['user']}" if found["user"] else ""
-        _tell(found, as_json, f"token {found['id']}{whose} is worthless now")
+        _tell(found, as_json, f"token {found['id']}{whose} is revoked")
         return
     if not user:
         raise click.UsageError("--user is missing")
@@ -408,8 +436,8 @@ def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
     known = {pool.name for pool in _config(config_dir).pools} if named else set()
     if named - known:
         raise click.UsageError(
-            f"--scopes: there is no pool {min(named - known)!r} here; "
-            f"there are {', '.join(sorted(known))}"
+            f"--scopes: pool {min(named - known)!r} not found here; "
+            f"known pools: {', '.join(sorted(known))}"
         )
 
 
@@ -427,8 +455,12 @@ def _split(text: str | None) -> list[str] | None:
 
 
 @_command(
-    click.option("--compromised", is_flag=True, help="The old key counts no more, at once."),
-    click.option("--force", is_flag=True, help="Use the new keys now, and wait for nobody."),
+    click.option("--compromised", is_flag=True, help="Invalidate the old key at once."),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Use the new keys now, without waiting for acknowledgements.",
+    ),
 )
 def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool) -> None:
     """Rotate the keys and the TLS leaf: the gateway does it step by step, without interruption.
@@ -437,21 +469,21 @@ def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool
     those that have not.
     """
     if compromised and force:
-        raise click.UsageError("--compromised waits for nobody: leave --force out")
+        raise click.UsageError("--compromised does not wait: omit --force")
     found = order(config_dir, "rotate", compromised=compromised, force=force or None)
     fingerprint, sites = found["fingerprint"], ", ".join(found.get("awaited", ()))
     if compromised:
-        text = f"the old keys count no more; our fingerprint is {fingerprint} now"
+        text = f"the old keys are invalid; our new fingerprint is {fingerprint}"
         if sites:
-            text += f"; cut off, if no other member tells them: {sites}"
+            text += f"; cut off unless another member informs them: {sites}"
     elif force:
-        text = "the new keys are used now"
+        text = "the new keys are in use"
         if sites:
-            text += f"; cut off until we reach them, by the old keys: {sites}"
+            text += f"; cut off until we reach them with the old keys: {sites}"
     else:
-        text = f"the next keys are on our card; until they count our fingerprint is {fingerprint}"
+        text = f"the new keys are announced; until they are in use our fingerprint is {fingerprint}"
         if sites:
-            text += f"; they count when these have acknowledged them: {sites}"
+            text += f"; waiting for acknowledgement by: {sites}"
     _tell(found, as_json, text)
 
 

@@ -53,11 +53,15 @@ def config_folder(given: str | None) -> Path:
 
 
 @click.command()
-@click.option("--site", required=True, help="What the site is called: a-z, 0-9 and -, 3 to 40.")
-@click.option("--federation", help="The federation's id, likewise. [default: SITE and a number]")
-@click.option("--host", help="The name or address by which others reach it. [default: this host's]")
+@click.option(
+    "--site", required=True, help="The name of the site: a-z, 0-9 and -, 3 to 40 characters."
+)
+@click.option(
+    "--federation", help="The federation's id, by the same rules. [default: SITE and a number]"
+)
+@click.option("--host", help="The name or address where others reach it. [default: this host's]")
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65534))
-@click.option("--contact", default="", help="Whom to ask, for people at other sites.")
+@click.option("--contact", default="", help="A contact for people at other sites.")
 @config_dir_option
 @json_option
 @errors_to_exit_codes
@@ -92,12 +96,12 @@ def init(
     folder = config_folder(config_dir)
     if not str(folder).isprintable():  # as the configuration requires of its folders
         raise click.BadParameter(
-            f"{str(folder)!r} has characters that can't be printed", param_hint="--config-dir"
+            f"{str(folder)!r} has unprintable characters", param_hint="--config-dir"
         )
     path, trust = folder / CONFIG_FILE, folder / "federation"
     for each in (path, trust / "current.pem"):
         if each.exists():
-            raise click.ClickException(f"{each} is there already: nothing was changed")
+            raise click.ClickException(f"{each} exists already: nothing was changed")
     config = _config(folder, site, federation, host, port, contact, is_named=bool(config_dir))
     now_s = time.time()
     with hold(trust):
@@ -132,7 +136,7 @@ def _check_host(host: str) -> None:
     except ValueError:
         if len(host) > HOST_CHARS_MAX or not re.fullmatch(_HOST, host, re.ASCII):
             raise click.BadParameter(
-                f"{host!r} is neither a host's name (letters, digits, - and .) nor an address",
+                f"{host!r} is neither a host name (letters, digits, - and .) nor an IP address",
                 param_hint="--host",
             ) from None
 
@@ -140,7 +144,10 @@ def _check_host(host: str) -> None:
 def _check_contact(contact: str) -> None:
     if len(contact) > CONTACT_CHARS_MAX or not contact.isprintable():
         raise click.BadParameter(
-            f"{contact[:60]!r} must be a line of at most {CONTACT_CHARS_MAX} printable characters",
+            (
+                f"{contact[:60]!r} must be one line of at most {CONTACT_CHARS_MAX} printable "
+                "characters"
+            ),
             param_hint="--contact",
         )
 

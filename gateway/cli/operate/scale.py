@@ -16,7 +16,7 @@ LOOK_S: Final = 0.5
 
 
 @click.command()
-@click.option("--why", is_flag=True, help="Say why, one line for each reason.")
+@click.option("--why", is_flag=True, help="Show the reasons, one per line.")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -36,7 +36,7 @@ def scale(why: bool, reach: Reach, as_json: bool) -> None:
             *("max", "start s", "tasks", "slot-s"),
         ),
         [_row(each) for each in found],
-        "no grid starts the workers of any pool here",
+        "no pool here has workers that a grid starts",
         keys=1,
     )
     for each in found:
@@ -56,20 +56,20 @@ def _row(row: dict[str, Any]) -> list[Any]:
 def _lines(row: dict[str, Any], *, why: bool) -> list[str]:
     found = []
     if row["trouble"]:
-        found.append(f"its grid can't be asked now: {row['trouble']}")
+        found.append(f"the grid can't be reached: {row['trouble']}")
     if row["dry_run"]:
-        found.append("a dry run: nothing is started or stopped")
+        found.append("dry run: nothing is started or stopped")
     if row["barred"]:
         found.append(
-            f"nothing is started any more: {row['barred']}; put it right, then `gridfed reload`, "
-            f"or `gridfed pool test {row['pool']}`"
+            f"starts are suspended: {row['barred']}; fix it, then run `gridfed reload` or "
+            f"`gridfed pool test {row['pool']}`"
         )
     if why:
         found += row["why"]
         if row["dry_run"]:
             found += _would(row)
         elif row["failed"] and row["failed"] != row["barred"]:
-            found.append(f"the last start that failed: {row['failed']}")
+            found.append(f"last failed start: {row['failed']}")
     return found
 
 
@@ -83,8 +83,8 @@ def _would(row: dict[str, Any]) -> list[str]:
             found.append(f"would {words} {count(row[key], 'pilot')}{of_start}")
     if row["tasks"]:
         found.append(
-            "no work is placed here now, so all that waits and fits is counted; of that a plan may "
-            "give others a part"
+            "no work is placed here yet, so all fitting work is counted; a plan may place "
+            "part of it elsewhere"
         )
     return found
 
@@ -96,7 +96,13 @@ def pool() -> None:
 
 @pool.command("test")
 @click.argument("name")
-@click.option("--wait", "wait_s", default=DIAL_S, show_default=True, help="For its worker, in s.")
+@click.option(
+    "--wait",
+    "wait_s",
+    default=DIAL_S,
+    show_default=True,
+    help="The time to wait for its worker, in s.",
+)
 @reach_options
 @errors_to_exit_codes
 def test(name: str, wait_s: float, reach: Reach) -> None:
@@ -120,9 +126,9 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     worker = _wait_for(reach, found["pilot"], wait_s)
     if worker is None:
         raise click.ClickException(
-            f"its worker did not come within {wait_s:g} s: it may still wait in the grid's queue, "
-            "its host may not reach this gateway (dial in [pool.scale]), or lack gridfed there "
-            "(`gridfed scale --why`)"
+            f"its worker did not connect within {wait_s:g} s: it may still wait in the grid's "
+            "queue, its host may not reach this gateway (dial in [pool.scale]), or gridfed is "
+            "not installed there (`gridfed scale --why`)"
         )
     known = f" = {show.clean(worker['grid_id'])}" if worker["grid_id"] else ""
     show.say(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
@@ -132,7 +138,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
             view = client.options(tags={tag: True}, name="gridfed pool test")
             where = view.submit(_where).result(wait_s)
     except TimeoutError:
-        raise click.ClickException(f"task: it did not end within {wait_s:g} s") from None
+        raise click.ClickException(f"task: timed out after {wait_s:g} s") from None
     except GridError as error:
         raise click.ClickException(f"task: {error}") from None
     show.say(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
@@ -143,9 +149,9 @@ def _show_slots(reach: Reach, name: str) -> None:
     slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
     if not slots:
         raise click.ClickException(
-            "slots: it has none for us now; the gateway's log says what the grid says"
+            "slots: the grid has none for us now; see the gateway's log for its answer"
         )
-    show.say(f"ok      slots: {slots} are ours now")
+    show.say(f"ok      slots: {slots} available")
 
 
 def _where() -> str:

@@ -54,9 +54,9 @@ STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway s
 
 @click.command()
 @config_file_option
-@click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
+@click.option("--listen", multiple=True, metavar="URL", help="An address to listen at; repeatable.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
-@click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON when ready.")
 def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_json: bool) -> None:
     """Run a gateway. Workers join it with `gridfed worker`, or it has local pools by its config."""
     _serve(configured(path, listen, state), as_json)
@@ -66,11 +66,11 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
 @click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--tags", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--tags", help="The tags of the slots, as in linux,gpu=2.")
 @click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
-@click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
+@click.option("--listen", multiple=True, metavar="URL", help="An address to listen at; repeatable.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
-@click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON when ready.")
 def up(
     slots: int | None,
     price: str | None,
@@ -166,8 +166,8 @@ async def _run_site(site: "Site", as_json: bool) -> int:
                 _say(f"gridfed: site {site.config.name} listens at {address}")
             if site.peers is not None:
                 for address in site.peers.addresses:
-                    _say(f"gridfed: other gateways come in at {address}")
-            _say("gridfed: ready; Ctrl-C stops it")
+                    _say(f"gridfed: other gateways connect at {address}")
+            _say("gridfed: ready; press Ctrl-C to stop")
     except* GridError as errors:
         site.failed = True
         for error in _flat(errors):
@@ -185,7 +185,10 @@ async def _stop_on_signal(
     # Only now: the receiver restores the former handlers when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
-    say(f"gridfed: stopping; running tasks get {STOP_S:g} s to end; once more to stop at once")
+    say(
+        f"gridfed: stopping; running tasks have {STOP_S:g} s to end; press Ctrl-C again to "
+        "stop at once"
+    )
     await site.wind_up(STOP_S)
     scope.cancel()
 
@@ -199,12 +202,12 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 @click.command()
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
-@click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--tags", default="", help="The tags of the slots, as in linux,gpu=2.")
 @click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
-@click.option("--name", help="What to be called. [default: host and process]")
+@click.option("--name", help="The worker's name. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option(
-    "--environments", metavar="FILE", help="What jobs may run in: see docs/environments.md."
+    "--environments", metavar="FILE", help="The environments of jobs: see docs/environments.md."
 )
 @reach_options
 def worker(

@@ -51,12 +51,12 @@ _REACH_OPTIONS: Final = (
     click.option(
         "--token-file",
         metavar="FILE",
-        help="A file with what `gridfed token` printed for you. [default: $GRIDFED_TOKEN]",
+        help="A file with the token that `gridfed token` printed. [default: $GRIDFED_TOKEN]",
     ),
     click.option(
         "--tls-ca-file",
         metavar="FILE",
-        help="For tls+tcp://: the gateway's certificate, or its CA's.",
+        help="For tls+tcp://: the gateway's certificate, or that of its CA.",
     ),
     click.option(
         "--tls-server-name",
@@ -66,7 +66,7 @@ _REACH_OPTIONS: Final = (
     click.option(
         "--tls-certificate-file",
         metavar="FILE",
-        help="For a gateway that asks for one: a certificate and its key, in one PEM file.",
+        help="For a gateway that requires one: a certificate and its key, in one PEM file.",
     ),
 )
 
@@ -102,7 +102,7 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
 all_users_option = click.option(
     "--all-users",
     is_flag=True,
-    help="Of all users; for the operator, holders of the shared secret, and the scope audit.",
+    help="Of all users; needs the operator's socket, the shared secret, or the scope audit.",
 )
 
 
@@ -177,7 +177,7 @@ def parse_memory(text: str) -> int:
     size = parse_size(text)
     if size and size < MEMORY_BYTES_MIN:
         least = MEMORY_BYTES_MIN >> 20
-        raise click.BadParameter(f"{text!r}: a slot needs {least}M at least; 0 is no limit")
+        raise click.BadParameter(f"{text!r}: a slot needs at least {least}M; 0 is no limit")
     return size
 
 

@@ -26,10 +26,10 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, span=span, **kwargs)
 
     wrapped = click.option(
-        "--to", "end", metavar="DATE", help="Last day (included) or moment (not included)."
+        "--to", "end", metavar="DATE", help="The last day (inclusive) or moment (exclusive)."
     )(wrapped)
     return click.option(
-        "--from", "start", metavar="DATE", help="First day or moment, UTC, included."
+        "--from", "start", metavar="DATE", help="The first day or moment, UTC, inclusive."
     )(wrapped)
 
 
@@ -45,7 +45,7 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        how = "write 2026-11-20 or 2026-11-20T18:00"
+        how = "not a time: write 2026-11-20 or 2026-11-20T18:00"
         raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None
 
 
@@ -56,5 +56,8 @@ def length_s(text: str, *, option: str) -> float:
     except (ValueError, KeyError):
         found = -1.0
     if not 0 < found <= LENGTH_MAX_S:
-        raise click.BadParameter(f"{text!r}: write 12h, 7d or 4w, up to 400d", param_hint=option)
+        raise click.BadParameter(
+            f"{text!r} is not a length of time: write 12h, 7d or 4w, up to 400d",
+            param_hint=option,
+        )
     return found

@@ -21,23 +21,37 @@ def symphony() -> None:
 
 @symphony.command("package")
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--application", default="gridfed", show_default=True, help="Its name there.")
-@click.option("--consumer", default="/Gridfed", show_default=True, help="Whose slots it uses.")
+@click.option(
+    "--application",
+    default="gridfed",
+    show_default=True,
+    help="The name of the application in Symphony.",
+)
+@click.option(
+    "--consumer", default="/Gridfed", show_default=True, help="The consumer whose slots it uses."
+)
 @click.option("--resource-group", default="ComputeHosts", show_default=True)
-@click.option("--python", default="python3", show_default=True, help="Of the calls, on the hosts.")
-@click.option("--soam-python", default="python3", show_default=True, help="Of soamapi, there.")
+@click.option(
+    "--python", default="python3", show_default=True, help="The Python of the calls on the hosts."
+)
+@click.option(
+    "--soam-python",
+    default="python3",
+    show_default=True,
+    help="The Python of soamapi on the hosts.",
+)
 @click.option(
     "--memory-bytes",
     default=0,
     show_default=True,
     type=click.IntRange(0),
-    help="Of a slot; 0: no limit.",
+    help="The memory of a slot; 0: no limit.",
 )
 @click.option(
     "--keep-sessions/--abort-sessions",
     default=True,
     show_default=True,
-    help="What becomes of the work of a gateway that is killed: see take_up_s.",
+    help="Whether sessions of a killed gateway go on: see take_up_s.",
 )
 def package(
     out: Path,
@@ -76,9 +90,18 @@ def package(
 
 @symphony.command("windows")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--zone", default="UTC", show_default=True, help="Of its hours: Europe/London.")
 @click.option(
-    "--who", "pairs", multiple=True, metavar="CONSUMER=PARTY", help="/Risk=project:risk; often."
+    "--zone",
+    default="UTC",
+    show_default=True,
+    help="The time zone of its hours, as in Europe/London.",
+)
+@click.option(
+    "--who",
+    "pairs",
+    multiple=True,
+    metavar="CONSUMER=PARTY",
+    help="The party of a consumer, as in /Risk=project:risk; repeatable.",
 )
 @click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
 def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None:
@@ -88,7 +111,7 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
     Consumers are projects here, by the last part of their path, unless --who maps them otherwise.
     """
     if zone not in zoneinfo.available_timezones():
-        raise click.BadParameter(f"there is no zone {zone!r}", param_hint="--zone")
+        raise click.BadParameter(f"time zone {zone!r} not found", param_hint="--zone")
     who: dict[str, str] = {}
     for pair in pairs:
         consumer, equals, party = pair.rpartition("=")
@@ -103,7 +126,7 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
         with file.open(encoding="utf-8") as plan:
             text = plan.read(PLAN_CHARS_MAX + 1)
         if len(text) > PLAN_CHARS_MAX:
-            raise KnobError(f"it is larger than {PLAN_CHARS_MAX:,} characters")
+            raise KnobError(f"it is longer than {PLAN_CHARS_MAX} characters")
         shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None

@@ -212,7 +212,7 @@ def test_an_owner_who_accepts_the_risk_is_told_of_it(sites):
     wait_until(lambda: RISK in london.gateway.text(), "the log says so")
     with paris.client() as client:
         assert client.options(sites=["london"]).submit(pow, 2, 3).result(300) == 8
-    told = "warning: pool local: tasks of own users run there as the gateway's user"
+    told = "warning: pool local: tasks of this site's users run there as the gateway's user"
     assert told in run("token", "--user", "ada", *london.where)
     assert told not in run("token", "--user", "ada", "--scopes", "report", *london.where)
     assert told not in run("token", "--user", "ada", "--sites", "paris", *london.where)

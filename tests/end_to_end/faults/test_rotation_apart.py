@@ -40,7 +40,7 @@ def sites(tmp_path):
         for name in ("london", "paris"):
             members.append(make(tmp_path, name))
         for member in members:
-            wait_until(lambda m=member: "other gateways come in at" in m.gateway.text(), "its port")
+            wait_until(lambda m=member: "other gateways connect at" in m.gateway.text(), "its port")
             member.keep_port()
         federate(*members)
         yield members
@@ -56,7 +56,7 @@ def test_sites_that_were_parted_in_a_rotation_meet_again(sites, force):
     paris.gateway.kill()
     assert "paris" in run("rotate", *force, *london.where)
     if force:
-        wait_until(lambda: "have taken the place" in london.gateway.text(), "the new keys")
+        wait_until(lambda: "have replaced the old" in london.gateway.text(), "the new keys")
         assert fingerprint(london) != old
     london.gateway.kill()
     london.start()

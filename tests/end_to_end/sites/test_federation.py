@@ -152,7 +152,7 @@ def test_the_command_line_is_told_why_a_job_would_go_nowhere(pair, options, reas
         (["--max-cost", "5"], "is not an amount of money"),
         (["--objective", "best"], "it must be cheapest"),
         (["--sites", "london,"], "sites must be"),
-        (["some-job"], "--tasks, --task-s: JOB says that itself"),
+        (["some-job"], "--tasks, --task-s: remove these options"),
     ],
     ids=str,
 )

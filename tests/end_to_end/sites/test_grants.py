@@ -209,7 +209,7 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
     try:
         address = next(each for each in site.ready["addresses"] if each.startswith("tls+tcp"))
         seen = TlsSettings(ca_file=leaf, server_name="localhost")
-        with pytest.raises(SessionRefused, match="takes tokens only"):
+        with pytest.raises(SessionRefused, match="requires a token"):
             Client(address, tls=seen)
         with Client(address, tls=seen, token=token(site, "--user", "ada")) as client:
             assert client.submit(square, 5).result(timeout=300) == 25
@@ -217,7 +217,7 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
             reach += ["--tls-ca-file", leaf, "--tls-server-name", "localhost"]
             own = tmp_path / "ada.token"
             own.write_text(token(site, "--user", "ada") + "\n")
-            assert "takes tokens only" in run("status", *reach, code=1)
+            assert "requires a token" in run("status", *reach, code=1)
             assert "site london: up" in run("status", *reach, "--token-file", str(own))
             assert "it is empty" in run("status", *reach, "--token-file", "/dev/null", code=2)
             command = ["worker", *reach, "--pool", "far", "--slots", "1"]
@@ -225,11 +225,11 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
                 [sys.executable, "-m", "gateway", *command], capture_output=True, timeout=60
             )
             assert refused.returncode == 77
-            assert b"takes tokens only" in refused.stderr
+            assert b"requires a token" in refused.stderr
             file = tmp_path / "worker.token"
             file.write_text(token(site, "--user", "host-1", "--scopes", "work:local") + "\n")
             worker = Process([*command, "--token-file", str(file)], tmp_path, "elsewhere")
-            said = "its token is not good for pool far"
+            said = "its token does not cover pool far"
             wait_until(lambda: said in site.gateway.text(), "the refusal")
             worker.stop()
             file.write_text(token(site, "--user", "host-1", "--scopes", "work:far") + "\n")

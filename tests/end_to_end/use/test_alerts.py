@@ -45,7 +45,7 @@ def test_a_budget_is_told_once_whatever_becomes_of_the_gateway(make_site):
     table = gridfed(site, "alerts")
     assert "tiny" in table
     assert "50 %, 80 %, 100 %" in table
-    assert "there is no alert" in gridfed(site, "alerts", "test", "other", code=1)
+    assert "not found; known alerts" in gridfed(site, "alerts", "test", "other", code=1)
 
 
 def _raised(site):

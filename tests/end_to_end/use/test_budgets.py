@@ -159,7 +159,7 @@ def test_two_gateways_spend_one_budget_at_once_and_never_more(members):
     [row] = ours["sites"]
     assert row["site"] == "paris"
     assert row["spent_nanos"] + row["unspent_nanos"] + costs[0] <= 18 * UNIT
-    assert "slice of london's" in gridfed(paris, "budgets")
+    assert "slice from london" in gridfed(paris, "budgets")
     assert "paris holds" in gridfed(london, "budgets")
     # What a site does not use any more comes back.
     wait_until(lambda: budget_of(london)["leased_nanos"] == 0, "that the slice came back")

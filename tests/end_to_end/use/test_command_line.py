@@ -140,7 +140,7 @@ def test_reports_agree_to_the_nano_unit(site):
     assert "reported" in shown
     assert "tasks failed" in shown
     assert "total" in shown
-    assert "nothing recorded" in quick("report", "cost", "--to", "2001-01-01")
+    assert "nothing is recorded" in quick("report", "cost", "--to", "2001-01-01")
 
 
 def test_every_kind_of_report(site, tmp_path):
@@ -182,7 +182,7 @@ def test_what_runs_is_an_estimate_and_told_apart(make_site):
         assert found["cost_nanos"] == 0
         assert found["estimated_costs_nanos"]["USD"] > 0
         assert found["as_of_s"] > 0
-        assert "more, for what runs now" in quick("job", job.id, *address)
+        assert "more, for the tasks in progress" in quick("job", job.id, *address)
         report = ["report", "cost", "--by", "group", "--json", *address]
         (row,) = json.loads(quick(*report))["rows"]
         facts = json.loads(quick(*report))["facts"]
@@ -350,7 +350,7 @@ def test_a_gateway_that_stops_lets_running_tasks_end(make_site, tmp_path):
     future = client.submit(until_there, str(tmp_path / "go"))
     wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
     site.gateway.process.send_signal(signal.SIGINT)
-    wait_until(lambda: "running tasks get" in site.gateway.text(), "its answer")
+    wait_until(lambda: "running tasks have" in site.gateway.text(), "its answer")
     (tmp_path / "go").touch()
     assert future.result(timeout=300) == "done in time"
     assert site.gateway.process.wait(200) == 0
@@ -438,8 +438,8 @@ def test_a_tls_file_that_is_no_good_is_named(tmp_path, content):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--state", "/proc/nobody/state"], "can't make the folder /proc/nobody/state"),
-        (["--listen", "ipc:///proc/nobody/gw.sock"], "can't make the folder /proc/nobody"),
+        (["--state", "/proc/nobody/state"], "folder /proc/nobody/state could not be created"),
+        (["--listen", "ipc:///proc/nobody/gw.sock"], "folder /proc/nobody could not be created"),
     ],
 )
 def test_a_gateway_that_can_not_start_says_why_in_a_line(tmp_path, arguments, complaint):

@@ -76,7 +76,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
         assert "75.0 %" in table
         text = quick("explain", jobs["risk"].id)
         assert "share risk: " in text
-        assert "is to have 75.0 % when everybody wants more" in text
+        assert "its target under full demand is 75.0 %" in text
         found = json.loads(quick("explain", jobs["risk"].id, "--json"))["fair_share"]
         assert (found["share"], found["places"]) == ("risk", 2)
 
@@ -99,7 +99,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
     path.write_text(CONFIG.replace("shares = 3", "shares = 1"))
     assert "slots are shared out otherwise" in quick("reload", "--dry-run")
     assert shown()["risk"]["target"] == 0.75
-    assert "this holds now" in quick("reload")
+    assert "the changes are applied" in quick("reload")
     for name, row in shown().items():
         assert row["target"] == 0.5
         assert row["used_slot_s"] == pytest.approx(before[name]["used_slot_s"], rel=0.005), name
@@ -108,7 +108,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
 
 def test_where_nothing_is_shared_out_it_is_said(shared_site, monkeypatch):
     monkeypatch.setenv("GRIDFED_GATEWAY", shared_site.address)
-    assert "there is no [fair_share] in the configuration" in quick("shares", code=1)
+    assert "the configuration has no [fair_share]" in quick("shares", code=1)
 
 
 def test_a_gateway_with_shares_that_can_not_be_does_not_start(tmp_path):

@@ -127,7 +127,7 @@ def see_it_wait(grid, london, paris):
 
         wait_until(foresees, "london knows of the greener hour at paris")
         table = run("pools", "--gateway", london.address)
-        assert "least ahead" in table
+        assert "lowest forecast" in table
         view = client.options(deferrable=True, deadline_s=hour_s + 20.0)
         job = view.submit_job(moment, range(4))
         deferral = job.explain()["deferral"]
@@ -137,7 +137,7 @@ def see_it_wait(grid, london, paris):
         said = run("explain", job.id, "--gateway", london.address)
         assert "4 of its tasks wait for better hours, the first until 20" in said
         assert "4 at paris/local from 20" in said
-        assert "as at once; it costs" in said
+        assert "at once, and costs" in said
         dry = run(
             *("explain", "--gateway", london.address, "--deferrable", "--within-s", "30"),
             *("--tasks", "4", "--task-s", "1"),

@@ -115,7 +115,7 @@ def test_each_sees_their_own_and_the_operator_all(users):
     with pytest.raises(JobNotFound):
         narrow.job(jobs["ann"]).details()
     assert auditor.job(jobs["ann"]).details()["user"] == "ann"
-    with pytest.raises(GridError, match="never was a job"):
+    with pytest.raises(GridError, match="found here: see"):
         reader.job(jobs["ann"]).explain()
     with pytest.raises(GridError):  # results are for their user alone
         list(auditor.job(jobs["ann"]).results())

@@ -159,7 +159,7 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
         assert over["state"] == "cancelled"
         assert 10**9 <= over["billed_nanos"] < 1.1 * 10**9  # a quarter, and some seconds
         wrong = run("reserve", *reach, "--cancel", kept["id"], code=1)
-        assert "of yours is open here" in wrong
+        assert "of yours found here" in wrong
     finally:
         site.stop()
     run("audit", "--state", str(site.state))
@@ -198,7 +198,7 @@ def test_several_sites_or_none_and_work_goes_where_it_is_reserved(members, tmp_p
     wrong = run("reserve", *reach, "--slots", "3", "--for", "1h", "--site", "paris", code=1)
     assert "nothing was reserved: paris: pool local: 3 slots are more than the 2 that" in wrong
     wrong = run("reserve", *reach, "--slots", "3", "--for", "1h", "--site", "rome", code=1)
-    assert "site 'rome' is none that we deal with; there are: london, paris" in wrong
+    assert "unknown site 'rome'; known sites: london, paris" in wrong
     assert held(london) == held(paris) == {}
 
     later = datetime.fromtimestamp(time.time() + 7200, UTC).strftime("%Y-%m-%dT%H:%M:%S")

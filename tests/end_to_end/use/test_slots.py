@@ -117,7 +117,7 @@ def test_a_task_is_a_client_as_the_user_of_its_job(site):
         assert view.submit(nested, 3).result() == ([1, 3, 9], {("ada", "risk")})
         refused = view.submit(overstep).result()
     for verb in ("token", "report", "drain", "reload"):
-        assert "not good for that" in refused[verb], refused
+        assert "lacks the scope" in refused[verb], refused
     assert "risk" in refused["project"]
 
 

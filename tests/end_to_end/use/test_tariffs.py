@@ -188,7 +188,7 @@ def test_whose_prices_are_shown_is_said_where_nobody_named_the_file(run):
     def said(*options):
         return CliRunner().invoke(cli, ["tariff", "show", *options]).stderr
 
-    assert "--config FILE names" in said()
+    assert "choose a file with --config" in said()
     assert said("--config", run.path) == ""
 
 

@@ -60,26 +60,26 @@ def test_all_that_can_be_said_is_read(read, tmp_path):
         (BUDGET.replace("1000", "-1"), "desk: amount: '-1 USD' is negative"),
         (BUDGET.replace('"1000 USD"', "1000"), "desk: amount must be an amount of money"),
         ('name = "desk"\nkind = "budget"\n', "desk: amount must be an amount of money"),
-        (BUDGET + "levels = [0, 50]", "desk: each of levels is 0: it must be 1 to 1000"),
-        (BUDGET + "levels = [-5]", "desk: each of levels is -5"),
-        (BUDGET + "levels = [50.5]", "desk: each of levels is 50.5: it must be a whole number"),
+        (BUDGET + "levels = [0, 50]", "desk: each value of levels is 0: it must be 1 to 1000"),
+        (BUDGET + "levels = [-5]", "desk: each value of levels is -5"),
+        (BUDGET + "levels = [50.5]", "desk: each value of levels is 50.5: it must be a whole"),
         (BUDGET + "levels = []", "desk: levels must be a list of 1 to 20"),
         (BUDGET + "levels = 50", "desk: levels must be a list"),
-        (BUDGET + "levels = [true]", "desk: each of levels must be a number"),
+        (BUDGET + "levels = [true]", "desk: each value of levels must be a number"),
         (BUDGET + 'period = "decade"', "desk: period is 'decade': it must be day or week"),
         (BUDGET + 'zone = "Mars"', "desk: zone: 'Mars' is not a time zone"),
-        (BUDGET + 'project = "a"\nuser = "b"', "desk: project and user: a budget is for one"),
+        (BUDGET + 'project = "a"\nuser = "b"', "desk: project and user: give only one"),
         (BUDGET + 'user = ""', "desk: user is empty"),
-        (BUDGET + 'pool = "a"', "desk: has no key 'pool'; there are amount"),
+        (BUDGET + 'pool = "a"', "desk: unknown key 'pool'; known keys: amount"),
         (BUDGET + 'severity = "bad"', "desk: severity is 'bad': it must be info or warning"),
         (BUDGET.replace("budget", "bugdet"), "desk: kind is 'bugdet': it must be budget or price"),
         ('name = "desk"', "desk: kind is None"),
         ('kind = "budget"', r"\[\[alert\]\] needs a name"),
         (BUDGET.replace("desk", "a\\u001bb"), r"\[\[alert\]\] needs a name"),
-        (BUDGET + 'command = "page me"', "desk: command must be a list.*no shell reads it"),
+        (BUDGET + 'command = "page me"', "desk: command must be a list.*it is run without a shell"),
         (BUDGET + "command = []", "desk: command has no program"),
-        (BUDGET + 'command = ["a", 1]', "desk: command must be a list of texts"),
-        (BUDGET + 'command = ["a\\u0000"]', "desk: command must be a list of texts"),
+        (BUDGET + 'command = ["a", 1]', "desk: command must be a list of strings"),
+        (BUDGET + 'command = ["a\\u0000"]', "desk: command must be a list of strings"),
         (BUDGET + 'webhook = "http:///path"', "desk: webhook has no host"),
         (BUDGET + 'webhook = "https://:443/"', "desk: webhook has no host"),
         (BUDGET + 'webhook = "https://a:b/"', "desk: webhook: Port could not"),
@@ -91,11 +91,11 @@ def test_all_that_can_be_said_is_read(read, tmp_path):
         (PRICE + "clear_percent = 101", "dear: clear_percent is 101: it must be 0 to 100"),
         (PENDING + "hours = -1", "late: hours is -1"),
         (PENDING + 'side = "both"', "late: side is 'both': it must be buy or sell"),
-        (f"{BUDGET}[[alert]]\n{BUDGET}", "desk: two have this name"),
+        (f"{BUDGET}[[alert]]\n{BUDGET}", "desk: the name is used twice"),
         (f"{BUDGET}[alerts]\ntries = 0", r"\[alerts\] tries is 0: it must be 1 to 10"),
         (f"{BUDGET}[alerts]\ninterval_s = 0", r"\[alerts\] interval_s is 0"),
-        (f"{BUDGET}[alerts]\nca_file = '/nowhere'", r"\[alerts\] ca_file: there is no file"),
-        (f"{BUDGET}[alerts]\npause_s = 1", r"\[alerts\] has no key 'pause_s'"),
+        (f"{BUDGET}[alerts]\nca_file = '/nowhere'", r"\[alerts\] ca_file: file"),
+        (f"{BUDGET}[alerts]\npause_s = 1", r"\[alerts\] unknown key 'pause_s'"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(read, lines, said):
@@ -115,7 +115,7 @@ def test_a_price_of_a_pool_that_our_site_has_not_is_refused_at_the_start():
         made = tuple(PoolConfig(name) for name in pools)
         check(SiteConfig(name="london", pools=made, alerts=AlertsConfig(watched=(watched,))), 0.0)
 
-    complaint = r"\[\[alert\]\] dear: there is no pool 'gqu' at our site; there are: cpu, gpu"
+    complaint = r"\[\[alert\]\] dear: pool 'gqu' not found at this site; its pools: cpu, gpu"
     with pytest.raises(ConfigError, match=complaint):
         checked("london", "gqu")
     checked("london", "gpu")
@@ -126,7 +126,7 @@ def test_a_price_of_a_pool_that_our_site_has_not_is_refused_at_the_start():
 
 
 def test_alert_is_an_array_of_tables(read):
-    with pytest.raises(ConfigError, match=r"\[\[alert\]\] is a table in an array"):
+    with pytest.raises(ConfigError, match=r"\[\[alert\]\] must be an array of tables"):
         read('[alert]\nname = "x"')
     with pytest.raises(ConfigError, match=r"\[alerts\] must be a table"):
         read("alerts = 3")

@@ -96,8 +96,8 @@ def test_what_fails_is_tried_again_and_said(make_inner, door):
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
     assert len(door.bodies) == 3
     assert len(said(inner, "alerts: desk: webhook 127.0.0.1: it answered 500")) == 1
-    assert len(said(inner, "again in 0.01 s, 2 more")) == 1
-    assert len(said(inner, "again in 0.04 s, 1 more")) == 1
+    assert len(said(inner, "next attempt in 0.01 s, 2 left")) == 1
+    assert len(said(inner, "next attempt in 0.04 s, 1 left")) == 1
 
 
 def test_what_keeps_failing_is_given_up_and_nothing_else_suffers(make_inner, door, dead_url):
@@ -110,7 +110,7 @@ def test_what_keeps_failing_is_given_up_and_nothing_else_suffers(make_inner, doo
     assert len(door.bodies) == 1
     assert len(said(inner, "it can't be reached")) == 3
     assert len(said(inner, "exit code 7")) == 3
-    assert len(said(inner, "given up")) == 2
+    assert len(said(inner, "no more attempts")) == 2
 
 
 def test_a_gateway_that_dies_while_it_tells_tells_again(make_inner, door):
@@ -275,13 +275,13 @@ def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):
     assert [body["test"] for body in door.bodies] == [True]
     assert fired(inner) == []
     unknown = ask(inner.address, "test_alert", name="dsek\x1b")
-    assert unknown.reason == r"there is no alert 'dsek\\x1b'; there are desk"
+    assert unknown.reason == r"alert 'dsek\\x1b' not found; known alerts: desk"
 
 
 def test_only_the_gateways_own_host_may_run_a_test(make_inner, ask, door):
     inner = make_inner(listen=("tcp://127.0.0.1:0",), **config(Watched(DESK, (door.url,))))
     answer = ask(inner.site.addresses[0], "test_alert", name="desk")
-    assert "test_alert is for the gateway's own host, by its ipc:// address" in answer.reason
+    assert "test_alert is only for the gateway's own host" in answer.reason
     assert door.bodies == []
     assert ask(inner.site.addresses[0], "alerts").value[0]["name"] == "desk"
 

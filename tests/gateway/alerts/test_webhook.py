@@ -37,8 +37,8 @@ async def test_the_body_is_posted_as_it_is_documented(door):
 @pytest.mark.parametrize(
     ("answer", "said", "again"),
     [
-        (500, "it answered 500", True),
-        (429, "it answered 429", True),
+        (500, "HTTP status 500", True),
+        (429, "HTTP status 429", True),
         (404, "it answered 404, not 2xx", False),
         (302, "it answered 302, a redirect, which is not followed", False),
         ("hang-up", "it can't be reached", True),

@@ -57,7 +57,7 @@ def test_one_that_is_to_count_something_else_stays_as_it_is_whole(changes, key):
 def test_one_that_is_new_or_gone_counts_after_a_restart():
     found = amend([OWN], [OTHERS])
     assert (found.taken, found.told) == ((OWN,), [])
-    assert found.later == ["[[budget]] b, which is gone", "[[budget]] c, which is new"]
+    assert found.later == ["[[budget]] b, which is removed", "[[budget]] c, which is new"]
 
 
 def test_the_same_is_no_change():

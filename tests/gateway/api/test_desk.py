@@ -19,41 +19,45 @@ from policies.reservations.reservations import ReservationRules
 
 HOUR_S = 3600.0
 WORKERS = (PoolConfig("workers"),)
-NOT_HERE = "no job 'j-x' here"
+NOT_HERE = "no job 'j-x' found here"
 # What is refused of the operator, who may ask everything: verb, details, and what the text has.
 REFUSED = [
-    ("dance", {}, "there is no 'dance' to ask for; there are status, jobs"),
-    ("status", {"more": 1}, "status takes no 'more'; it takes nothing"),
-    ("drain", {"worker": "w", "now": 1}, "drain takes no 'now'; it takes on, worker"),
-    ("drain", {"worker": "w-x"}, "there is no worker 'w-x'"),
+    ("dance", {}, "no question 'dance'; known questions: status, jobs"),
+    ("status", {"more": 1}, "status has no detail 'more'; its details: none"),
+    ("drain", {"worker": "w", "now": 1}, "drain has no detail 'now'; its details: on, worker"),
+    ("drain", {"worker": "w-x"}, "no worker 'w-x' found"),
     ("jobs", {"limit": -1}, "limit must be 0 to 1000"),
     ("jobs", {"limit": 1001}, "limit must be 0 to 1000"),
     ("jobs", {"limit": True}, "limit must be 0 to 1000"),
     ("jobs", {"all_users": "yes"}, "all_users must be true or false"),
-    ("job", {}, "job is missing"),
-    ("job", {"job": 7}, "job is missing"),
+    ("job", {}, "the detail job is missing"),
+    ("job", {"job": 7}, "the detail job is missing"),
     ("job", {"job": "j-x"}, NOT_HERE),
-    ("results", {"job": "j-x"}, "no detached job 'j-x' here"),
+    ("results", {"job": "j-x"}, "no detached job 'j-x' found here"),
     ("results", {"job": "j-x", "wait_s": 30.1}, "wait_s must be 0 to 30"),
     ("results", {"job": "j-x", "wait_s": "1"}, "wait_s must be 0 to 30"),
     ("results", {"job": "j-x", "wait_s": -1}, "wait_s must be 0 to 30"),
     ("results", {"job": "j-x", "limit": 65}, "limit must be 0 to 64"),
     ("results", {"job": "j-x", "after": 0.5}, "after must be"),
-    ("forget", {"job": "j-x"}, "no job 'j-x' of yours here"),
+    ("forget", {"job": "j-x"}, "no job 'j-x' of yours found here"),
     ("reload", {"dry_run": "yes"}, "dry_run must be true or false"),
     ("reload", {}, "nothing was changed"),
     ("can", {}, "user"),
-    ("explain", {"job": "j-x"}, "there never was a job 'j-x' here"),
-    ("explain", {"tasks": 0}, "tasks must be a number from 1"),
-    ("explain", {"tasks": True}, "tasks must be a number from 1"),
+    ("explain", {"job": "j-x"}, "no job 'j-x' found here"),
+    ("explain", {"tasks": 0}, "tasks must be a whole number of at least 1"),
+    ("explain", {"tasks": True}, "tasks must be a whole number of at least 1"),
     ("explain", {"task_s": 0}, "task_s must be above zero"),
-    ("explain", {"tags": [1]}, "the job can't be as it is described"),
-    ("explain", {"priority": "high"}, "the job can't be as it is described"),
-    ("probe_pool", {"pool": "local"}, "no grid starts the workers of pool 'local'; of these: none"),
-    ("test_alert", {}, "name is missing"),
+    ("explain", {"tags": [1]}, "invalid job description"),
+    ("explain", {"priority": "high"}, "invalid job description"),
+    (
+        "probe_pool",
+        {"pool": "local"},
+        "no workers that a grid starts; pools that have: none",
+    ),
+    ("test_alert", {}, "the detail name is missing"),
     ("test_alert", {"name": "a-x"}, "a-x"),
-    ("write_off", {"name": 1, "site": "paris"}, "`name` must be a budget's"),
-    ("write_off", {"name": "b", "site": None}, "`name` must be a budget's"),
+    ("write_off", {"name": 1, "site": "paris"}, "`name` must be the name of a budget"),
+    ("write_off", {"name": "b", "site": None}, "`name` must be the name of a budget"),
     ("write_off", {"name": "b-x", "site": "paris"}, "b-x"),
     ("invite", {}, "this site is in no federation"),
     ("token", {"user": "ann"}, "this site is in no federation"),
@@ -68,7 +72,7 @@ REFUSED = [
     ("report", {"end_s": True}, "start_s and end_s must be seconds"),
     ("report", {"whose": 1}, "whose must be text"),
     ("report", {"static_price": 1}, "static_price must be text"),
-    ("report", {"kind": "utilisation", "whose": "ours"}, "utilisation is of all that used"),
+    ("report", {"kind": "utilisation", "whose": "ours"}, "utilisation covers the work"),
     ("page", {"start_s": "now"}, "start_s and end_s must be seconds"),
     # --- reservations ---
     ("reserve", {"lasts_s": 60.0}, "slots must be a whole number"),
@@ -82,21 +86,25 @@ REFUSED = [
     ("reserve", {"slots": 1, "lasts_s": 60.0, "who": "everyone!"}, ""),
     ("reserve", {"slots": 1, "lasts_s": 60.0, "who": "site:paris"}, "you can't reserve for"),
     ("reserve", {"slots": 1, "lasts_s": 60.0, "sites": "paris"}, "sites must be a list"),
-    ("reserve", {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}, "none that we deal with"),
-    ("unreserve", {"reservation": "r-x"}, "no reservation 'r-x' of yours is open here"),
+    ("reserve", {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}, "unknown site"),
+    ("unreserve", {"reservation": "r-x"}, "no open reservation 'r-x' of yours found here"),
     ("unreserve", {"reservation": 7}, "reservation must be text"),
     # --- the books ---
     ("statement", {"sites": "paris"}, "`sites` must be a list of names"),
-    ("statement", {"sites": ["paris"]}, "no dealings with 'paris'; there are: none yet"),
-    ("statement", {"start_s": 5, "end_s": 5}, "a time that ends before it begins"),
+    (
+        "statement",
+        {"sites": ["paris"]},
+        "site 'paris'; sites with contracts: none yet",
+    ),
+    ("statement", {"start_s": 5, "end_s": 5}, "the period ends before it begins"),
     ("statement", {"start_s": -1}, "start_s and end_s must be seconds"),
     ("deliveries", {}, "site must be 1 to 100 printable characters"),
     ("deliveries", {"site": "x" * 101}, "site must be 1 to 100 printable characters"),
     ("deliveries", {"site": "paris", "contract": 1}, "contract must be a name"),
     ("deliveries", {"site": "paris", "state": "odd"}, "state must be one of"),
-    ("deliveries", {"site": "paris"}, "no dealings with 'paris'"),
+    ("deliveries", {"site": "paris"}, "no contracts with site 'paris'"),
     ("payments", {"site": 1}, "site must be a name"),
-    ("payments", {"site": "paris"}, "no dealings with 'paris'"),
+    ("payments", {"site": "paris"}, "no contracts with site 'paris'"),
     ("reconcile", {"site": "paris"}, "this site is in no federation"),
     ("dispute", {"contract": "c", "reason": ""}, "reason must be 1 to"),
     ("dispute", {"contract": "c", "reason": "r"}, "this site is in no federation"),
@@ -135,7 +143,7 @@ async def test_orders_are_taken_at_our_own_socket_alone(tmp_path):
             code, reason = await counter.refusal(verb)
             assert (code, reason.partition(",")[0]) == (
                 Reason.BAD_REQUEST,
-                f"{verb} is for the gateway's own host",
+                f"{verb} is only for the gateway's own host",
             )
 
 
@@ -207,7 +215,7 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         answer = await counter.ask("results", job="j-fx")
         assert (answer.code, answer.value["ended"], answer.value["outcomes"]) == ("", False, [])
         for verb, user, text in (
-            ("results", "bob", "is not yours"),
+            ("results", "bob", "belongs to another user"),
             ("forget", "ann", "has not ended: cancel it first"),
         ):
             assert text in (await counter.refusal(verb, user=user, job="j-fx"))[1]
@@ -216,7 +224,7 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         assert "j-fx" not in counter.site.broker.jobs
         assert "no job" in (await counter.refusal("forget", user="bob", job="j-fx"))[1]
         assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
-        assert "are gone" in (await counter.refusal("results", job="j-fx"))[1]
+        assert "were deleted" in (await counter.refusal("results", job="j-fx"))[1]
 
 
 async def test_what_is_being_drained_is_said_and_done(tmp_path):
@@ -273,17 +281,17 @@ async def test_nothing_is_reserved_that_can_not_be_recorded(tmp_path):
     async with counter_of(tmp_path, reservations=ReservationRules()) as counter:
         counter.site.broker.trouble = "the disk is full"
         _, reason = await counter.refusal("reserve", slots=1, lasts_s=60.0)
-        assert "can't record anything now: the disk is full" in reason
+        assert "can't write to its database: the disk is full" in reason
 
 
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"kind": "utilisation"}, "utilisation is of all users' work"),
-        ({"where": [["user", "bob"]]}, "you are shown what is of user ann"),
+        ({"kind": "utilisation"}, "utilisation covers the work"),
+        ({"where": [["user", "bob"]]}, "you may see only user ann"),
         (
             {"token": token(Scope.AUDIT, projects=frozenset({"fx"})), "where": [["project", "r"]]},
-            "you are shown what is of project fx",
+            "you may see only project fx",
         ),
     ],
 )
@@ -291,7 +299,7 @@ async def test_a_report_has_nothing_of_others(tmp_path, asked, text):
     async with counter_of(tmp_path) as counter:
         assert text in (await counter.refusal("report", **asked))[1]
         answer = await counter.ask("report")
-        assert answer.value["notes"][-1].startswith("of ann's own work")
+        assert answer.value["notes"][-1].startswith("only the work of ann")
         assert (await counter.ask("report", home=True, kind="utilisation")).code == ""
 
 
@@ -323,8 +331,8 @@ async def test_a_guest_has_so_many_questions_and_reads_the_answers(tmp_path):
         assert not desk.takes(asking(), Ask(2, "status", {}))
         assert not desk.takes(asking(101), Ask(3, "status", {}))
         assert [(each.request, each.code) for each in told] == [(2, Reason.BUSY), (3, Reason.BUSY)]
-        assert re.search("101 bytes that you have not read", told[1].reason)
-        with pytest.raises(ProtocolError, match="201 bytes of answers are unread"):
+        assert re.search("101 bytes for you are unread", told[1].reason)
+        with pytest.raises(ProtocolError, match="201 bytes of unread answers"):
             desk.takes(asking(201), Ask(4, "status", {}))
 
 

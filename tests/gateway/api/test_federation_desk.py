@@ -12,7 +12,7 @@ from policies.parties import Whose
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (None, "there never was a job 'j-7' here"),
+        (None, "no job 'j-7' found here"),
         (SimpleNamespace(state="done", user="ada", project="risk"), "job 'j-7' has ended .done."),
     ],
 )
@@ -43,5 +43,5 @@ async def test_another_users_job_is_as_if_it_never_was():
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),
     )
     for name in ("j-7", "j-8"):
-        with pytest.raises(federation_desk.BadFederationQuestion, match="never was a job"):
+        with pytest.raises(federation_desk.BadFederationQuestion, match="no job"):
             await federation_desk.explain(site, {"job": name}, Asker(1, "bob"))

@@ -147,7 +147,7 @@ def test_a_price_is_taken_in_with_its_new_name(running):
         ("[site]", '[credit]\nparis = "7 USD"\n[site]', ["[credit]"]),
         ("[site]", '[[budget]]\nname = "b"\namount = "7 USD"\n[site]',
          ["[[budget]] b, which is new"]),
-        ('name = "fast"', 'name = "quick"', ["[[pool]] fast, which is gone",
+        ('name = "fast"', 'name = "quick"', ["[[pool]] fast, which is removed",
                                              "[[pool]] quick, which is new"]),
     ],
 )  # fmt: skip
@@ -162,7 +162,7 @@ def test_what_counts_only_after_a_restart_is_named_and_left(running, old, new, l
     [
         ("17:00", "27:00", "line 10: [[pool.window]] 'risk run' of fast: from is '27:00'"),
         ("[site]", "[site", "Expected"),
-        ('days = "mon"', 'days = "mon"\n[[pool.window]]\nname = "b"', "give the one that is to"),
+        ('days = "mon"', 'days = "mon"\n[[pool.window]]\nname = "b"', "raise the priority"),
     ],
 )
 def test_a_mistake_is_said(running, old, new, complaint):
@@ -177,17 +177,17 @@ def test_people_see_where_the_same_window_has_other_rules(running, monkeypatch):
         monkeypatch.setattr(control, "ask", lambda *_, **__: found)
         return CliRunner().invoke(cli, ["reload", "--dry-run"], catch_exceptions=False).stdout
 
-    assert "risk run, by other rules" in answer(
+    assert "risk run, with other rules" in answer(
         running('to = "23:00"', 'to = "23:00"\ngrace_s = 5')
     )
     text = answer(running("price =", 'claims = [{ who = "others" }]\nprice ='))
-    assert "none, by other rules" in text
-    assert "by other rules" not in answer(running("17:00", "18:00"))
-    assert "no change in the coming two weeks" in answer(running())
+    assert "none, with other rules" in text
+    assert "with other rules" not in answer(running("17:00", "18:00"))
+    assert "no windows change in the next two weeks" in answer(running())
 
 
 def test_a_gateway_without_a_file_has_none_to_read():
-    with pytest.raises(NothingToReload, match="started without a file"):
+    with pytest.raises(NothingToReload, match="started without a configuration file"):
         read_again(check(load(None), NOON_S), NOON_S)
 
 

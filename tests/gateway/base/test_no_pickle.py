@@ -31,5 +31,5 @@ print(json.dumps(said))
 def test_a_process_that_forbade_it_can_not_unpickle():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    said = "something tried to unpickle builtins.print in a gateway"
+    said = "attempt to unpickle builtins.print in a gateway"
     assert done.stdout.strip() == f'["{said}", "{said}"]'

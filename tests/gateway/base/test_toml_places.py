@@ -84,8 +84,8 @@ def test_a_line_of_spaces_takes_no_time():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("max is 4: one pilot has 8 slots (pilot_slots)", ("max",)),
-        ("has no key 'idel'; there are idle, max", ("idel",)),
+        ("max is 4: it must be at least the 8 slots of a pilot (pilot_slots)", ("max",)),
+        ("unknown key 'idel'; known keys: idle, max", ("idel",)),
         ("pilot_slots is 0", ("pilot_slots",)),
         ("http: keep_s is less than fresh_s", ("http", "keep_s")),
         ("http must be a table", ("http",)),

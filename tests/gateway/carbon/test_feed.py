@@ -182,18 +182,18 @@ async def test_what_has_not_changed_is_not_sent_again(make, clock, source):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ((500, {}, b"oops"), "it answers 500"),
-        ((404, {}, b""), "it answers 404"),
-        ((401, {}, b""), "it answers 401"),
-        ((304, {}, b""), "it answers 304"),  # of what we never had
-        ((204, {}, b""), "it answers 204"),
-        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "it answers 302"),
+        ((500, {}, b"oops"), "HTTP status 500"),
+        ((404, {}, b""), "HTTP status 404"),
+        ((401, {}, b""), "HTTP status 401"),
+        ((304, {}, b""), "HTTP status 304"),  # of what we never had
+        ((204, {}, b""), "HTTP status 204"),
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP status 302"),
         ((200, {}, b"<html>"), "it is not JSON"),
-        ((200, {}, b'{"g": -1}'), "an intensity that can't be"),
+        ((200, {}, b'{"g": -1}'), "invalid intensity"),
         ((200, {}, b'{"g": NaN}'), "it is not JSON"),
         ((200, {}, b" " * (1 << 24)), "its answer has more than 262,144 bytes"),
         ((200, {}, b" " * (BODY_BYTES_MAX + 1)), "its answer has more than 262,144 bytes"),
-        ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "its answer is packed"),
+        ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "its response is compressed"),
         ((200, {"Content-Length": "100"}, b'{"g": 1}'), "RemoteProtocolError"),
         ((200, {"Content-Length": "x"}, b'{"g": 1}'), "RemoteProtocolError"),
     ],
@@ -208,7 +208,7 @@ async def test_what_goes_wrong_is_told_once_and_the_last_is_kept(
     assert known(feed, clock) is None
     assert len(said) == 1
     assert said[0].startswith(f"carbon: 127.0.0.1: {why}")
-    assert said[0].endswith("going on with what is static")
+    assert said[0].endswith("using the static value instead")
     source.answer = good
     await ask(feed)
     assert said[1:] == ["carbon: 127.0.0.1 answers again"]
@@ -228,7 +228,7 @@ async def test_one_who_takes_his_time_is_not_waited_for(make, clock, source, sai
     feed = make(timeout_s=1.0)
     with trio.fail_after(200):
         await ask(feed)
-    assert said == ["carbon: 127.0.0.1: no answer within 1 s; going on with what is static"]
+    assert said == ["carbon: 127.0.0.1: no answer within 1 s; using the static value instead"]
     assert source.asked
     setattr(source, how, False)
     source.answer = (200, {}, b'{"g": 1}')
@@ -305,7 +305,7 @@ async def test_the_one_is_known_though_the_other_fails(foreseeing, source, said,
     assert known(feed, clock) == (91_440, "2026-11-22T10:00Z")
     assert feed.ahead(NOW_S) is None
     assert said == [
-        "carbon: 127.0.0.1: it answers 500; going on with what it foresaw before, if anything"
+        "carbon: 127.0.0.1: HTTP status 500; going on with what it foresaw before, if anything"
     ]
 
 
@@ -370,7 +370,7 @@ async def test_a_cache_that_can_not_be_written_is_told(make, clock, said, tmp_pa
     feed = make()
     await ask(feed)
     assert known(feed, clock) == (91_440, "2026-11-22T10:00Z")
-    assert said[0].startswith("carbon: can't keep what 127.0.0.1 said: ")
+    assert said[0].startswith("carbon: the response of 127.0.0.1 could not be stored: ")
 
 
 async def test_meters_tell_the_broker_of_changes(source, clock, said, tmp_path):

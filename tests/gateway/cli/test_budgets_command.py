@@ -21,15 +21,15 @@ def purse(spent=0, held=0, **changes):
     ("spent", "held", "changes", "lasts_s", "rule"),
     [
         (9, 0, {}, None, "hard"),
-        (9, 1, {}, None, "hard, nothing left now"),
+        (9, 1, {}, None, "hard, nothing left at present"),
         (10, 0, {}, None, "hard, exhausted"),
         (9, 0, {"is_hard": False}, None, "soft"),
         (12, 0, {"is_hard": False}, None, "soft, used up"),
         (9, 0, {"is_credit": True, "span": None}, None, "credit"),
-        (9, 1, {"is_credit": True, "span": None}, None, "credit, nothing left now"),
+        (9, 1, {"is_credit": True, "span": None}, None, "credit, nothing left at present"),
         (12, 0, {"is_credit": True, "span": None}, None, "credit, exhausted"),
-        (0, 0, OWNED, 4.5, "slice of london's, 4.5 s"),
-        (0, 0, OWNED, 0.0, "slice of london's, lapsed"),
+        (0, 0, OWNED, 4.5, "slice from london, 4.5 s"),
+        (0, 0, OWNED, 0.0, "slice from london, lapsed"),
     ],
 )
 def test_the_rule_says_whether_there_is_anything_left(spent, held, changes, lasts_s, rule):

@@ -72,7 +72,7 @@ def test_a_token_is_revoked_by_its_id_as_well(tmp_path):
     token = quick("token", "--user", "ada", *there).strip()
     assert token.startswith("gft1_")
     said = quick("token", "--revoke", "00112233aabbccdd", *there)
-    assert said.strip() == "token 00112233aabbccdd is worthless now"
+    assert said.strip() == "token 00112233aabbccdd is revoked"
 
 
 @pytest.mark.parametrize("user", ["eve@paris", "group:quants", " "])

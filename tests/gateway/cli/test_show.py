@@ -150,7 +150,7 @@ def test_a_statement_leaves_out_what_nothing_is_in(printed):
 def test_that_no_day_is_agreed_on_yet_is_explained(printed):
     between.show_statement(statement(sold="5"))
     between.show_statement(statement(sold="5", agreed_until="2026-11-21"))
-    assert printed().count("with paris no day is agreed on yet") == 1
+    assert printed().count("no day is agreed with paris yet") == 1
 
 
 def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
@@ -171,8 +171,8 @@ def test_what_a_grid_says_of_a_pool_does_not_move_the_cursor(monkeypatch):
     monkeypatch.setattr(scale, "ask", lambda *_, **__: found)
     result = CliRunner().invoke(cli, ["scale", "--why"])
     assert result.output.splitlines()[2:] == [
-        "hpc: its grid can't be asked now: no\\x1b[1A such host",
-        "hpc: a dry run: nothing is started or stopped",
+        "hpc: the grid can't be reached: no\\x1b[1A such host",
+        "hpc: dry run: nothing is started or stopped",
         "hpc: \\x1b[2J",
         "hpc: would start 1 pilot, 1 slot",
     ]

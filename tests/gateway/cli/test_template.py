@@ -65,7 +65,7 @@ def known(tmp_path, table):
     path.write_text(f"{table}\nnonsense = 1\n")
     with pytest.raises(ConfigError) as caught:
         load(str(path), Installed())
-    return set(str(caught.value).partition("there are ")[2].split(", "))
+    return set(str(caught.value).partition("known keys: ")[2].split(", "))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -94,7 +94,7 @@ def test_every_knob_is_there(written, section, names):
 
 def test_the_examples_are_good_ones(written):
     text = written.read_text()
-    start = text.index("# What to be told of")
+    start = text.index("# Alert rules")
     examples = re.sub(r"^# (?=[\[\w\"]+.*( =|\]))", "", text[start:], flags=re.MULTILINE)
     # Either one figure for carbon, or the table.
     examples = re.sub(r"^(carbon_g_per_kwh|slot_watts|cloud|series) .*", "", examples, flags=re.M)

@@ -135,9 +135,9 @@ def test_people_see_times_there_and_who_may_use_what(write):
         ('to = "23:00"', 'to = "17:00"', "line 12: [[pool.window]] 'risk run' of fast: a window "
          "that ends when it begins"),
         ('"Europe/London"', '"Europe/Lodnon"', "zone: 'Europe/Lodnon' is not a time zone"),
-        ('calendar = "london"', 'calendar = "paris"', "there is no [calendar.paris]; there are: "
-         "london"),
-        ("priority = 5", 'days2 = "mon"', "line 28: [[pool.window]] 'month end' of fast: has no "
+        ('calendar = "london"', 'calendar = "paris"', "calendar 'paris' not found; known "
+         "calendars: london"),
+        ("priority = 5", 'days2 = "mon"', "line 28: [[pool.window]] 'month end' of fast: unknown "
          "key 'days2'"),
         ('"others", borrows = 0', '"other", borrows = 0', "claims[1].who: 'other' is nobody"),
         ("80%", "180%", "claims[2].guaranteed: '180%' is no number of slots"),
@@ -146,10 +146,10 @@ def test_people_see_times_there_and_who_may_use_what(write):
         ("0 2 * * sat", "0 2 * * 6", "cron: write days of the week by name"),
         ("0 2 * * sat", "0 2 30 feb *", "cron: '0 2 30 feb *' is never"),
         ("lasts_s = 14400", "", "lasts_s must be a number"),
-        ("lasts_s = 14400", 'lasts_s = 14400\nto = "04:00"', "it has both cron and to"),
-        ("grace_s = 30", "grace_s = 30\nlasts_s = 60", "lasts_s goes with cron"),
+        ("lasts_s = 14400", 'lasts_s = 14400\nto = "04:00"', "cron and to exclude each other"),
+        ("grace_s = 30", "grace_s = 30\nlasts_s = 60", "lasts_s needs cron"),
         ('days = "business"', 'days = "busy"', "days: 'busy' are no days"),
-        ("2026-11-27", "27.11.2026", "never: '27.11.2026' is no date"),
+        ("2026-11-27", "27.11.2026", "never: '27.11.2026' is not a date"),
         ("drain_lead_s = 600", "drain_lead_s = -1", "drain_lead_s is -1"),
         ('holidays = "london.txt"', 'holidays = "rome.txt"', "rome.txt: it can't be read"),
         ("12:30", "12.30", "line 4: [calendar.london]: dates: line 1: '12.30' is no time"),
@@ -176,8 +176,8 @@ def test_rubbish_in_a_holiday_file_is_said_with_both_lines(write):
     ("name", "complaint"),
     [
         ("~nobody-of-this-name/london.txt", "No such file"),
-        ("/dev/zero", "it is no file"),
-        ("pipe", "it is no file"),
+        ("/dev/zero", "it is not a regular file"),
+        ("pipe", "it is not a regular file"),
     ],
 )
 def test_holidays_that_are_in_no_file_are_said(write, tmp_path, name, complaint):
@@ -195,8 +195,8 @@ def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
     done = windows("--config", write("priority = 5", "priority = 0"), "--at", "2026-11-01")
     assert done.exit_code == 2
     assert "line 28: [[pool.window]] 'month end' of fast: it is open at" in done.output
-    assert "2026-11-30 17:00:00 UTC, and 'risk run' is as well" in done.output
-    assert "give the one that is to hold a higher one" in done.output
+    assert "2026-11-30 17:00:00 UTC, as is 'risk run'" in done.output
+    assert "raise the priority of one of them" in done.output
 
 
 def test_windows_that_begin_and_end_too_often_are_refused(write):
@@ -209,7 +209,7 @@ priority = 1
 """
     done = windows("--config", write("[[pool.window]]", f"{busy}[[pool.window]]"))
     assert done.exit_code == 2
-    assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
+    assert "[[pool.window]] 'busy' of fast: the windows of this pool begin" in done.output
 
 
 @pytest.mark.parametrize("moment", ["1969-12-31", "9999-06-01", "0001-01-01"])
@@ -224,7 +224,7 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
     monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
     found = CliRunner().invoke(cli, ["windows", "--next", "3d"])
     assert found.exit_code == 2
-    assert "name it with --config" in found.output
+    assert "choose it with --config" in found.output
 
 
 def test_a_pool_that_there_is_not_is_said(write):

@@ -89,7 +89,7 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
         ('name = "b"\namount = "5 slot-d"', "is not a currency"),
         ('name = "b"\namount = "x slot-h"', 'write "1000 USD", "36000 slot-s"'),
         ('name = "b"\namount = "2562048 slot-h"', "it is too large"),
-        ('name = "b"\namount = "1 USD"\nlimit = 3', "has no key 'limit'; there are amount,"),
+        ('name = "b"\namount = "1 USD"\nlimit = 3', "unknown key 'limit'; known keys: amount,"),
         ('name = "b"\namount = "1 USD"\nwho = "ada"', "who: 'ada' is nobody"),
         ('name = "b"\namount = "1 USD"\nwho = 3', "who: '3' is nobody"),
         ('name = "b"\namount = "1 USD"\nperiod = "fortnight"', "period is 'fortnight'"),
@@ -102,25 +102,28 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
         ('name = "b"\namount = "1 USD"\nunknown_s = 0', "unknown_s is 0: it must be 0.001"),
         ('name = "b"\namount = "1 USD"\nslice_s = 0', "slice_s is 0: it must be 1 to 86400"),
         ('name = "b"\namount = "1 USD"\nsites = "paris"', "sites must be a list"),
-        ('name = "b"\namount = "1 USD"\nsites = ["P"]', "each of sites is 'P', which is no site"),
-        ('name = "b"\namount = "1 USD"\nhard = false\nsites = ["paris"]', "is soft: only a hard"),
-        ('name = "b"\namount = "1 USD"\nslice = "1 USD"', "has slice, and is ours"),
+        ('name = "b"\namount = "1 USD"\nsites = ["P"]', "each value of sites is 'P', which is not"),
+        (
+            'name = "b"\namount = "1 USD"\nhard = false\nsites = ["paris"]',
+            "a soft budget can't be shared",
+        ),
+        ('name = "b"\namount = "1 USD"\nslice = "1 USD"', "slice is not allowed"),
         ('name = "b"\nowner = "london"', "b: slice: '' is not an amount"),
-        ('name = "b"\nowner = "L"\nslice = "1 USD"', "owner is 'L', which is no site's name"),
+        ('name = "b"\nowner = "L"\nslice = "1 USD"', "owner is 'L', which is not a site name"),
         ('name = "b"\nowner = 3\nslice = "1 USD"', "owner is 3"),
         ('name = "b"\namount = "1 USD"\nowner = []', "owner is []"),
         (
             'name = "b"\nowner = "london"\nslice = "1 USD"\namount = "1 USD"',
-            "has amount, and is of",
+            "amount is not allowed",
         ),
         (
             'name = "b"\nowner = "london"\nslice = "1 USD"\nsites = []',
-            "has sites, and is of london",
+            "sites is not allowed",
         ),
-        ('name = "b"\nowner = "london"\nslice = "1 USD"\nhard = false', "is soft"),
+        ('name = "b"\nowner = "london"\nslice = "1 USD"\nhard = false', "a soft budget"),
         (
             'name = "b"\namount = "1 USD"\n[[budget]]\nname = "b"\namount = "2 USD"',
-            "another has this name",
+            "the name is used twice",
         ),
     ],
 )
@@ -141,8 +144,8 @@ def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
     ("text", "is_federated", "said"),
     [
         ('name = "b"\nowner = "london"\nslice = "1 USD"', True, "owner is 'london', which is this"),
-        ('name = "b"\namount = "1 USD"\nsites = ["london"]', True, "'london' is this site"),
-        ('name = "b"\nowner = "paris"\nslice = "1 USD"', False, "there is no \\[federation\\]"),
+        ('name = "b"\namount = "1 USD"\nsites = ["london"]', True, "london is this site"),
+        ('name = "b"\nowner = "paris"\nslice = "1 USD"', False, "has no \\[federation\\]"),
         ('name = "b"\namount = "1 USD"\nsites = ["paris"]', False, "shared with other sites"),
     ],
 )
@@ -167,7 +170,7 @@ def test_credit_is_an_amount_for_each_site_or_several():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"Paris": "5 USD"}, "'Paris': it is 'Paris', which is no site's name"),
+        ({"Paris": "5 USD"}, "'Paris': it is 'Paris', which is not a site name"),
         ({"paris": 5}, "'paris': '5' is not an amount of money"),
         ({"paris": []}, "'paris': needs an amount"),
         ({"paris": ["5 USD", "6 USD"]}, "'paris': needs an amount, or a list"),
@@ -184,7 +187,7 @@ def test_a_file_says_where_it_is_wrong(tmp_path):
     for text, said in (
         ('[[budget]]\nname = "b"\namount = "x USD"', "line 1: [[budget]] b: amount: 'x'"),
         ("[[budget]]\nname = 3", "line 1: [[budget]]: needs a name of"),
-        ("[budget]\nname = 'b'", "[[budget]] is a table in an array"),
+        ("[budget]\nname = 'b'", "[[budget]] must be an array of tables"),
         ("[credit]\nparis = 3", "line 2: [credit] 'paris': '3' is not an amount"),
         ("credit = 3", "line 1: [credit] must be a table"),
     ):

@@ -52,12 +52,12 @@ def test_each_user_has_one_group(write):
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ('a = ["ann"]\nb = ["ann"]', "user 'ann' is in 'a' and in 'b': choose one"),
+        ('a = ["ann"]\nb = ["ann"]', "user 'ann' is in 'a' and in 'b': remove one"),
         ('a = "ann"', "'a' must be a list of users"),
-        ("a = [7]", "7 is no user's name"),
-        ('a = [""]', "'' is no user's name"),
-        ('a = ["an\\nn"]', "is no user's name"),
-        ('"" = ["ann"]', "a group has 1 to 200 printable characters"),
+        ("a = [7]", "7 is not a user name"),
+        ('a = [""]', "'' is not a user name"),
+        ('a = ["an\\nn"]', "is not a user name"),
+        ('"" = ["ann"]', "the name of a group must be 1 to 200 printable characters"),
     ],
 )
 def test_groups_that_can_not_be_are_refused(write, table, complaint):
@@ -88,7 +88,7 @@ def test_up_adds_a_local_pool_where_there_is_none():
 def test_an_empty_secret_file_is_no_secret_but_a_mistake(tmp_path):
     path = tmp_path / "secret"
     path.write_text("\n")
-    with pytest.raises(ConfigError, match="it is empty"):
+    with pytest.raises(ConfigError, match="the file is empty"):
         read_secret(str(path))
 
 
@@ -117,7 +117,7 @@ def test_what_is_shown_is_read_in_order(write):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('to = ["paris"]', "has no key 'to'"),
+        ('to = ["paris"]', "unknown key 'to'"),
         ('readers = "paris"', "readers must be a list of names"),
         ("coarse = 1", "coarse must be true or false"),
     ],
@@ -143,7 +143,7 @@ def test_how_long_records_are_kept_one_by_one(write):
         ("detail_days = -1", r"\[books\] detail_days is -1: it must be 0 to"),
         ("void_share_max = 1.5", r"\[books\] void_share_max is 1.5: it must be 0 to 1"),
         ('detail_days = "x"', r"\[books\] detail_days must be a number"),
-        ("days = 1", r"\[books\] has no key 'days'; there are detail_days"),
+        ("days = 1", r"\[books\] unknown key 'days'; known keys: detail_days"),
     ],
 )
 def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
@@ -158,8 +158,8 @@ def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
         ('period = "year"', "period must be one of day, week, month, not 'year'"),
         ("reconcile_s = 0", "reconcile_s is 0: it must be 0.01 to"),
         ("dispute_days = 400", "dispute_days is 400: it must be 0.01 to 366"),
-        ("dispute_days = 91", r"detail_days is 90: it must be 0, or a day more than dispute_days"),
-        ("detail_days = 7", r"detail_days is 7: it must be 0, or a day more than dispute_days"),
+        ("dispute_days = 91", r"detail_days is 90: it must be 0, or at least one"),
+        ("detail_days = 7", r"detail_days is 7: it must be 0, or at least one"),
         ('settle_s = "x"', "settle_s must be a number"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_wrong_knob_of_the_books_between_sites_is_refused(write, table, compla
 
 
 def test_a_pool_can_not_have_the_name_of_another_sites(write):
-    with pytest.raises(ConfigError, match="a name with a slash is one of another site's pool"):
+    with pytest.raises(ConfigError, match="a name with a slash is that of another site's pool"):
         load(write('[[pool]]\nname = "paris/fast"\n'))
 
 
@@ -216,9 +216,9 @@ OF_RISK = "share 'risk'"
         ('max_wait = "1s"', 1, ": max_wait is 1s: it must be 1m to 366d"),
         ('each = "ours"', 1, ": each is 'ours': it must be one of group, project, site, user"),
         ("each = 7", 1, ": each is 7: it must be one of"),
-        ("halflife = 7", 1, ": has no key 'halflife'; there are each, half_life, max_wait, share"),
-        ("share = 7", 1, ": share: shares are written as [[fair_share.share]]"),
-        ("[[fair_share.share]]\nwho = 'all'", 2, ": each [[fair_share.share]] needs a name"),
+        ("halflife = 7", 1, ": unknown key 'halflife'; known keys: each, half_life"),
+        ("share = 7", 1, ": share must be an array of tables, written as [[fair_share.share]]"),
+        ("[[fair_share.share]]\nwho = 'all'", 2, ": a [[fair_share.share]] needs a name"),
         (f"{RISK}", 2, f" {OF_RISK}: who is missing"),
         (f"{RISK}who = 'risk'", 2, f" {OF_RISK}: who: 'risk' is nobody: write one of user:NAME"),
         (f"{RISK}who = ['all']", 2, f" {OF_RISK}: who must be a party"),
@@ -233,7 +233,7 @@ OF_RISK = "share 'risk'"
         (f"{RISK}who = 'all'\nparent = 7", 2, f" {OF_RISK}: parent must be the name of a share"),
         (f"{RISK}who = 'all'\nparent = 'risk'", 5, f" {OF_RISK}: parent leads in a circle"),
         (f"{RISK}who = 'all'\neach = 'x'", 2, f" {OF_RISK}: each is 'x': it must be one of"),
-        (f"{RISK}who = 'all'\nweight = 1", 2, f" {OF_RISK}: has no key 'weight'; there are each,"),
+        (f"{RISK}who = 'all'\nweight = 1", 2, f" {OF_RISK}: unknown key 'weight'; known keys:"),
         (f"{RISK}who = 'all'\n{RISK}who = 'ours'", 6, f" {OF_RISK}: name is another share's"),
         (
             f"{RISK}who = 'all'\n[[fair_share.share]]\nname = 'b'\nwho = 'ours'",

@@ -75,5 +75,7 @@ async def test_a_site_that_we_never_dealt_with_is_refused(
 ) -> None:
     commit(store, *deal())
     assert await ask(store, "payments", site="paris") == await ask(store, "payments") == []
-    with pytest.raises(books_desk.BadBooksQuestion, match="no dealings with 'berlin'; there are"):
+    with pytest.raises(
+        books_desk.BadBooksQuestion, match="no contracts with site 'berlin'; sites with contracts"
+    ):
         await ask(store, verb, site="berlin")

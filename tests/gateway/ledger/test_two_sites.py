@@ -35,7 +35,7 @@ from gateway.ledger.store.store import SqlStore
 from gateway.settlement.office import NoSuchEntry
 
 SITES = st.sampled_from(["london", "paris"])
-TOO_LATE = "after more than 3 days it is accepted"
+TOO_LATE = "the delivery is older than 3 days, and counts as accepted"
 PICK = st.integers(0, 99)
 COSTS = st.lists(st.integers(0, 5_000), min_size=1, max_size=4)  # of tasks
 

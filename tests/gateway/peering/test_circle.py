@@ -106,7 +106,7 @@ def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_car
     for _ in range(3):
         member.circle.hear("paris", GossipMessage(gossip))
     assert all(each.is_own for each in member.market.candidates)
-    assert sum("paris passed on what is not believed" in line for line in member.said) == 1
+    assert sum("paris passed on an invalid bulletin" in line for line in member.said) == 1
     with pytest.raises(Untrusted):
         member.circle.hear("tokyo", GossipMessage(gossip))
 

@@ -63,7 +63,9 @@ def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
     rome.session.post(b"x")
     for _ in range(2):
         office.dealings.tick()
-    assert office.expelled == ["rome: 10,001 bytes wait for it, over 10,000"]
+    assert office.expelled == [
+        "rome: 10,001 unread bytes are queued for it, over the limit of 10,000"
+    ]
 
 
 def test_results_that_are_not_settled_may_wait_besides(office):
@@ -76,7 +78,7 @@ def test_results_that_are_not_settled_may_wait_besides(office):
     rome.session.post(b"x")
     office.dealings.tick()
     [line] = office.expelled
-    assert line.endswith("over 10,000 and 30,000 of results")
+    assert line.endswith("over the limit of 10,000 and 30,000 of results")
 
 
 def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monkeypatch):
@@ -94,7 +96,7 @@ def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     assert sealed == ["paris", "rome"]
     guest = office.meet("paris")
     office.dealings.hear_peers([Said(guest, asked)])
-    assert office.expelled == ["paris: protocol error: 'ask-slice' that nobody signed"]
+    assert office.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
 
 
 def test_gossip_is_told_with_whom_a_session_is_open(office):

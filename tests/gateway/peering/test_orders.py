@@ -1,4 +1,4 @@
-"""What an operator orders about keys and trust: what is refused, and what changes."""
+"""What operator command: about keys and trust: what is refused, and what changes."""
 
 import pytest
 from support.pure.site_keys import NOW_S, folder_of_london
@@ -14,30 +14,38 @@ SEND = {"rule": "permit", "verb": "send"}
 RUN = {"rule": "permit", "verb": "run"}
 NO_SEND = {"rule": "forbid", "verb": "send"}
 REFUSED = [
-    ("invite", {}, "does not know where who is invited should come in"),
+    ("invite", {}, "has no address where invited sites can join"),
     ("join", {}, "invitation is missing"),
     ("join", {"invitation": "x", "approve": "yes"}, "approve must be true or false"),
-    ("approve", {}, "a site's name"),
-    ("approve", {"site": "rome"}, "no site 'rome' is known here"),
+    ("approve", {}, "invalid site name"),
+    ("approve", {"site": "rome"}, "site 'rome' not found in the trust book"),
     ("approve", {"site": "paris", "fingerprint": "00:11"}, "is not the fingerprint"),
     ("approve", {"site": "paris", "fingerprint": 7}, "fingerprint is missing"),
-    ("expel", {"site": "rome"}, "no site 'rome' is known here"),
+    ("expel", {"site": "rome"}, "site 'rome' not found in the trust book"),
     ("expel", {"site": "paris", "reason": "two\nlines"}, "the reason "),
     ("expel", {"site": "paris", "keep": 1}, "keep must be true or false"),
-    ("trust", {"site": "rome"}, "no site 'rome' is known here"),
-    ("trust", {"site": "paris", "may_send": SEND}, "rules are a list of at most"),
-    ("trust", {"site": "paris", "may_send": [SEND] * (RULES_MAX + 1)}, "rules are a list of at"),
-    ("trust", {"site": "paris", "may_send": [RUN]}, "is about the other direction"),
+    ("trust", {"site": "rome"}, "site 'rome' not found in the trust book"),
+    ("trust", {"site": "paris", "may_send": SEND}, "rules must be a list of at most"),
+    (
+        "trust",
+        {"site": "paris", "may_send": [SEND] * (RULES_MAX + 1)},
+        "rules must be a list of at",
+    ),
+    ("trust", {"site": "paris", "may_send": [RUN]}, "is for the other direction"),
     ("trust", {"site": "paris", "may_send": [NO_SEND]}, "may_send has a rule that forbids"),
     ("trust", {"site": "paris", "never_send": [SEND]}, "never_send has a rule that permits"),
-    ("trust", {"site": "paris", "may_send": [{"rule": "maybe"}]}, "a rule can't be read"),
-    ("trust", {"site": "paris", "may_send": [SEND | {"classes": ["pii"]}]}, "means nothing yet"),
-    ("trust", {"site": "paris", "may_run": [RUN | {"slots_max": 3}]}, "slots= and budget= are"),
+    ("trust", {"site": "paris", "may_send": [{"rule": "maybe"}]}, "invalid rule"),
+    ("trust", {"site": "paris", "may_send": [SEND | {"classes": ["pii"]}]}, "has no effect yet"),
+    (
+        "trust",
+        {"site": "paris", "may_run": [RUN | {"slots_max": 3}]},
+        "slots= and budget= are only",
+    ),
     ("trust", {"site": "paris", "pickles": 1}, "pickles must be true or false"),
-    ("trust", {"site": ANY, "pickles": True}, "are for one site at a time"),
+    ("trust", {"site": ANY, "pickles": True}, "are set for one site at a time"),
     ("token", {}, "user is missing"),
     ("token", {"user": "eve@paris"}, ""),
-    ("token", {"user": "ann", "scopes": ["root"]}, "there is no scope 'root'; there are"),
+    ("token", {"user": "ann", "scopes": ["root"]}, "unknown scope 'root'; known scopes:"),
     ("token", {"user": "ann", "scopes": "admin"}, "scopes must be a list of names"),
     ("token", {"user": "ann", "projects": [1]}, "projects must be a list of names"),
     ("token", {"user": "ann", "sites": "paris"}, "sites must be a list of names"),
@@ -140,7 +148,7 @@ async def test_who_has_left_neither_leaves_again_nor_invites(folder):
 def test_the_log_has_what_was_ordered_without_secrets():
     assert shown("known", {"from": None}) == ""
     assert shown("known", {"from": "paris", "forget": True}) == (
-        'an operator orders known {"forget": true, "from": "paris"}'
+        'operator command: known {"forget": true, "from": "paris"}'
     )
     for verb, key in (("join", "invitation"), ("revoke", "token")):
-        assert shown(verb, {key: "secret", "approve": None}) == f"an operator orders {verb} {{}}"
+        assert shown(verb, {key: "secret", "approve": None}) == f"operator command: {verb} {{}}"

@@ -105,7 +105,7 @@ def test_what_the_store_can_not_say_now_is_billed_again(books):
     books.bill(0)
     books.bill(0, contract="london-1-2")
     _, then = books.asked.pop()
-    then("the store can't be read")
+    then("the database can't be read")
     assert books.done == []
     books.read()
     assert books.verdicts == [{0: 1}]

@@ -97,7 +97,7 @@ def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
     while house.inbox:
         house.turn()
     (left,) = house.of(Left)
-    assert "more frames than may be under way" in left.reason
+    assert "more unacknowledged frames than the window allows" in left.reason
     assert not house.of(Said)
     told = HANDSHAKE.decode(link.receive()[-1], 1 << 16)
     assert isinstance(told, Refused)

@@ -152,7 +152,7 @@ async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
         await world.look(world.paris)
     assert not world.mail
     assert len(world.paris.told) == 2  # one for each time that it looked
-    assert "which is not over here" in world.paris.told[-1]
+    assert "which has not ended here" in world.paris.told[-1]
     world.utc_s = DAY_4_MS / 1000
     world.paris.keeper.hear("london", reconcile, b"")
     await world.work()
@@ -299,7 +299,7 @@ async def test_what_is_disputed_is_not_disputed_again_for_another_reason(world):
 async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     both(world, delivery(0))
     world.london.posted(delivery(10), Verdict.VOID)
-    with pytest.raises(NoSuchEntry, match="no contract 'london-9-9'"):
+    with pytest.raises(NoSuchEntry, match="contract 'london-9-9' not found"):
         await world.london.keeper.disputes.dispute("london-9-9", None, "wrong")
     with pytest.raises(NoSuchEntry, match="none of these deliveries of contract"):
         await world.london.keeper.disputes.dispute(CONTRACT, [(1, 10)], "wrong")
@@ -313,9 +313,9 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
         told = MESSAGES.decode(body_of(sealed.envelope), 1 << 20)
         answers |= {(row[0], row[1]): (row[3], told.reason) for row in told.answers}
     assert answers == {
-        (1, 0): (0, "after more than 30 days it is accepted"),
-        (1, 10): (0, "nothing of that kind was paid"),
-        (2, 0): (0, "nothing of that kind was paid"),
+        (1, 0): (0, "the delivery is older than 30 days, and counts as accepted"),
+        (1, 10): (0, "no such delivery was paid for"),
+        (2, 0): (0, "no such delivery was paid for"),
     }
     assert world.paris.store.settlement.disputes() == []
 
@@ -339,7 +339,8 @@ async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_t
     await disputes.dispute(CONTRACT, None, "wrong")
     early = DisputeAnswer(CONTRACT, [[1, first, 0, 1] for first in range(0, 50, 10)], "no")
     world.london.told.clear()
-    line = f"books: paris answers 5 disputed of {CONTRACT} as of another time: they stay open"
+    what = f"5 disputed deliveries of contract {CONTRACT}"
+    line = f"books: paris answers {what} with an invalid time: they stay open"
     for looks in (1, 2):
         for _ in range(20):
             await disputes.answered("paris", early)
@@ -675,7 +676,7 @@ async def test_what_one_site_has_paid_the_other_is_told_and_books_nothing(world)
     assert await world.paris.paid() == {"wire-1": "to be confirmed"}
     assert world.paris.store.settlement.payments() == []
     [told] = world.paris.told
-    assert "london says that it paid 0.0000001 USD under 'wire-1', which is not booked" in told
+    assert "london reports that it paid 0.0000001 USD under 'wire-1', which is not booked" in told
     world.paris.pay("wire-1", 100, "received")
     await world.paris.keeper.payments.tell("london")
     await world.deliver()
@@ -853,7 +854,7 @@ async def test_a_buyer_that_voids_too_much_is_named_once(world):
     world.paris.posted(delivery(1000), Verdict.VOID)
     await world.look(world.paris, world.paris)
     [told] = world.paris.told
-    assert "london has voided 24% of the slot time that it got in a week, 10 deliveries" in told
+    assert "london has voided 24% of its slot time in a week, 10 deliveries" in told
     assert told.endswith("see `gridfed deliveries london --state void --from 2026-10-27`")
     world.utc_s += 8 * DAY_S
     await world.look(world.paris)

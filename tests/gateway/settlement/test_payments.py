@@ -32,7 +32,7 @@ def test_both_sides_of_a_conversion_are_undone_and_booked_again():
         ("USD", 108, "a slip"),
     ]
     gone = [PaymentRow(**{**asdict(each), "undone_at_s": 7.0}) for each in paid]
-    with pytest.raises(BadBooksQuestion, match="nothing is booked"):
+    with pytest.raises(BadBooksQuestion, match="no settlement with paris"):
         _undo(gone, DETAILS, 8.0)
     assert [each.attempt for each in _settle(gone, DETAILS, 9.0)] == [1]
 
@@ -53,7 +53,7 @@ def test_what_not_both_have_is_told_in_words():
     assert [
         told_of(*match(*each)) for each in (([ours], []), ([], [theirs]), ([ours], [theirs]))
     ] == [
-        "'a': we paid 1 EUR, and it has not booked that",
+        "'a': we paid 1 EUR, and it has not booked it",
         "'a': it received 0.1 EUR, and nothing is booked here",
         "'a': we paid 1 EUR, and it received 0.1 EUR",
     ]

@@ -215,7 +215,7 @@ def test_a_session_is_not_resumed_by_another_token_of_the_same_user(door):
 
 def test_a_token_in_the_clear_is_refused_and_named(door):
     with pytest.raises(
-        SessionRefused, match=r"token 00112233aabbccdd came over plain tcp"
+        SessionRefused, match=r"token 00112233aabbccdd was sent over plain tcp"
     ) as caught:
         door.call(token(), origin=IN_THE_CLEAR)
     assert caught.value.code == "exposed"
@@ -230,7 +230,7 @@ def test_a_token_that_came_in_the_clear_is_named_in_the_log_once(door):
     for _ in range(3):
         Reception._note_exposed(gateway, door.passes.read(token()).token, "203.0.113.9")
     (line,) = said
-    assert "token 00112233aabbccdd of ada came over plain tcp:// from 203.0.113.9" in line
+    assert "token 00112233aabbccdd of ada arrived over plain tcp:// from 203.0.113.9" in line
     assert line.endswith("gridfed token --revoke 00112233aabbccdd")
 
 

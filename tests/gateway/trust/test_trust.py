@@ -85,7 +85,7 @@ def test_an_operator_approves_a_fingerprint():
     made.approve("paris", made.find("paris").fingerprint.lower().replace("-", ""))
     assert made.level("paris") is Level.APPROVED
     assert made.pins()["paris"] == (leaf("paris").certificate,)
-    with pytest.raises(BookError, match="no site 'lyon'"):
+    with pytest.raises(BookError, match="site 'lyon' not found"):
         made.approve("lyon", "")
 
 
@@ -137,7 +137,7 @@ def test_who_is_forgotten_is_a_stranger_again():
     made = book("paris")
     made.forget("paris")
     assert made.level("paris") is None
-    with pytest.raises(BookError, match="no site"):
+    with pytest.raises(BookError, match="not found"):
         made.forget("paris")
 
 
@@ -312,7 +312,7 @@ def test_whom_we_expel_is_out_whatever_others_say():
     assert "paris" not in made.pins()
     assert made.decide(asked("paris")).why is Why.EXPELLED
     assert refusal(made.admit, card("paris"), NOW_S, approve=True) is Refusal.EXPELLED
-    with pytest.raises(BookError, match="take that back first"):
+    with pytest.raises(BookError, match="end the expulsion first"):
         made.approve("paris", made.find("paris").fingerprint)
     other = TrustBook(card("lyon"), Follow.ANY)
     other.admit(card("london"), NOW_S, approve=True)
@@ -377,7 +377,7 @@ def test_a_site_does_not_accuse_itself_and_we_are_never_expelled_here():
     made.note("expulsion", expulsion("paris", "london"), NOW_S)
     assert made.level("paris") is Level.APPROVED
     assert made.level("london") is Level.APPROVED
-    with pytest.raises(BookError, match="leaves"):
+    with pytest.raises(BookError, match="expel itself"):
         made.expel("london", "", key("london"), NOW_S)
 
 
@@ -453,7 +453,7 @@ def test_rules_are_for_one_site_or_for_all_that_are_approved():
     assert made.decide(asked("lyon")).why is Why.NOT_PERMITTED
     assert made.decide(asked("lyon", Verb.RUN)).is_yes
     assert made.decide(asked("oslo", Verb.RUN)).why is Why.NOT_APPROVED
-    with pytest.raises(BookError, match="no site"):
+    with pytest.raises(BookError, match="not found"):
         made.trust("rome", [])
 
 
@@ -564,7 +564,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
     path = tmp_path / "trust.json"
     book_file.save(path, *full_book())
     path.chmod(0o644)
-    with pytest.raises(KeyFileError, match="can be read by others"):
+    with pytest.raises(KeyFileError, match="is readable by other users"):
         book_file.load(path)
 
 
@@ -574,7 +574,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
         (lambda plain: "not json", "JSONDecodeError"),
         (lambda plain: [], "TypeError"),
         (lambda plain: {**plain, "version": 2}, "newer gridfed"),
-        (lambda plain: {**plain, "sites": {"lyon": plain["sites"]["paris"]}}, "is of 'paris'"),
+        (lambda plain: {**plain, "sites": {"lyon": plain["sites"]["paris"]}}, "names site 'paris'"),
         (lambda plain: {**plain, "own": {**plain["own"], "card": "AAAA"}}, "ProtocolError"),
         (lambda plain: {**plain, "own": {**plain["own"], "card": "?"}}, "Error"),
         (lambda plain: {**plain, "rules": [{"rule": "allow"}]}, "permit"),

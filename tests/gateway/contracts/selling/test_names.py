@@ -416,7 +416,7 @@ def test_what_is_given_back_before_it_is_held_is_not_held(paris):
 def test_nothing_is_held_when_the_books_can_not_be_read(paris):
     looking_up(paris, paris.reserve("london-1-5"))
     assert found(paris, "the disk is full") == ["refused"]
-    assert "can't be read now: the disk is full" in paris.said[0].reason
+    assert "can't be read: the disk is full" in paris.said[0].reason
     assert not paris.bookings.open
     assert [each.state for each in paris.tell(paris.reserve("london-1-5"))] == ["held"]
 

@@ -62,7 +62,7 @@ def test_all_that_can_be_said(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"regoin": "x"}, "has no key 'regoin'"),
+        ({"regoin": "x"}, "unknown key 'regoin'"),
         ({"region": None}, "region is None"),
         ({"region": "Frankfurt"}, 'as in "eu-central-1"'),
         ({"image": ""}, "needs an image, or a launch_template"),

@@ -68,7 +68,7 @@ def test_good_settings():
         (GOOD, {"on_stop": "detach", "take_up_s": 0}, "needs a take_up_s"),
         (GOOD, {"tag": "a\nb"}, "tag must be"),
         (GOOD, {"tag": 5}, "tag must be"),
-        (GOOD, {"nope": 1}, "has no key 'nope'"),
+        (GOOD, {"nope": 1}, "unknown key 'nope'"),
         (GOOD, {"slots": 0, "ego_url": "https://e", "consumer": "Risk"}, "consumer must be"),
         (REST, {"url": "http://sym:8050"}, "https://HOST:PORT"),
         (REST, {"url": "https://u:p@sym"}, "https://HOST:PORT"),
