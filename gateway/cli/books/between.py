@@ -146,7 +146,7 @@ def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
     if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     show.table(
-        ("site", "reference", "at", "we", "through", "state", "it reports", "note"),
+        ("site", "reference", "at", "we booked", "through", "state", "it reports", "note"),
         [
             [
                 *(row["site"], row["reference"], show.when(row["at_s"])),

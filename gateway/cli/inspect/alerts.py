@@ -27,7 +27,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
         return
     show.table(
         (
-            *("alert", "severity", "what", "limit", "now", "settled", "held", "share"),
+            *("alert", "severity", "subject", "limit", "now", "settled", "held", "share"),
             *("at period end (estimate)", "raised", "last fired"),
         ),
         [_row(each) for each in found],

@@ -38,7 +38,7 @@ def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool
         return
     show.table(
         (
-            *("budget", "whose", "period", "amount", "spent", "held", "leased out"),
+            *("budget", "party", "period", "amount", "spent", "held", "leased out"),
             *("spent elsewhere", "left", "renews (UTC)", "rule"),
         ),
         [_row(each) for each in found],

@@ -95,9 +95,9 @@ def _print(found: dict[str, Any]) -> None:
     show.say(f"{', '.join(about)}; {show.when(found['at_s'])} UTC")
     for each in found["warnings"]:
         show.say(each)
-    columns = ("pool", "may", "slots", "each user", "tasks", "each user", "priority", "class")
+    columns = ("pool", "allowed", "slots", "each user", "tasks", "each user", "priority", "class")
     show.table(
-        (*columns, "window", "changes, UTC", "by"),
+        (*columns, "window", "changes, UTC", "rule"),
         [_row(each) for each in found["pools"]],
         "no pools",
         keys=2,

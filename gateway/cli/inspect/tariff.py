@@ -74,7 +74,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
             show.say(f"  {show.clean(line)}")
         rows = [_row(prices, *row) for row in found[name]]
         show.table(
-            ("from, UTC", "there", "window", "price", "when full", "preemptible"),
+            ("from, UTC", "local time", "window", "price", "when full", "preemptible"),
             [
                 [
                     datetime.fromtimestamp(row["from_s"], UTC).strftime("%Y-%m-%d %H:%M:%S"),

@@ -71,7 +71,7 @@ def windows(
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
         known = ", ".join(sorted(plans))
-        raise click.BadParameter(f"there is no pool {pool!r} here; there are: {known}")
+        raise click.BadParameter(f"no pool {pool!r} here; known pools: {known}")
     chosen = plans if pool is None else {pool: plans[pool]}
     for name, plan in chosen.items():
         try:
@@ -98,7 +98,7 @@ def windows(
             show.say(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
         show.table(
-            ("from, UTC", "there", "until, UTC", "window", "instead of"),
+            ("from, UTC", "local time", "until, UTC", "window", "overrides"),
             [
                 [
                     _utc(row["from_s"]),

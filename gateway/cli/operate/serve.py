@@ -186,8 +186,8 @@ async def _stop_on_signal(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
     say(
-        f"gridfed: stopping; running tasks have {STOP_S:g} s to end; press Ctrl-C again to "
-        "stop at once"
+        f"gridfed: stopping; running tasks have {STOP_S:g} s to end; a second signal stops "
+        "them at once"
     )
     await site.wind_up(STOP_S)
     scope.cancel()

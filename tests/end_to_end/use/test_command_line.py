@@ -244,7 +244,7 @@ def test_names_that_are_code_are_names_in_every_report(make_site):
         ({"kind": "showback", "where": [["user", "ann"]]}, "have it in --by"),
         ({"whose": 3}, "whose must be text"),
         ({"whose": "theirs"}, "not 'theirs'"),
-        ({"kind": "utilisation", "whose": "ours"}, "all that used the slots"),
+        ({"kind": "utilisation", "whose": "ours"}, "covers the work"),
         ({"kind": "savings", "static_price": 3}, "static_price must be text"),
         ({"kind": "savings", "static_price": "-1 USD"}, "negative"),
     ],
@@ -330,7 +330,7 @@ def test_a_second_interrupt_ends_it_at_once(make_site):
     family = psutil.Process(site.gateway.pid).children(recursive=True)
     site.gateway.process.send_signal(signal.SIGINT)
     # The worker waits for its running task now, and the gateway for the worker.
-    wait_until(lambda: "once more to stop at once" in site.gateway.text(), "its answer")
+    wait_until(lambda: "a second signal stops" in site.gateway.text(), "its answer")
     site.gateway.process.send_signal(signal.SIGINT)
     assert site.gateway.process.wait(200) == 130
     _gone, alive = psutil.wait_procs(family, timeout=200)
@@ -391,7 +391,7 @@ def test_a_worker_that_is_stopped_at_once_is_not_waited_for(make_site):
         worker.process.send_signal(signal.SIGINT)
         assert worker.process.wait(200) == 130
         wait_until(lambda: "worker hasty left" in site.gateway.text(), "its goodbye")
-        assert "did not come back" not in site.gateway.text()
+        assert "did not reconnect" not in site.gateway.text()
         client.shutdown(wait=False, cancel_futures=True)
 
 

@@ -229,4 +229,4 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
 
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
-    assert "there is no pool 'medium' here; there are: fast, slow" in done.output
+    assert "no pool 'medium' here; known pools: fast, slow" in done.output
