@@ -92,7 +92,9 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
         for option in (
             click.option("--state", metavar="DIR", help="The folder of the database."),
             config_file_option,
-            click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="A file."),
+            click.option(
+                "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write."
+            ),
             span_options,
             *reversed(options),
         ):

@@ -101,10 +101,16 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     help="The power usage effectiveness (PUE) of the building.",
 )
 @click.option("--power-price", default="0", help="The price of a kilowatt-hour.")
-@click.option("--space", default="0", help="A year.")
-@click.option("--staff", default="0", help="A year.")
+@click.option("--space", default="0", help="The cost of space per year.")
+@click.option("--staff", default="0", help="The cost of staff per year.")
 @click.option("--years", default="4", show_default=True, help="The service life of the hardware.")
-@click.option("--slots", default=1, show_default=True, type=click.IntRange(1, 10**8))
+@click.option(
+    "--slots",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10**8),
+    help="The number of slots.",
+)
 @click.option(
     "--utilisation",
     default="1",

@@ -302,7 +302,7 @@ def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[st
     click.argument("site"),
     click.option("--may-send", multiple=True, metavar="RULE", help=f"Its work here: {_RULE_HELP}"),
     click.option(
-        "--may-run", multiple=True, metavar="RULE", help="Our work there, by the same rules."
+        "--may-run", multiple=True, metavar="RULE", help="Our work there: a rule of the same form."
     ),
     click.option(
         "--never-send",
@@ -310,7 +310,12 @@ def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[st
         metavar="RULE",
         help="Forbid its work here; overrides --may-send.",
     ),
-    click.option("--never-run", multiple=True, metavar="RULE", help="Likewise."),
+    click.option(
+        "--never-run",
+        multiple=True,
+        metavar="RULE",
+        help="Forbid our work there; overrides --may-run.",
+    ),
     click.option("--pickles/--no-pickles", default=None, help="Accept pickled results from it."),
     click.option("--users/--no-users", default=None, help="Accept users with its tokens."),
 )

@@ -63,7 +63,9 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 
 
 @click.command()
-@click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
+@click.option(
+    "--slots", type=click.IntRange(min=1), help="The number of slots. [default: one per core]"
+)
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
 @click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--tags", help="The tags of the slots, as in linux,gpu=2.")
@@ -201,7 +203,9 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 @click.command()
-@click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
+@click.option(
+    "--slots", type=click.IntRange(min=1), help="The number of slots. [default: one per core]"
+)
 @click.option("--tags", default="", help="The tags of the slots, as in linux,gpu=2.")
 @click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
 @click.option("--name", help="The worker's name. [default: host and process]")

@@ -30,7 +30,9 @@ def symphony() -> None:
 @click.option(
     "--consumer", default="/Gridfed", show_default=True, help="The consumer whose slots it uses."
 )
-@click.option("--resource-group", default="ComputeHosts", show_default=True)
+@click.option(
+    "--resource-group", default="ComputeHosts", show_default=True, help="The hosts of the service."
+)
 @click.option(
     "--python", default="python3", show_default=True, help="The Python of the calls on the hosts."
 )
