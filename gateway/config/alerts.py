@@ -126,7 +126,7 @@ def _pace(table: dict[str, Any]) -> Pace:
 def _file(key: str, value: Any) -> str:
     path = _text(key, value)
     if not Path(path).expanduser().is_file():
-        raise KnobError(f"{key}: file {path} not found")
+        raise KnobError(f"{key}: file {path!r} not found")
     return path
 
 

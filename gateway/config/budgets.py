@@ -69,7 +69,7 @@ def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool)
                 "configuration has no [federation]"
             )
         if site in budget.sites:
-            raise KnobError(f"[[budget]] {budget.name}: sites: {site} is this site: remove it")
+            raise KnobError(f"[[budget]] {budget.name}: sites: {site!r} is this site: remove it")
 
 
 def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:

@@ -130,7 +130,9 @@ def _parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
         party = read_party(name)
         if party.kind is Kind.GROUP and party.name not in groups:
             known = ", ".join(sorted(groups)[:8]) or "none"
-            raise KnobError(f"group {party.name!r} not found in [groups]; known groups: {known}")
+            raise KnobError(
+                f"group {party.name!r:.60} not found in [groups]; known groups: {known}"
+            )
         found.append(party)
     return tuple(found)
 

@@ -204,7 +204,7 @@ def _table(key: str, value: Any) -> dict[str, Any]:
 def _named(key: str, value: Any) -> dict[str, Any]:
     table = _table(key, value)
     if len(table) > NAMES_MAX:
-        raise KnobError(f"{key}: at most {NAMES_MAX} are allowed")
+        raise KnobError(f"{key}: at most {NAMES_MAX:,} are allowed")
     return table
 
 
@@ -218,7 +218,7 @@ def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
         raise KnobError(f"{key} must be text of 1 to {NAME_CHARS_MAX} characters")
     if not value.isprintable():
-        raise KnobError(f"{key} is {value!r}: it has unprintable characters")
+        raise KnobError(f"{key} is {value!a:.80}: it has unprintable characters")
     return value
 
 

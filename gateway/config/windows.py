@@ -295,5 +295,5 @@ def _text(key: str, value: Any) -> str:
 def _list(key: str, value: Any) -> list[str]:
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not is_list or len(value) > DATES_MAX:
-        raise KnobError(f"{key} must be a list of up to {DATES_MAX} strings")
+        raise KnobError(f"{key} must be a list of up to {DATES_MAX:,} strings")
     return list(value)

@@ -323,7 +323,7 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
         trio.run(run)
     assert caught.group_contains(StoreFailed)
     assert site.failed
-    assert any("the gateway stops" in line for line in said)
+    assert any("the gateway is shutting down" in line for line in said)
 
 
 def test_work_is_booked_by_a_series_and_a_broken_one_stops_the_start(tmp_path, closing):

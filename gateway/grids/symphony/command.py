@@ -128,7 +128,7 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
         with file.open(encoding="utf-8") as plan:
             text = plan.read(PLAN_CHARS_MAX + 1)
         if len(text) > PLAN_CHARS_MAX:
-            raise KnobError(f"it is longer than {PLAN_CHARS_MAX} characters")
+            raise KnobError(f"it is longer than {PLAN_CHARS_MAX:,} characters")
         shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None

@@ -199,7 +199,7 @@ def test_a_configuration_for_another_site_than_its_keys_is_told(alone):
     gateway = Process(["gateway", "--config", str(alone.config)], alone.folder, "gateway")
     assert gateway.process.wait(300) == 1
     gateway.stop()
-    assert "its keys are those of 'london'" in gateway.text()
+    assert "its keys are those of site 'london'" in gateway.text()
 
 
 # --- without a gateway ---------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_configuration_for_another_site_than_its_keys_is_told(alone):
 
 def test_init_overwrites_nothing(alone):
     before = alone.config.read_text()
-    assert "there already" in alone.run("init", "--site", "london", code=1)
+    assert "exists already" in alone.run("init", "--site", "london", code=1)
     assert alone.config.read_text() == before
 
 
@@ -259,7 +259,7 @@ def test_an_unknown_site_is_told(alone):
 def test_a_token_says_who_and_can_be_revoked(alone):
     made = alone.json("token", "--user", "ada", "--projects", "risk,fx", "--expires", "1h")
     assert (made["user"], made["projects"], made["sites"]) == ("ada", ["fx", "risk"], ["london"])
-    assert "worthless" in alone.run("token", "--revoke", made["token"])
+    assert "is revoked" in alone.run("token", "--revoke", made["token"])
     assert "revoked" in alone.run("token", "--revoke", made["token"], code=1)
     assert "unknown scope 'rule'" in alone.run("token", "--user", "ada", "--scopes", "rule", code=1)
 

@@ -68,8 +68,8 @@ def test_forget(site):
         assert list(job.results()) == [0, 1, 4]
         job.wait(200)
         assert "has not ended: cancel it first" in quick("forget", other.id, code=1)
-        assert "are gone" in quick("forget", job.id)
-        with pytest.raises(JobNotFound, match="are gone"):
+        assert "are deleted" in quick("forget", job.id)
+        with pytest.raises(JobNotFound, match="were deleted"):
             next(job.results())
         assert job.details()["forgotten"]
         other.cancel(stop=True)
@@ -290,8 +290,8 @@ def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     ("arguments", "complaint"),
     [
         (["up", "--price", "free"], "is not an amount of money"),
-        (["up", "--memory", "1"], "64M at least"),
-        (["up", "--memory", "-1G"], "64M at least"),
+        (["up", "--memory", "1"], "at least 64M"),
+        (["up", "--memory", "-1G"], "at least 64M"),
         (["up", "--listen", "foo"], "Invalid value for --listen"),
         (["gateway", "--config", "/nonexistent.toml"], "No such file"),
         (["status", "--gateway", "127.0.0.1:5555"], "must start with"),

@@ -89,7 +89,7 @@ async def test_a_program_that_fails_says_why():
 
 @pytest.mark.parametrize("program", ["/nowhere/at-all", "/etc/passwd", "/"])
 async def test_a_program_that_cannot_be_started_is_given_up(program):
-    with pytest.raises(ActionFailed, match="it can't be started") as caught:
+    with pytest.raises(ActionFailed, match="the command did not start") as caught:
         await Command((program,), PATIENT_S).run(BODY)
     assert not caught.value.again
 

@@ -95,7 +95,7 @@ def test_what_fails_is_tried_again_and_said(make_inner, door):
     spend(inner, 1, 60)
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
     assert len(door.bodies) == 3
-    assert len(said(inner, "alerts: desk: webhook 127.0.0.1: it answered 500")) == 1
+    assert len(said(inner, "alerts: desk: webhook 127.0.0.1: HTTP status 500")) == 1
     assert len(said(inner, "next attempt in 0.01 s, 2 left")) == 1
     assert len(said(inner, "next attempt in 0.04 s, 1 left")) == 1
 
@@ -108,7 +108,7 @@ def test_what_keeps_failing_is_given_up_and_nothing_else_suffers(make_inner, doo
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
     looks(inner)
     assert len(door.bodies) == 1
-    assert len(said(inner, "it can't be reached")) == 3
+    assert len(said(inner, "unreachable")) == 3
     assert len(said(inner, "exit code 7")) == 3
     assert len(said(inner, "no more attempts")) == 2
 
@@ -268,7 +268,7 @@ def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):
         "name": "desk",
         "actions": [
             {"action": "log", "error": ""},
-            {"action": "webhook 127.0.0.1", "error": "it answered 500, not 2xx"},
+            {"action": "webhook 127.0.0.1", "error": "HTTP status 500, not 2xx"},
             {"action": "command true", "error": ""},
         ],
     }

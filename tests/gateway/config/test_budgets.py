@@ -144,7 +144,7 @@ def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
     ("text", "is_federated", "said"),
     [
         ('name = "b"\nowner = "london"\nslice = "1 USD"', True, "owner is 'london', which is this"),
-        ('name = "b"\namount = "1 USD"\nsites = ["london"]', True, "london is this site"),
+        ('name = "b"\namount = "1 USD"\nsites = ["london"]', True, "'london' is this site"),
         ('name = "b"\nowner = "paris"\nslice = "1 USD"', False, "has no \\[federation\\]"),
         ('name = "b"\namount = "1 USD"\nsites = ["paris"]', False, "shared with other sites"),
     ],

@@ -250,7 +250,7 @@ def test_a_plan_that_is_too_large_is_not_cut_off(tmp_path, monkeypatch):
     (tmp_path / "plan.csv").write_text(PLAN)
     done = CliRunner().invoke(cli, ["symphony", "windows", str(tmp_path / "plan.csv")])
     assert done.exit_code == 2
-    assert "it is larger than" in done.output
+    assert "it is longer than" in done.output
 
 
 def test_what_is_printed_for_a_shell_is_quoted(tmp_path):

@@ -559,7 +559,7 @@ def test_the_command_rolls_up_what_a_stopped_gateway_left(
         assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
     shown = run.invoke(cli, ["audit", "--state", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
-    assert f"what is rolled up: {audited(f'sqlite:///{path}').checkpoint}" in shown.output
+    assert f"rolled-up transfer: {audited(f'sqlite:///{path}').checkpoint}" in shown.output
     with closing(SqlStore(f"sqlite:///{path}")) as store:
         assert seen(store, ["job-1", "job-2", "london:c-1"]) == before
 

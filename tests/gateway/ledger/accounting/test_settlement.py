@@ -180,8 +180,8 @@ def test_it_is_said_in_words() -> None:
     columns += ("void_bought", "void_bought_tasks", "bought_tasks")
     rows = [["paris", "USD", "0.5", 1_000, 3_000, "0", 0, 7], ["rome", "EUR", "0", 0, 1, "2", 3, 0]]
     assert void_lines({"columns": columns, "rows": rows}) == [
-        "paris has voided 1,000 of 4,000 tasks that it got: 0.5 USD",
-        "we have voided 3 of 3 tasks that we got: 2 EUR",
+        "paris has voided 1,000 of 4,000 tasks delivered: 0.5 USD",
+        "we have voided 3 of 3 tasks delivered: 2 EUR",
     ]
 
 
