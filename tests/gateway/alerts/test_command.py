@@ -82,7 +82,7 @@ async def test_who_does_not_listen_is_no_failure():
 
 
 async def test_a_program_that_fails_says_why():
-    with pytest.raises(ActionFailed, match=r"exit code 3; it said: no \| luck\\x1b") as caught:
+    with pytest.raises(ActionFailed, match=r"exit code 3; output: no \| luck\\x1b") as caught:
         await python("import sys; print('no\\nluck\\x1b', file=sys.stderr); sys.exit(3)").run(BODY)
     assert caught.value.again
 
@@ -112,7 +112,7 @@ def hanging(found: Path, manners: str, timeout_s: float) -> Command:
 @pytest.mark.parametrize("manners", ["polite", pytest.param("deaf", marks=pytest.mark.thorough)])
 async def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path, manners):
     found = tmp_path / "pids"
-    with pytest.raises(ActionFailed, match="not done within 3 s, and ended; it said: here"):
+    with pytest.raises(ActionFailed, match="timed out after 3 s, and was ended; output: here"):
         await hanging(found, manners, 3.0).run(BODY)
     pids = pids_in(found)
     assert len(pids) == 2
@@ -135,7 +135,7 @@ async def test_what_it_leaves_behind_is_ended_and_not_waited_for(tmp_path):
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']);"
         "open(sys.argv[1], 'w').write(str(child.pid)); sys.exit(1)"
     )
-    with pytest.raises(ActionFailed, match="exit code 1; it said: bye"):
+    with pytest.raises(ActionFailed, match="exit code 1; output: bye"):
         await python(script, found).run(BODY)
     (pid,) = pids_in(found)
     wait_until(lambda: is_gone(pid), "its end")
@@ -144,7 +144,7 @@ async def test_what_it_leaves_behind_is_ended_and_not_waited_for(tmp_path):
 async def test_a_flood_of_words_is_cut_off_and_fills_no_memory():
     with pytest.raises(ActionFailed) as caught:
         await Command(("yes", "x" * 1000), PATIENT_S).run(BODY)
-    assert str(caught.value).startswith("exit code -13; it said: xxx")
+    assert str(caught.value).startswith("exit code -13; output: xxx")
     assert str(caught.value).count("x") == 1 + 500  # of "exit"
 
 

@@ -202,7 +202,7 @@ async def test_what_was_given_while_an_end_was_written_is_not_given_again():
     watch._giving = {raised["dear"]}
     async with trio.open_nursery() as nursery:
         await watch._look(nursery)
-    assert said == ["alert: gone: here/gone is over"]
+    assert said == ["alert: gone: here/gone has ended"]
 
 
 def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):
@@ -222,7 +222,7 @@ def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):
     write(posted(0, now_s - 7200), posted(1, now_s))
     wait_until(lambda: fired(inner) == [("late", 0)], "the alert")
     write(settled(0))
-    wait_until(lambda: said(inner, "late: sell rome is over"), "its end")
+    wait_until(lambda: said(inner, "late: sell rome has ended"), "its end")
     write(posted(2, now_s - 7200))
     wait_until(lambda: len(said(inner, "1 delivery to rome (")) == 2, "the next alert")
     looks(inner)

@@ -55,7 +55,7 @@ async def test_what_is_no_success_is_a_failure(door, answer, said, again):
 
 async def test_a_slow_answer_is_given_up(door):
     door.answers.append("slow")
-    with pytest.raises(ActionFailed, match=r"no answer within 0\.5 s"):
+    with pytest.raises(ActionFailed, match=r"timed out after 0\.5 s"):
         await Webhook(door.url, Pace(webhook_timeout_s=0.5)).run(BODY)
 
 

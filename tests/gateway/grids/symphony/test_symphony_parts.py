@@ -90,7 +90,7 @@ def test_a_pool_of_this_kind_in_a_configuration(tmp_path):
     assert pool.is_delegated
     assert not pool.is_grown
     path.write_text(path.read_text() + "[pool.scale]\nmax = 5\n")
-    with pytest.raises(Exception, match="its own workers"):
+    with pytest.raises(Exception, match="are not started by gridfed"):
         load(path, Installed())
 
 
