@@ -70,7 +70,7 @@ def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls
     message = example(cls)
     sealed = Sealed(office.sealer.seal(KIND, "london", MESSAGES.encode(message), UTC_S))
     right, wrong = (sealed, message) if cls.row.sealed else (message, sealed)
-    refusal = "that nobody signed" if cls.row.sealed else "does not travel sealed"
+    refusal = "must be signed" if cls.row.sealed else "must not be sealed"
     assert answer(office, side, wrong).endswith(f"protocol error: {cls.kind!r} {refusal}")
     is_taken = issubclass(cls, SENT_BY[side]) and cls.row.to is not Receiver.TRUST
     assert ("Taken" in answer(office, side, right)) == is_taken
