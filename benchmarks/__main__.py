@@ -132,9 +132,10 @@ def work(repeats: int, quick: bool) -> None:
         return found
 
     notes = [
-        "`wait` sleeps: what is lost is the scheduling's. `spin` keeps a core busy, and on this "
-        "machine two slots share two cores with the client, the gateway and both agents. The floor "
-        "is two plain processes, each in a loop over its half: what this machine's clock allows."
+        "`wait` sleeps: its loss is due to scheduling alone. `spin` keeps a core busy, and "
+        "on this machine two slots share two cores with the client, the gateway and both "
+        "agents. The floor is two plain processes, each in a loop over its half of the "
+        "tasks: the limit of this machine's clock."
     ]
     save("work", facts, alternate([floor_run, run], repeats), notes)
 
@@ -167,7 +168,7 @@ def main() -> None:
     """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("name", choices=[*BENCHMARKS, "all", "plots"])
-    parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="smaller figures, for a quick check")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     for name, benchmark in BENCHMARKS.items():

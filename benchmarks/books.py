@@ -123,7 +123,7 @@ def _reported(url: str, kind: str, repeats: int) -> list[Series]:
         gateway = start([*me, "gateway", "--config", str(config)])
         try:
             while not os.path.exists(address.removeprefix("ipc://")):
-                assert gateway.poll() is None, "the gateway does not start"
+                assert gateway.poll() is None, "the gateway did not start in time"
                 time.sleep(0.05)
             command = [*me, "report", "cost", "--by", "project,day", "--json"]
             for _ in range(repeats):

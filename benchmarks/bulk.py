@@ -96,8 +96,8 @@ def short_jobs(repeats: int, quick: bool) -> None:
         runs = [lambda: run("whole", lambda: whole), lambda: run("batches", lambda: iter(whole))]
         series = alternate(runs, repeats)
     notes = [
-        "`batches` has the same inputs from an iterator without a length: 1, 2, 4, … calls at a "
-        "time, as all inputs went before."
+        "`batches` passes the same inputs as an iterator without a length, which is read "
+        "1, 2, 4, … calls at a time."
     ]
     save("short_jobs", facts, series, notes)
 

@@ -34,8 +34,9 @@ def _image() -> str:
     done = subprocess.run(["podman", "image", "exists", named], check=False)
     if done.returncode:
         sys.exit(
-            f"no image {named} here: run the tests in tests/gateway/worker/isolation, which "
-            f"make it, or name another with ${IMAGE_VARIABLE}"
+            f"image {named} does not exist here: run the tests in "
+            "tests/gateway/worker/isolation, which build it, or name another image with "
+            f"${IMAGE_VARIABLE}"
         )
     return named
 
@@ -91,7 +92,7 @@ def environments(repeats: int, quick: bool) -> None:
         with Client(site.address) as client:
             until_s = time.monotonic() + 60
             while len(client.ask("workers")) < 3:
-                assert time.monotonic() < until_s, "the workers do not come"
+                assert time.monotonic() < until_s, "the workers did not connect in time"
                 time.sleep(0.02)
             views = {
                 "floor": client.options(tags={"bare": True}),

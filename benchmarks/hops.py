@@ -107,7 +107,7 @@ def hops(repeats: int, quick: bool) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(20)
         stamps += _read(folder / "g") + _read(folder / "w")
-    save("hops", facts, _series(sorted(stamps)), ["Each row is one stretch of the way, in order."])
+    save("hops", facts, _series(sorted(stamps)), ["Each row is one step of the way, in order."])
 
 
 def _watch_client(stamps: Stamps) -> None:

@@ -33,7 +33,7 @@ class Site:
         self.gateway = start([*gateway, "--listen", self.address, *state])
         until_s = time.monotonic() + 30
         while not os.path.exists(self.address.removeprefix("ipc://")):
-            assert time.monotonic() < until_s, "the gateway does not start"
+            assert time.monotonic() < until_s, "the gateway did not start in time"
             time.sleep(0.02)
         command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
         self._workers = [start(command) for _ in range(workers)]

@@ -121,7 +121,7 @@ def run_peer(name: str, count: int, lone: int) -> list[ours.Row]:
         if line.startswith("FIGURES "):
             submit, both, times = json.loads(line.removeprefix("FIGURES "))
             return figures(name, submit, both, times)
-    raise RuntimeError(f"{name} gave no figures: {done.stderr.strip()[-400:]}")
+    raise RuntimeError(f"{name} reported no figures: {done.stderr.strip()[-400:]}")
 
 
 def figures(who: str, submit: float, both: float, times: list[float]) -> list[ours.Row]:
@@ -139,8 +139,8 @@ def compare(repeats: int, quick: bool) -> None:
     facts = machine()
     scale = 10 if quick else 1
     notes = [
-        f"gridfed and ProcessPoolExecutor were given {100_000 // scale:,} tasks, the others "
-        f"{5000 // scale:,}: a rate is a rate."
+        f"gridfed and ProcessPoolExecutor got {100000 // scale:,} tasks, the others "
+        f"{5000 // scale:,}; rates are comparable."
     ]
     counts = dict.fromkeys(PEERS, 5000) | {"ProcessPoolExecutor": 100_000}
     usable = []
@@ -149,7 +149,7 @@ def compare(repeats: int, quick: bool) -> None:
             run_peer(name, 200, 10)
             usable.append(name)
         except (RuntimeError, subprocess.SubprocessError, OSError) as error:
-            notes.append(f"{name} was left out: {str(error)[:300]}")
+            notes.append(f"{name} was skipped: {str(error)[:300]}")
 
     def ours_run() -> list[ours.Row]:
         with ours.Site() as site, Client(site.address) as client:

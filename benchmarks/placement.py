@@ -156,7 +156,7 @@ def placement(repeats: int, quick: bool) -> None:
 
     found: list[Series] = alternate([run], repeats)
     notes = [
-        "The goal is 20 ms among 1,000 sites of 4 pools. Each figure is the middle one of "
+        "The goal is 20 ms for 1,000 sites of 4 pools. Each figure is the median of "
         f"{CALLS} calls, with the garbage collector on."
     ]
     save("placement", facts, found, notes)

@@ -17,7 +17,7 @@ def draw(name: str) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        print(f"no picture of {name}: matplotlib is not installed (gridfed[bench])")
+        print(f"{name} was not drawn: matplotlib is not installed (gridfed[bench])")
         return
     mpl.use("Agg")
     # The same figures give the same file, byte for byte.

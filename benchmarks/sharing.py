@@ -111,8 +111,8 @@ def sharing(repeats: int, quick: bool) -> None:
 
     found: list[Series] = alternate([run("floor", False), run("fair shares", True)], repeats)
     notes = [
-        f"{WORKERS} workers of {SLOTS} slots. Each project has a job that wants more to the end; "
-        "their shares are a tree of two levels. With shares only jobs of the one whose turn it is "
-        "are looked at, if it has something for a worker."
+        f"{WORKERS} workers of {SLOTS} slots. Each project has a job that wants more slots "
+        "to the end; their shares are a tree of two levels. With fair shares, only jobs of "
+        "the share whose turn it is are considered, if it has a task for a worker."
     ]
     save("sharing", facts, found, notes)

@@ -52,8 +52,8 @@ def slurm(repeats: int, quick: bool) -> None:
         ]
         series = alternate(runs, repeats)
     notes = [
-        f"{version}: {NODES} nodes of {CPUS} CPUs, all of them this host; "
-        f"`{jobs} tasks` are empty, from the first command to the last result."
+        f"{version}: {NODES} nodes of {CPUS} CPUs, all on this host; `{jobs} tasks` are "
+        "empty, from the first command to the last result."
     ]
     save("slurm", facts, series, notes)
 
@@ -111,7 +111,7 @@ class Site:
 def _wait(is_so: Any) -> None:
     until_s = time.monotonic() + LATE_S
     while not is_so():
-        assert time.monotonic() < until_s, "it does not come about"
+        assert time.monotonic() < until_s, "the expected state was not reached in time"
         time.sleep(0.01)
 
 

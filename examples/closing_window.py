@@ -75,14 +75,14 @@ def close_window(near: LocalSite, far: LocalSite) -> None:
             assert isinstance(places, list)
             return any(each["pool"] == pool and each["in_flight"] for each in places)
 
-        _wait(lambda: has(far), f"{far.name} has the work")
-        print(f"\n  {far.name} runs work of {near.name}'s, for it is cheaper; its own run begins:")
+        _wait(lambda: has(far), f"{far.name} to get the work")
+        print(f"\n  {far.name}, which is cheaper, runs work of {near.name}; its own run begins:")
         now = datetime.now(UTC)
         config = far.folder / "gateway.toml"
         window = WINDOW.format(now, now + timedelta(hours=6), GRACE_S)
         config.write_text(config.read_text() + window)
         far.ask("reload")  # as the command gridfed reload does
-        _wait(lambda: has(near), f"{near.name} has the work")
+        _wait(lambda: has(near), f"{near.name} to get the work")
         notes = explained()["notes"]
         assert isinstance(notes, list)
         print("  (gridfed explain)")
@@ -97,13 +97,13 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
     until_s = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > until_s:
-            sys.exit(f"{what}: that did not come about")
+            sys.exit(f"timed out waiting for {what}")
         time.sleep(0.05)
 
 
 def main() -> None:
     """Make two sites, and close a window on one's work at the other."""
-    print("making two sites, and introducing them to each other …")
+    print("creating two sites and connecting them …")
     with local_federation((Plan("zurich", 1, "0.80 USD"), Plan("london", 1, "0.20 USD"))) as sites:
         close_window(*sites)
 

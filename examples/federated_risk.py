@@ -73,7 +73,7 @@ def run_on(
         costs = client.ask("report", kind="cost", by=["pool"])
     show(figures)
     show_places(table(rows), table(costs), near.name)
-    print(f"\n  {bill['done']:,} tasks in {elapsed_s:.2f} s, {bill['cost']} in all")
+    print(f"\n  {bill['done']:,} tasks in {elapsed_s:.2f} s, {bill['cost']} in total")
     print(f"  billed to {bill['user']}, project {bill['project']} (job {bill['id']})")
     return figures, bill
 
@@ -116,7 +116,9 @@ def show_books(sites: Sequence[LocalSite]) -> None:
     print("\n  the books of both sides (gridfed report statement)")
     for other in others:
         if not is_alive(other):
-            print(f"  {near.name} owes {other.name:<10}{told(owed(near, other)):>18}   it is dead")
+            print(
+                f"  {near.name} owes {other.name:<10}{told(owed(near, other)):>18}   (site killed)"
+            )
             continue
         ours, theirs = owed(near, other), owed(other, near)
         print(
@@ -157,11 +159,11 @@ def told(amounts: dict[str, int]) -> str:
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--nobody-dies", action="store_true", help="kill no site")
+    parser.add_argument("--nobody-dies", action="store_true", help="do not kill a site")
     given = parser.parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the gateways are stopped then, too
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    print("making three sites, and introducing them to each other …")
+    print("creating three sites and connecting them …")
     with local_federation(PLANS) as sites:
         figures, _ = run_on(sites, kills=not given.nobody_dies)
         show_books(sites)
@@ -170,7 +172,10 @@ def main() -> None:
         sys.exit("the figures differ from those of a plain loop")
     print("\n  identical to a plain loop, bit for bit")
     if not given.nobody_dies:
-        print(f"  ({PLANS[1].name}'s tasks waited {LEASE_S:g} s for its lease before they went on)")
+        print(
+            f"  ({PLANS[1].name}'s tasks waited {LEASE_S:g} s, until its lease expired, before "
+            "they ran elsewhere)"
+        )
 
 
 if __name__ == "__main__":

@@ -303,9 +303,9 @@ def show_bill(job: dict[str, Any], elapsed_s: float) -> None:
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--gateway", help="the address of a gateway that is there")
+    parser.add_argument("--gateway", help="the address of a running gateway")
     parser.add_argument("--plain", action="store_true", help="a plain loop, without a grid")
-    parser.add_argument("--compare", action="store_true", help="both, and compare")
+    parser.add_argument("--compare", action="store_true", help="run both, and compare")
     given = parser.parse_args()
     if given.plain:
         show(run(map))

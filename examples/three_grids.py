@@ -107,7 +107,7 @@ def grids(folder: Path) -> Iterator[tuple[str, str]]:
 
     missing = lacking()
     if missing:
-        sys.exit(f"no Slurm cluster can be started here: {missing}")
+        sys.exit(f"a Slurm cluster can't be started here: {missing}")
     folder.mkdir()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster("rhine", nodes=3, cpus=2)))
@@ -145,7 +145,7 @@ def run_on(near: LocalSite) -> None:
         where = row["pool"] if "/" in row["pool"] else f"{near.name}/{row['pool']}"
         told = format_money(cost["cost_nanos"], cost["currency"])
         print(f"  {where:<16}{row['tasks']:>8,}{row['wall_ns'] / 1e9:>15,.2f}{told:>22}")
-    print(f"\n  {bill['done']:,} tasks in {elapsed_s:.1f} s, {bill['cost']} in all: one bill")
+    print(f"\n  {bill['done']:,} tasks in {elapsed_s:.1f} s, {bill['cost']} in total: one bill")
     idle = {"rhine/hpc", "cloud/rented"} - {row["pool"] for row in usage}
     if idle:
         sys.exit(f"no task ran at {' and '.join(sorted(idle))}: see its gateway's `scale --why`")
@@ -166,14 +166,14 @@ def wait_until_gone(sites: list[LocalSite]) -> None:
             if time.monotonic() > until_s:
                 sys.exit(f"{site.name} still has pilots:\n{site.gridfed('scale', '--why')}")
             time.sleep(0.2)
-        print(f"  {site.name} has let go of all that it had started")
+        print(f"  {site.name} has released all pilots that it started")
 
 
 def main() -> None:
     """Make the grids and the sites, and run."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    print("starting a Slurm cluster and a stand-in of EC2, and three sites …")
+    print("starting a Slurm cluster, a stand-in of EC2, and three sites …")
     with (
         tempfile.TemporaryDirectory(prefix="gridfed-grids-") as folder,
         grids(Path(folder) / "ec2") as (slurm, ec2),

@@ -28,18 +28,18 @@ def check_address(address: str) -> None:
     """Raise AddressError unless gridfed can use `address`; nng's own errors say little."""
     if not address.startswith(SCHEMES):
         allowed = ", ".join(SCHEMES)
-        raise AddressError(f"address {address!r}: it must start with one of {allowed}")
+        raise AddressError(f"address {address!r}: must start with one of {allowed}")
     if address.startswith("ipc://"):
         length = len(os.fsencode(address.removeprefix("ipc://")))
         if length > _SOCKET_PATH_MAX:
             raise AddressError(
-                f"address {address!r}: the path of a socket may be {_SOCKET_PATH_MAX} bytes long, "
-                f"this one has {length}"
+                f"address {address!r}: the socket path has {length} bytes, the limit is "
+                f"{_SOCKET_PATH_MAX}"
             )
         return
     _, port = host_and_port(address)
     if not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
-        raise AddressError(f"address {address!r}: it must end in a port, 0 to {_PORT_MAX}")
+        raise AddressError(f"address {address!r}: must end with a port from 0 to {_PORT_MAX}")
 
 
 def is_tcp(address: str) -> bool:
@@ -64,12 +64,12 @@ def check_others(addresses: list[str]) -> list[str]:
     """Return a gateway's list of others without repetitions; AddressError if it is invalid."""
     found = list(dict.fromkeys(addresses))
     if len(found) > OTHERS_MAX:
-        raise AddressError(f"{len(found)} other gateways: at most {OTHERS_MAX} are told of")
+        raise AddressError(f"{len(found)} other gateways: the limit is {OTHERS_MAX}")
     for address in found:
         if len(address) > ADDRESS_CHARS_MAX or not address.isprintable():
             raise AddressError(
-                f"address {address!a:.80}: it must be printable, of at most {ADDRESS_CHARS_MAX} "
-                "characters"
+                f"address {address!a:.80}: must be printable and have at most "
+                f"{ADDRESS_CHARS_MAX} characters"
             )
         check_address(address)
     return found
@@ -95,8 +95,8 @@ def check_bearer(address: str) -> None:
     """Raise AddressError unless a token may be sent there: any reader of a token could use it."""
     if is_weak(address):
         raise AddressError(
-            f"address {address!r}: a token is for whoever holds it, so it does not go over plain "
-            "tcp to another host: dial tls+tcp://, or come without a token"
+            f"address {address!r}: a token is a bearer credential and is not sent over "
+            "plain tcp to another host: use tls+tcp://, or connect without a token"
         )
 
 

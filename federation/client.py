@@ -157,13 +157,15 @@ class Options:
         if self.timeout_s is not None and not (
             _is_number(self.timeout_s, 0, TIMEOUT_MAX_S) and self.timeout_s > 0
         ):
-            raise ValueError(f"timeout_s is {self.timeout_s!r}; it must be above zero, in seconds")
+            raise ValueError(
+                f"timeout_s is {self.timeout_s!r}; it must be greater than zero, in seconds"
+            )
         if self.task_s is not None and not (
             _is_number(self.task_s, 0, TIMEOUT_MAX_S) and self.task_s > 0
         ):
-            raise ValueError(f"task_s is {self.task_s!r}; it must be above zero, in seconds")
+            raise ValueError(f"task_s is {self.task_s!r}; it must be greater than zero, in seconds")
         if type(self.retries) is not int or not 0 <= self.retries <= RETRIES_MAX:
-            raise ValueError(f"retries is {self.retries!r}; it must be 0 to {RETRIES_MAX}")
+            raise ValueError(f"retries is {self.retries!r}; it must be from 0 to {RETRIES_MAX}")
         if not _is_number(self.priority, -PRIORITY_MAX, PRIORITY_MAX):
             raise TypeError(f"priority is {self.priority!r}; it must be a number up to 1e9")
         for what in ("project", "name"):
@@ -174,7 +176,9 @@ class Options:
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         if self.max_cost is not None:
             if not isinstance(self.max_cost, str):
-                raise TypeError(f'max_cost is {self.max_cost!r:.80}; write text, as in "5 USD"')
+                raise TypeError(
+                    f'max_cost is {self.max_cost!r:.80}; it must be text, for example "5 USD"'
+                )
             parse_money(self.max_cost)
         for what in ("prints", "preemptible"):
             if type(getattr(self, what)) is not bool:
@@ -372,7 +376,7 @@ class Client(concurrent.futures.Executor):
         if give_up_s is not None and not _is_number(give_up_s, 0, TIMEOUT_MAX_S):
             raise ValueError(f"give_up_s is {give_up_s!r}; it must be zero or more, in seconds")
         if isinstance(trusted_sites, str):
-            raise TypeError("trusted_sites must be a list of names, not one text")
+            raise TypeError("trusted_sites must be a list of site names, not a single string")
         named = address if isinstance(address, str | None) else tuple(address)
         self._where = _Where(
             named,
@@ -450,7 +454,7 @@ class Client(concurrent.futures.Executor):
                     random=random.Random(),  # noqa: S311 - as above
                     follows=False,
                 )
-                origin = "where a job of this client is"
+                origin = "the gateway of a job"
                 known = beside[gateway] = self._start(itinerary, origin, connect_timeout_s)
             return known
 
@@ -515,7 +519,7 @@ class Client(concurrent.futures.Executor):
         unknown = set(changes) - set(Options.__slots__)
         if unknown:
             raise TypeError(
-                f"unknown option {', '.join(sorted(unknown))}; there are "
+                f"unknown option {', '.join(sorted(unknown))}; known options: "
                 f"{', '.join(Options.__slots__)}"
             )
         view = object.__new__(type(self))
@@ -800,12 +804,14 @@ def _revive(where: _Where, options: Options) -> Client:
 
 def _check_tags(tags: Any) -> None:
     if not isinstance(tags, Mapping):
-        raise TypeError(f'tags is {tags!r:.80}; write a map, as in {{"gpu": 1}}')
+        raise TypeError(f'tags is {tags!r:.80}; it must be a dict, for example {{"gpu": 1}}')
     for name, value in tags.items():
         if not isinstance(name, str) or not name or not _is_plain(name):
-            raise TypeError(f"tags: {name!r} is no name")
+            raise TypeError(f"tags: {name!r} is not a valid name")
         if value is not True and not _is_number(value, 0, TAG_MAX):
-            raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
+            raise TypeError(
+                f"tags: {name} is {value!r}; it must be True or a number of zero or more"
+            )
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:

@@ -40,6 +40,7 @@ def check_owners() -> None:
     collisions = find_collisions()
     if collisions:
         raise NameCollision(
-            f"{'; '.join(collisions)}. One has overwritten the other: uninstall it, then "
-            f"reinstall {DISTRIBUTION}, or give each an environment of its own."
+            f"{'; '.join(collisions)}. The distributions overwrite each other's files: "
+            f"uninstall the other one and reinstall {DISTRIBUTION}, or install each in an "
+            "environment of its own."
         )

@@ -13,7 +13,7 @@ NANOS_LIMIT: Final = 2**63 - 1  # the range of a database's integer column
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _DECIMALS: Final = 9
-_EXAMPLE: Final = 'write an amount and a currency, as in "0.04 USD"'
+_EXAMPLE: Final = 'write an amount and a currency, for example "0.04 USD"'
 
 
 def parse_money(text: str) -> tuple[int, str]:
@@ -33,10 +33,10 @@ def parse_money(text: str) -> tuple[int, str]:
     if not amount.is_finite():
         raise ValueError(f"{text!r} is not a finite amount: {_EXAMPLE}")
     if amount.is_signed():
-        raise ValueError(f"{text!r} is negative: an amount is zero or more")
+        raise ValueError(f"{text!r} is negative: the amount must be zero or more")
     exponent = amount.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_DECIMALS:
-        raise ValueError(f"{text!r} has more than {_DECIMALS} decimals: round it first")
+        raise ValueError(f"{text!r} has more than {_DECIMALS} decimals: round it")
     if amount > Decimal(NANOS_LIMIT).scaleb(-_DECIMALS):
         raise ValueError(f"{text!r} is too large: the limit is {format_amount(NANOS_LIMIT)}")
     check_currency(currency)
@@ -60,4 +60,6 @@ def format_money(nanos: int, currency: str) -> str:
 def check_currency(currency: str) -> None:
     """Raise ValueError unless it is three capital letters."""
     if not _CURRENCY.fullmatch(currency):
-        raise ValueError(f"{currency!r} is not a currency: three capital letters, as in USD")
+        raise ValueError(
+            f"{currency!r} is not a currency: use three capital letters, for example USD"
+        )

@@ -94,7 +94,7 @@ def _read(plain: Any) -> Offer:
     max_cost_nanos, currency = plain["max_cost_nanos"], plain["currency"]
     deadline_s, cost_nanos = plain["deadline_s"], plain["cost_nanos"]
     if plain["kind"] not in ("later", "dearer") or (max_cost_nanos is not None and not currency):
-        raise ValueError("it is of no known kind, or its money of no currency")
+        raise ValueError("the kind of the offer or its currency is unknown")
     if currency != "":
         check_currency(currency)
     return Offer(
@@ -111,17 +111,17 @@ def _read(plain: Any) -> Offer:
 def _place(plain: Any) -> tuple[str, str, int]:
     site, pool, tasks = plain["site"], plain["pool"], plain["tasks"]
     if not (isinstance(site, str) and isinstance(pool, str) and type(tasks) is int):
-        raise TypeError("no place")
+        raise TypeError("an invalid site or pool")
     return site, pool, tasks
 
 
 def _time(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value < TIME_LIMIT_S:
-        raise ValueError("no time")
+        raise ValueError("an invalid time")
     return float(value)
 
 
 def _amount(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= NANOS_LIMIT:
-        raise ValueError("no amount")
+        raise ValueError("an invalid amount")
     return value

@@ -255,7 +255,7 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
         what = _culprit(function, "the function", 0)
         raise SerializationError(
             f"{what} can't be pickled: {type(error).__name__}: {error}. Build it inside the "
-            "function, or pass what it is made from as an argument."
+            "function, or pass the data that it is built from as an argument."
         ) from error
     sealed = SealedFunction(hashlib.sha256(body).digest(), body, _name(function))
     if captured is not None and captured.is_fixed:
@@ -309,9 +309,9 @@ def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> by
         for where, value in named:
             if not _is_picklable(value):
                 raise SerializationError(
-                    f"{_culprit(value, where, 0)} can't be pickled: "
-                    f"{type(error).__name__}: {error}. Pass what it is made from, and make it "
-                    "inside the function."
+                    f"{_culprit(value, where, 0)} can't be pickled: {type(error).__name__}: "
+                    f"{error}. Pass the data that it is built from, and build it inside the "
+                    "function."
                 ) from error
         raise SerializationError(f"the arguments can't be pickled: {error}") from error
 
@@ -361,6 +361,7 @@ def open_result(body: bytes) -> Any:
         raise
     except BaseException as error:  # an exit in a foreign __setstate__ must not be ours
         raise SerializationError(
-            f"the result can't be unpickled here: {type(error).__name__}: {error}. Is what it is "
-            "made of installed in this environment, in the same version?"
+            f"the result can't be unpickled here: {type(error).__name__}: {error}. Check "
+            "that its packages are installed in this environment, in the same versions as "
+            "at the worker."
         ) from error

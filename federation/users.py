@@ -23,17 +23,19 @@ def check_user(name: str) -> str:
     last @ could be a site, or if it reads as a party of a rule.
     """
     if not name:
-        raise ValueError("a user needs a name: it is empty")
+        raise ValueError("the user name is empty")
     if len(name) > USER_CHARS_MAX:
-        raise ValueError(f"a user's name may have {USER_CHARS_MAX} characters: it has {len(name)}")
+        raise ValueError(f"the user name has {len(name)} characters, the limit is {USER_CHARS_MAX}")
     if not name.isprintable() or name != name.strip():
-        raise ValueError(f"the user's name {name[:60]!r} has characters that are not seen")
+        raise ValueError(f"the user name {name[:60]!r} has invisible characters")
     if _PARTY.match(name):
-        raise ValueError(f"{name[:60]!r} is no user's name: it begins as a party of a rule does")
+        raise ValueError(
+            f"{name[:60]!r} is not a valid user name: it begins like a party of a rule"
+        )
     if _OF_A_SITE.search(name):
         raise ValueError(
-            f"{name[:60]!r} is no user's name here: users of other sites are called so, and come "
-            "by their site's token"
+            f"{name[:60]!r} is not a valid user name here: the form NAME@SITE is for users "
+            "of other sites, who connect with a token of their site"
         )
     return name
 

@@ -41,11 +41,13 @@ def wishes_plain(
         plain["objective"] = _objective(objective)
     if deadline_s is not None:
         if type(deadline_s) not in (int, float) or not deadline_s > 0:
-            raise TypeError(f"deadline_s is {deadline_s!r}; it must be seconds since 1970, UTC")
+            raise TypeError(
+                f"deadline_s is {deadline_s!r}; it must be a time in seconds since 1970, UTC"
+            )
         if deadline_s < LONG_AGO_S:
             raise ValueError(
-                f"deadline_s is {deadline_s!r}, long ago: it is a time, not a length of time; "
-                f"write time.time() + {deadline_s:g}"
+                f"deadline_s is {deadline_s!r}, which is long past: it must be a time, not "
+                f"a duration; use time.time() + {deadline_s:g}"
             )
         plain["deadline_s"] = float(deadline_s)
     if environment is not None:
@@ -57,7 +59,7 @@ def wishes_plain(
         plain["when_closed"] = when_closed
     plain |= dict.fromkeys(_set(deferrable=deferrable, whole=whole), True)
     if deferrable and deadline_s is None:
-        raise ValueError("deferrable needs deadline_s: until when may it wait?")
+        raise ValueError("deferrable needs deadline_s, the latest time to finish")
     for key, values in names.items():
         if values is not None:
             plain[key] = _names(key, values)
@@ -92,8 +94,8 @@ def _is_weight(value: object) -> bool:
 
 def _names(key: str, values: Iterable[str]) -> list[str]:
     if isinstance(values, str):
-        raise TypeError(f"{key} must be a list of names, not one text")
+        raise TypeError(f"{key} must be a list of names, not a single string")
     found = sorted(set(values))
     if len(found) > NAMES_MAX or not all(0 < len(each) <= NAME_CHARS_MAX for each in found):
-        raise ValueError(f"{key} must be at most {NAMES_MAX} names")
+        raise ValueError(f"{key} must have at most {NAMES_MAX} names")
     return found

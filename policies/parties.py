@@ -89,4 +89,4 @@ def read_party(text: str) -> Party:
     elif not colon and kind in set(Kind) - NAMED:
         return Party(Kind(kind))
     ways = "user:NAME, group:NAME, project:NAME, site:NAME, ours, others, all"
-    raise ValueError(f"{text[:60]!r} is nobody: write one of {ways}")
+    raise ValueError(f"{text[:60]!r} is not a party: use one of {ways}")

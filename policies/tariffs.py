@@ -57,7 +57,7 @@ class Tariff:
             if not 0 <= nanos <= NANOS_LIMIT:
                 raise ValueError(f"a price of {nanos} nano-units is out of range")
         if not 0 <= self.step_ns <= HOUR_NS:
-            raise ValueError(f"time in steps of {self.step_ns} ns: it must be up to an hour")
+            raise ValueError(f"time in steps of {self.step_ns} ns: must be at most an hour")
         check_currency(self.currency)
 
     def charge_nanos(self, tasks: int, wall_ns: int) -> int:
@@ -181,7 +181,9 @@ def round_half_up(amount: Fraction) -> int:
 def cost_nanos(price_nanos: int, wall_ns: int) -> int:
     """Return the cost of `wall_ns` of one slot at a price per slot-hour, halves rounded up."""
     if price_nanos < 0 or wall_ns < 0:
-        raise ValueError(f"no cost of {wall_ns} ns at {price_nanos}: both must be zero or more")
+        raise ValueError(
+            f"the cost of {wall_ns} ns at {price_nanos} is undefined: both must be zero or more"
+        )
     return (2 * price_nanos * wall_ns + HOUR_NS) // (2 * HOUR_NS)
 
 
@@ -202,7 +204,7 @@ def effective_nanos(price_nanos: int, task_ns: int, minimum_nanos: int, step_ns:
 
 def _charge(price_nanos: int, tasks: int, wall_ns: int, minimum_nanos: int, step_ns: int) -> int:
     if tasks < 0:
-        raise ValueError(f"no cost of {tasks} tasks")
+        raise ValueError(f"the cost of {tasks} tasks is undefined: the number must be zero or more")
     costs = cost_nanos(price_nanos, _billed_ns(tasks, wall_ns, step_ns))
     return min(NANOS_LIMIT, max(costs, tasks * minimum_nanos))
 

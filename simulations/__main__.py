@@ -28,7 +28,7 @@ def list_scenarios() -> int:
     """List the scenarios."""
     for name, scenario in SCENARIOS.items():
         say(f"{name:24} {(scenario.__doc__ or '').splitlines()[0]}")
-    say(f"{'random':24} The swarm's world of the seed.")
+    say(f"{'random':24} The random world of the seed.")
     return 0
 
 
@@ -45,7 +45,7 @@ def run_one(given: Namespace) -> int:
             say(entry.line)
     speed = round(run.events / max(took_s, 1e-9))
     say(
-        f"{given.scenario} seed {given.seed}: {run.seconds:.1f} s of the world, "
+        f"{given.scenario} seed {given.seed}: {run.seconds:.1f} s of simulated time, "
         f"{run.events:,} events in {took_s:.2f} s ({speed:,}/s), trace {run.digest[:16]}"
     )
     if given.story:
@@ -63,7 +63,7 @@ def run_one(given: Namespace) -> int:
 
 def tell(run: Run, job: str, task: int) -> None:
     """Print the story of one task."""
-    say(f"the story of task {task} of job {job}:")
+    say(f"the history of task {task} of job {job}:")
     for line in list(run.trace.story(job, task))[-STORY_LINES:]:
         say(line)
 
@@ -85,14 +85,14 @@ def run_swarm(given: Namespace) -> int:
             if not given.go_on:
                 break
         if done % TELL_EVERY == 0:
-            say(f"{done:,} worlds, to seed {verdict.seed}: {broken or 'none'} broken")
+            say(f"{done:,} worlds, up to seed {verdict.seed}: {broken or 'none'} broken")
     took_s = time.monotonic() - began_s
     say(
-        f"{done} worlds, {virtual_s / 3600:.1f} hours of theirs, {events:,} events in "
-        f"{took_s:.1f} s ({events / took_s:,.0f}/s): {broken or 'none'} broken"
+        f"{done} worlds, {virtual_s / 3600:.1f} hours of simulated time, {events:,} events "
+        f"in {took_s:.1f} s ({events / took_s:,.0f}/s): {broken or 'none'} broken"
     )
     if broken:
-        say("python -m simulations run random --seed SEED tells the story")
+        say("python -m simulations run random --seed SEED prints the history")
     return 1 if broken else 0
 
 
@@ -100,23 +100,27 @@ def main() -> int:
     """Parse the command line and run the command."""
     parser = ArgumentParser(prog="python -m simulations")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the scenarios")
-    run = commands.add_parser("run", help="one scenario, or `random`")
+    commands.add_parser("list", help="list the scenarios")
+    run = commands.add_parser("run", help="run one scenario, or `random`")
     run.add_argument("scenario", choices=[*SCENARIOS, "random"])
     run.add_argument("--seed", type=int, default=1)
-    run.add_argument("--story", default="", metavar="JOB:TASK", help="a job's last letters")
-    run.add_argument("--trace", action="store_true", help="everything that happens")
-    run.add_argument("--bug", choices=[*BUGS, *TREATY_BUGS], default="", help="plant a bug")
-    run.add_argument("--trio", action="store_true", help="gateways in trio, on a mock clock")
-    many = commands.add_parser("swarm", help="random worlds until one breaks")
+    run.add_argument(
+        "--story", default="", metavar="JOB:TASK", help="the last letters of the id of a job"
+    )
+    run.add_argument("--trace", action="store_true", help="print all events")
+    run.add_argument("--bug", choices=[*BUGS, *TREATY_BUGS], default="", help="inject a bug")
+    run.add_argument(
+        "--trio", action="store_true", help="run the gateways in trio, on a mock clock"
+    )
+    many = commands.add_parser("swarm", help="run random worlds until one breaks")
     many.add_argument("--minutes", type=float, default=0.0)
     many.add_argument("--seeds", type=int, default=300)
     many.add_argument("--first", type=int, default=0, help="the first seed")
     many.add_argument("--processes", type=int, default=2)
-    many.add_argument("--go-on", action="store_true", help="do not stop at the first")
-    commands.add_parser("gossip", help="membership and adverts: speed, cost, certainty")
-    commands.add_parser("year", help="three sites in 2023, alone and together", add_help=False)
-    commands.add_parser("growth", help="a pool on a cloud, up and down", add_help=False)
+    many.add_argument("--go-on", action="store_true", help="do not stop at the first failure")
+    commands.add_parser("gossip", help="membership and adverts: speed, cost, reliability")
+    commands.add_parser("year", help="three sites in 2023, alone and federated", add_help=False)
+    commands.add_parser("growth", help="a pool on a cloud, growing and shrinking", add_help=False)
     given, more = parser.parse_known_args()
     if given.command == "year":
         return year.main(more)
@@ -126,7 +130,7 @@ def main() -> int:
         gossip_figures.main(more)
         return 0
     if more:
-        parser.error(f"what is {' '.join(more)}?")
+        parser.error(f"unexpected argument: {' '.join(more)}")
     if given.command == "list":
         return list_scenarios()
     return run_one(given) if given.command == "run" else run_swarm(given)

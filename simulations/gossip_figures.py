@@ -38,10 +38,12 @@ def _read(arguments: Sequence[str]) -> tuple[Settings, list[str], bool]:
     parser.add_argument("--members", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--story", choices=STORIES, action="append", help="default: all but lossy")
-    parser.add_argument("--hours", type=float, default=24.0, help="of the lossy story, simulated")
+    parser.add_argument(
+        "--hours", type=float, default=24.0, help="of the lossy story, simulated time"
+    )
     parser.add_argument("--loss", type=float, default=0.05, help="share of messages lost")
     parser.add_argument("--cut", type=float, default=0.0, help="share of pairs that can't connect")
-    parser.add_argument("--samples", type=int, default=20, help="changes, and deaths, to measure")
+    parser.add_argument("--samples", type=int, default=20, help="changes and deaths to measure")
     parser.add_argument("--save", action="store_true", help=f"add the figures to {RESULTS.name}/")
     chosen = parser.parse_args(arguments)
     settings = Settings(
@@ -109,7 +111,7 @@ def _table(body: dict[str, Any]) -> str:
     lines = [
         "# gossip",
         "",
-        "Membership and adverts of simulated gateways (docs/membership.md says what is counted).",
+        "Membership and adverts of simulated gateways (docs/membership.md defines the figures).",
         "",
         "| measure | members | median | lowest | highest | samples |",
         "|---|---:|---:|---:|---:|---:|",

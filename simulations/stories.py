@@ -193,7 +193,7 @@ def tell_parted(settings: Settings) -> list[Figure]:
         )
 
     if not parted or not world.run_until(is_whole, healed_s + 120.0, 0.5):
-        raise RuntimeError("the halves did not part, or did not come together in two minutes")
+        raise RuntimeError("the halves did not part, or did not merge in two minutes")
     taken_s = world.now - healed_s
     world.run(world.now + 60.0)  # and stays whole
     return [

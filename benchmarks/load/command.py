@@ -135,7 +135,7 @@ def measure(case: Case, checkout: str, warm_s: float, measured_s: float) -> dict
             stack.callback(agents.close)
             until_s = time.monotonic() + START_MAX_S
             while agents.figures()["open"] < case.agents:
-                assert time.monotonic() < until_s, "the agents did not come in"
+                assert time.monotonic() < until_s, "the agents did not connect in time"
                 time.sleep(0.1)
             kind = ("detached",) if case.detached else ()
             asked_by = ("benchmarks.load.clients", address, CLIENTS, case.jobs, case.tasks, *kind)
@@ -159,7 +159,7 @@ def _detached(
     until_s = begun_s + DETACHED_MAX_S
     while True:
         asked, played, now_s = clients.figures(), agents.figures(), time.monotonic()
-        assert now_s < until_s, "the detached jobs did not end"
+        assert now_s < until_s, "the detached jobs did not end in time"
         answers_s += asked["answers_s"]
         if asked["jobs"] and not first_s:
             first_s = now_s - FIGURES_S
@@ -275,16 +275,17 @@ def run(checkouts: list[str], cases: tuple[Case, ...], repeats: int = 1) -> None
     lines = [
         "# many_jobs",
         "",
-        f"`{command.strip()}`, {facts['date']}, {facts['cores']} cores, Python {facts['python']}, "
-        f"commit {facts['commit']}. The host was busy with other things too: `load` is its load "
-        "average at the end of each row.",
+        f"`{command.strip()}`, {facts['date']}, {facts['cores']} cores, Python "
+        f"{facts['python']}, commit {facts['commit']}. The host ran other work too: `load` "
+        "is its load average at the end of each row.",
         "",
-        f"One gateway (store, accounting and limits on), {AGENTS} agents of {SLOTS} slots in one "
-        f"process, {CLIENTS} clients in another, tcp on the loopback. Empty tasks are reported at "
-        "once. A turn is what the gateway's loop does between two looks at what has come in, with "
-        "collections of garbage, a full one of which waits until nothing happens; the first of a "
-        "process, which opens its store, is left out. The "
-        "longest silence is the longest answer to `status`, which begins with the load.",
+        f"One gateway (store, accounting and limits on), {AGENTS} agents of {SLOTS} slots "
+        f"in one process, {CLIENTS} clients in another, tcp on the loopback. Empty tasks "
+        "are reported at once. A turn is the work of the gateway's loop between two polls "
+        "of its input, including garbage collection; a full collection waits until the "
+        "loop is idle, and the first turn of a process, which opens its store, is left "
+        "out. The longest silence is the longest answer time of `status` after the start "
+        "of the load.",
         "",
         *table(rows),
     ]

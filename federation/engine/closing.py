@@ -67,12 +67,12 @@ def wind_up_at_exit(engine: Engine) -> bool:
         return True
     engine.shut = True
     engine.hurry()
-    why = "its client's process ends"
+    why = "the client's process ends"
     try:
         _take_back(engine, cancel=False)
         _run_out(engine, KERNEL_S if "ipykernel" in sys.modules else None)
     except KeyboardInterrupt:
-        drop(engine, "interrupted while the interpreter waited for them before its exit")
+        drop(engine, "interrupted while the interpreter waited for them at exit")
         return False
     if engine.error is not None:
         _say(_unfinished(engine) + engine.failed, f"dropped: {engine.error}")
@@ -96,12 +96,12 @@ def _take_back(engine: Engine, *, cancel: bool) -> None:
             endless += feeder.not_taken + engine.cancel_unstarted(feeder.stream)
     for stream in engine.streams if cancel else ():
         taken += engine.cancel_unstarted(stream)
-    _say(taken, "cancelled by shutdown(cancel_futures=True) before they began")
+    _say(taken, "cancelled by shutdown(cancel_futures=True) before they started")
     _say(
         endless,
-        "of a map cancelled before they began, for its client was closed: its inputs have no "
-        "length, so they run only as far as results are read, or the inputs were all taken. Read "
-        "it to its end, or give it a list",
+        "of a map cancelled before they started: the client was closed, and a map whose "
+        "inputs have no length runs only as far as its results are read. Read the map to "
+        "its end, or pass the inputs as a list",
     )
 
 

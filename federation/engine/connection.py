@@ -118,8 +118,8 @@ class Connection:
         address = self.itinerary.address
         if is_missed and not self._lost_address:
             self._lost_address = address
-            what = "looking for another" if self.itinerary.has_others else "dialling on"
-            _log.warning("the gateway at %s is gone; %s until one is there", address, what)
+            what = "trying another" if self.itinerary.has_others else "reconnecting"
+            _log.warning("the connection to the gateway at %s is lost; %s", address, what)
         match self.itinerary.lost(loss, now_s, since_s):
             case Dial(to, at_s):
                 self._redial_s = at_s
@@ -138,9 +138,9 @@ class Connection:
         lost, self._lost_address = self._lost_address, ""
         address = self.itinerary.address
         if lost == address:
-            _log.warning("the gateway at %s is back", address)
+            _log.warning("reconnected to the gateway at %s", address)
         elif lost:
-            _log.warning("went from the gateway at %s to the one at %s", lost, address)
+            _log.warning("switched from the gateway at %s to the gateway at %s", lost, address)
 
     def learn(self, others: list[str]) -> None:
         """Learn of other gateways; log those that are not followed."""

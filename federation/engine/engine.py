@@ -201,10 +201,10 @@ class Engine:
             raise self._refusal
         if not reached:
             why = "; ".join(dict.fromkeys(map(explain_silence, own)))
-            start = "Name" if ANSWERS_NOT in why else "Start one with `gridfed up`, or name"
+            start = "Name" if ANSWERS_NOT in why else "Start one with `gridfed up`, or specify"
             raise GatewayUnreachable(
-                f"no gateway answers at {' or '.join(own)} ({origin}): {why}. "
-                f"{start} another by Client(address), --gateway or $GRIDFED_GATEWAY."
+                f"no gateway answers at {' or '.join(own)} ({origin}): {why}. {start} "
+                "another with Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
     @property
@@ -289,7 +289,7 @@ class Engine:
                         self._lead(POLL_MAX_S)
                     except BaseException:  # noqa: BLE001 - a callback's exit must not end it
                         if not self.closed:
-                            _log.warning("what a result set off has failed", exc_info=True)
+                            _log.warning("a callback of a result failed", exc_info=True)
                     pause_s = 0.0
                 else:
                     pause_s = PARK_S
@@ -357,7 +357,7 @@ class Engine:
             self._refused(refusal, now_s)
             return True
         except ProtocolError as error:
-            _log.warning("the gateway broke the protocol: %s", error)
+            _log.warning("protocol error of the gateway: %s", error)
             self._hang_up(Loss.GONE, now_s, now_s)
             return True
         lost = line.find_loss(link, now_s)
@@ -615,8 +615,8 @@ class Engine:
         largest = max(largest, max((len(body or b"") for body in bodies), default=0))
         if largest > limit:
             raise SessionRefused(
-                f"the gateway at {self.address} takes messages of {limit:,} bytes, and a call or "
-                f"function that waits has {largest:,}",
+                f"the gateway at {self.address} accepts messages of at most {limit:,} "
+                f"bytes; a pending call or function has {largest:,}",
                 "limits",
             )
 
@@ -629,9 +629,9 @@ class Engine:
         self._sending.pop(stream.id, None)
         stream.rejection = Ended(
             "unreachable",
-            f"the gateway at {stream.home} went away while job {stream.id} was handed over to "
-            "it, and may have all of it: ask client.job(id) when that gateway is back, before "
-            "submitting it again",
+            f"the connection to the gateway at {stream.home} was lost while job {stream.id} "
+            "was submitted, and the gateway may have the whole job: call client.job(id) "
+            "when the gateway is back, before you submit the job again",
         )
         self._take(stream, stream.end_all(stream.rejection))
 
@@ -657,8 +657,9 @@ class Engine:
         self._check_usable()
         if len(function.body) > self.welcome.message_bytes_max - ENVELOPE_BYTES:
             raise SerializationError(
-                f"function {function.name} is {len(function.body):,} bytes when pickled; the "
-                f"gateway takes {self.welcome.message_bytes_max:,}: does it carry data along?"
+                f"function {function.name} has {len(function.body):,} bytes when pickled; "
+                f"the limit of the gateway is {self.welcome.message_bytes_max:,}: check "
+                "whether the function captures data"
             )
         MESSAGES.encode(opening)  # encoding errors must surface here, and leave nothing behind
         with self._lock:
@@ -729,8 +730,8 @@ class Engine:
         limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         if len(payload) > limit:
             raise SerializationError(
-                f"the arguments are {len(payload):,} bytes when pickled; the gateway takes "
-                f"{limit:,}: pass a path to the data, or split it"
+                f"the arguments have {len(payload):,} bytes when pickled; the limit of the "
+                f"gateway is {limit:,}: pass a path to the data, or split the data"
             )
 
     def cancel(
@@ -844,7 +845,7 @@ class Engine:
             MESSAGES.decode(data, len(data))  # otherwise the gateway would end the session
         except (ValueError, OverflowError, ProtocolError) as error:
             # Half a surrogate pair, a number of more than 64 bits, endlessly nested lists.
-            raise GridError(f"{verb}: this can't be sent: {error}") from None
+            raise GridError(f"{verb}: the message can't be sent: {error}") from None
         answer = self._request_answer(question, timeout_s, at)
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)
@@ -857,10 +858,14 @@ class Engine:
     def _no_gateway(self, answer: Answer | None) -> GridError:
         if answer is not None:
             return GatewayUnreachable(answer.reason)
-        return self.error or GatewayUnreachable(f"the gateway at {self.address} is gone")
+        return self.error or GatewayUnreachable(
+            f"the gateway at {self.address} can't be reached any more"
+        )
 
     def _no_answer(self, number: int, at: str) -> Answer:
-        reason = f"the gateway at {at} is away; this client is at {self.address} now"
+        reason = (
+            f"the gateway at {at} can't be reached; this client is now connected to {self.address}"
+        )
         return Answer(number, _ELSEWHERE, reason, None)
 
     def _request_answer(
@@ -947,8 +952,9 @@ class Engine:
     def _check_process(self) -> None:
         if self.is_foreign:
             raise ForkedProcessError(
-                "this client belongs to the process that this one was forked from. Make a new "
-                'Client in a child started by multiprocessing.get_context("spawn").'
+                "this client was created in the parent process, before a fork. Create a "
+                "new Client in the child, and start the child with "
+                'multiprocessing.get_context("spawn").'
             )
 
     def _check_usable(self, *, late: bool = False) -> None:

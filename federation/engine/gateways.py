@@ -143,10 +143,10 @@ class Itinerary:
             self._barred.add(self.address)
         left = [address for address in self.known if address not in self._barred]
         if not left:
-            return GiveUp("every gateway that is known here refuses this client")
+            return GiveUp("every known gateway refuses this client")
         if self._give_up_s is not None and now_s >= self._away_s + self._give_up_s:
             return GiveUp(
-                f"no gateway could be reached for {self._give_up_s:g} s: {', '.join(self.known)}"
+                f"no gateway was reached within {self._give_up_s:g} s: {', '.join(self.known)}"
             )
         patient = self._has_session and loss is Loss.GONE
         if left == [self.address]:
@@ -219,7 +219,7 @@ def find_fault(address: str, teacher: str) -> str:
     except AddressError as error:
         return str(error)
     if is_weak(address) and not is_weak(teacher):
-        return "not followed, for plain tcp to another host is weaker than what we use now"
+        return "ignored: plain tcp to another host is weaker than the current connection"
     if is_local(address) and not is_local(teacher):
-        return "not followed, for it is of that gateway's own host"
+        return "ignored: the address is valid on that gateway's own host only"
     return ""

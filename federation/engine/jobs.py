@@ -85,7 +85,7 @@ class JobHandle:
     def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
         if not self.gateway:
             return error
-        return GatewayUnreachable(f"job {self.id} is at the gateway {self.gateway}: {error}")
+        return GatewayUnreachable(f"job {self.id} at gateway {self.gateway}: {error}")
 
     def details(self, timeout: float | None = None) -> dict[str, Any]:
         """Return everything that the gateway knows of the job. Raises JobNotFound."""
@@ -134,7 +134,7 @@ class JobHandle:
             if state is not None and state not in RUNNING:
                 return state
             if until_s is not None and time.monotonic() >= until_s:
-                known = state or "out of reach: its gateway does not answer"
+                known = state or "unreachable: its gateway does not answer"
                 raise TimeoutError(f"job {self.id} is still {known}")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_MAX_S)

@@ -166,8 +166,7 @@ class MapResults(Generic[T]):
         if feeder.is_closing and (feeder.has_more or self._given < self._stream.total):
             self._over = True
             raise RuntimeError(
-                "no more results of this map after shutdown: its client was shut down before they "
-                "were read"
+                "no more results after shutdown: the client was shut down before all were read"
             )
 
     def _take_one(self, chunk: Chunk) -> T:
@@ -202,7 +201,7 @@ class MapResults(Generic[T]):
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 self.close()
-                raise TimeoutError("a result of the map was not there in time")
+                raise TimeoutError("a result of the map timed out")
             step_s = GLANCE_S if self._may_feed() else left_s
             if left_s is not None and step_s is not None:
                 step_s = min(step_s, left_s)
@@ -396,7 +395,7 @@ class Feeder:
                 return False  # just now: the thread that closes the client continues
             self._ended = True
             text = f"{type(error).__name__}: {error}"
-            _log.warning("the rest of an unread map is dropped, its inputs failed: %.300s", text)
+            _log.warning("the rest of a map is dropped: its inputs raised %.300s", text)
             return False
 
     def next_chunk(self) -> Chunk | None:

@@ -29,7 +29,7 @@ def show(text: str) -> None:
     try:
         progress.show(text)
     except (OSError, ValueError) as error:
-        _log.warning("what a task has printed can't be shown: %s", error)
+        _log.warning("the output of a task can't be shown: %s", error)
 
 
 def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
@@ -69,7 +69,9 @@ def screen(
     strangers = [] if trusted is None else [site for site in sites if site not in trusted]
     if strangers:
         names = ", ".join(strangers)
-        reason = f"its result came from {names}, which this client does not trust (trusted_sites)"
+        reason = (
+            f"the result came through {names}, which this client does not trust (trusted_sites)"
+        )
         outcomes[:] = [Ended("untrusted", reason)] * len(values)
     for offset, kind, text, payload in failures:
         if offset < len(outcomes):

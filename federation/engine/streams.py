@@ -209,7 +209,7 @@ class Stream:
                 if chunk.outcomes[at] is PENDING:
                     calls.append((chunk.arguments[at], chunk.futures[at]))
                     chunk.futures[at] = None
-            ended = [Ended("cancelled", "it was moved to another job")] * (high - low)
+            ended = [Ended("cancelled", "the task was moved to another job")] * (high - low)
             placed.add(self.place(chunk.first + low, ended, failed=True))
         return calls, placed
 

@@ -88,7 +88,7 @@ class Board:
         notice = bulletin.notice
         held = self._held.get(notice.topic)
         if notice.topic.site != self._roster.me:
-            raise ValueError("only our own bulletins are announced here")
+            raise ValueError("only bulletins of this site can be announced here")
         if held is not None and notice.age <= held.notice.age:
             raise ValueError(f"{notice} is not newer than {held.notice}")
         self._held[notice.topic] = bulletin

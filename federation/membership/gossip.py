@@ -256,10 +256,10 @@ def to_plain(message: Message) -> list[Any]:
 def from_plain(value: object) -> Message:
     """Read a message that arrived; ProtocolError has the reason if it is invalid."""
     if type(value) is not list or not value or type(value[0]) is not str:
-        raise ProtocolError("gossip: must be a list that begins with its kind")
+        raise ProtocolError("gossip: must be a list whose first item is the kind")
     form = _FORMS.get(value[0])
     if form is None:
-        raise ProtocolError(f"gossip: no message is a {value[0][:40]!r}")
+        raise ProtocolError(f"gossip: unknown kind {value[0][:40]!r}")
     make, checks = form
     try:
         return make(*_row(value[1:], *checks))

@@ -50,7 +50,7 @@ class Knobs:
 
     def __post_init__(self) -> None:
         if self.news_bytes < NEWS_BYTES_MIN:
-            raise ValueError(f"news_bytes must be {NEWS_BYTES_MIN} or more")
+            raise ValueError(f"news_bytes must be at least {NEWS_BYTES_MIN}")
 
 
 def probe_every_s(knobs: Knobs, health: int) -> float:

@@ -232,13 +232,13 @@ def _optional(read: Callable[[object], Any], value: object) -> Any:
 
 def _list(value: object, most: int) -> list[Any]:
     if type(value) is not list or len(value) > most:
-        raise ValueError(f"must be a list of at most {most}")
+        raise ValueError(f"must be a list of at most {most} items")
     return value
 
 
 def _row(value: object, *reads: Callable[[object], Any]) -> list[Any]:
     if type(value) is not list or len(value) != len(reads):
-        raise ValueError(f"must be a list of {len(reads)}")
+        raise ValueError(f"must be a list of {len(reads)} items")
     return [read(item) for read, item in zip(reads, value, strict=True)]
 
 
@@ -259,7 +259,7 @@ def _pythons(value: object) -> tuple[str, ...]:
 def _tag_name(value: object) -> str:
     name = _name(value, chars_max=TAG_CHARS_MAX)
     if TAG_MARKS & set(name):
-        raise ValueError("must have names without a comma and an equals sign")
+        raise ValueError("must have names without commas and equals signs")
     return name
 
 
@@ -273,7 +273,7 @@ def _tag_value(value: object) -> bool | int | float:
 
 def _tags(value: object) -> dict[str, bool | int | float]:
     if type(value) is not dict or len(value) > TAGS_MAX:
-        raise ValueError(f"must be a map of at most {TAGS_MAX}")
+        raise ValueError(f"must be a map of at most {TAGS_MAX} entries")
     return {_tag_name(key): _tag_value(each) for key, each in value.items()}
 
 
@@ -291,7 +291,7 @@ def _next_price(value: object) -> PriceChange:
 def _steps(value: object) -> tuple[int, ...]:
     steps = _list(value, OUTLOOK_STEPS_MAX)
     if not steps:
-        raise ValueError("must have a step")
+        raise ValueError("must have at least one step")
     return tuple(_count(each, most=DG_PER_KWH_MAX) for each in steps)
 
 
@@ -302,7 +302,7 @@ def _outlook(value: object) -> Outlook:
 
 def _tag_prices(value: object) -> dict[str, TagPrice]:
     if type(value) is not dict or len(value) > TAGS_MAX:
-        raise ValueError(f"must be a map of at most {TAGS_MAX}")
+        raise ValueError(f"must be a map of at most {TAGS_MAX} entries")
     return {_tag_name(key): TagPrice(*_row(each, _price, _factor)) for key, each in value.items()}
 
 
@@ -312,7 +312,7 @@ def _windows(value: object) -> tuple[Window, ...]:
     edges = [edge for window in found for edge in (window.from_s, window.until_s)]
     opens = all(window.from_s < window.until_s for window in found)
     if not opens or edges != sorted(edges):
-        raise ValueError("must be spans in order that don't overlap")
+        raise ValueError("must be spans in order, without overlaps")
     return found
 
 
@@ -373,7 +373,7 @@ def check_doors(value: object) -> tuple[str, ...]:
     if type(value) is not list or len(value) > DOORS_MAX:
         raise ValueError(f"must be a list of at most {DOORS_MAX} addresses")
     if not all(type(each) is str and each.startswith("tls+tcp://") for each in value):
-        raise ValueError("must be addresses like tls+tcp://gw.example:7461")
+        raise ValueError("must be addresses such as tls+tcp://gw.example:7461")
     return tuple(check_others(value))
 
 

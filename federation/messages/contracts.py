@@ -74,7 +74,7 @@ def move(phase: Phase, what: Move) -> Phase:
     """Return the phase after a move. Raises WrongMoveError if the table does not have it."""
     after = MOVES.get((phase, what))
     if after is None:
-        raise WrongMoveError(f"a contract that is {phase} can't {what}")
+        raise WrongMoveError(f"a contract in phase {phase} can't {what}")
     return after
 
 
@@ -159,14 +159,16 @@ class Out:
         known = self.forwards.get(epoch)
         if known is not None:
             if (known.first, known.stop) != (first, stop):
-                raise ProtocolError(f"epoch {epoch} again, with other tasks")
+                raise ProtocolError(f"epoch {epoch} was sent before, with other tasks")
             return False
         if epoch <= self.highest:
             return False
         if first >= stop or len(self.forwards) >= FORWARDS_MAX:
-            raise ProtocolError(f"an empty bundle, or over {FORWARDS_MAX:,} of them")
+            raise ProtocolError(
+                f"the bundle is empty, or there are more than {FORWARDS_MAX:,} bundles"
+            )
         if self._all.within(first, stop):
-            raise ProtocolError("tasks forwarded that are out already")
+            raise ProtocolError("tasks were forwarded that are already assigned")
         self.highest = epoch
         self.forwards[epoch] = Forward(epoch, first, stop, RangeSet([(first, stop)]))
         self._all.add(first, stop)
@@ -232,7 +234,9 @@ class Delivery:
     def of(cls, row: list[int]) -> "Delivery":
         """Read a delivery from the row of a bill. Raises ProtocolError."""
         if len(row) != BILL_FIELDS:
-            raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost, wall, at]")
+            raise ProtocolError(
+                "a delivery must be billed as [epoch, first, tasks, cost, wall, at]"
+            )
         epoch, first, tasks, cost_nanos, wall_ns, at_ms = row
         return cls(epoch, first, first + tasks, cost_nanos, wall_ns, at_ms)
 
@@ -273,7 +277,7 @@ class Tab:
         settled = self.verdicts.get(key)
         known = settled[0] if settled else self.pending.get(key)
         if known is not None and known != delivery:
-            raise ProtocolError(f"epoch {delivery.epoch}: delivered again, and not the same")
+            raise ProtocolError(f"epoch {delivery.epoch}: delivered again with other content")
         if settled:
             return settled[1]
         if known is None:
@@ -290,10 +294,12 @@ class Tab:
         settled = self.verdicts.get(key)
         if settled is not None:
             if settled[1] is not verdict:
-                raise ProtocolError(f"epoch {epoch}: {settled[1]} before, {verdict} now")
+                raise ProtocolError(
+                    f"epoch {epoch}: the verdict was {settled[1]}, and is now {verdict}"
+                )
             return False
         delivery = self.pending.pop(key, None)
         if delivery is None:
-            raise ProtocolError(f"epoch {epoch}: a verdict on what was never delivered")
+            raise ProtocolError(f"epoch {epoch}: the verdict is on tasks that were not delivered")
         self.verdicts[key] = delivery, verdict
         return True

@@ -109,7 +109,7 @@ def read_environment(value: object, python: str) -> Environment:
     """
     if isinstance(value, str):
         if value.endswith((".txt", ".lock", ".toml")):
-            raise ValueError(f"environment is {value!r:.80}: for a file write Path({value!r:.80})")
+            raise ValueError(f"environment is {value!r:.80}: for a file use Path({value!r:.80})")
         check_image(value)
         return Environment(image=value, python=python)
     if not isinstance(value, os.PathLike):
@@ -140,8 +140,8 @@ def check_image(name: object) -> None:
         or name.partition(":")[0] in NO_IMAGES
     ):
         raise ValueError(
-            f"image {name!r:.80} is none: write it as in localhost/quant:1, in up to "
-            f"{IMAGE_CHARS_MAX} characters"
+            f"image {name!r:.80} is not a valid image name: use a form such as "
+            f"localhost/quant:1, with at most {IMAGE_CHARS_MAX} characters"
         )
 
 
@@ -152,25 +152,27 @@ def check(environment: Environment) -> None:
     addresses and paths are always refused.
     """
     if len(environment.python) > PYTHON_CHARS_MAX:
-        raise ValueError("its Python version is none")
+        raise ValueError("the Python version of the environment is invalid")
     if environment.image:
         check_image(environment.image)
         if environment.packages or environment.files:
-            raise ValueError("an environment is an image or a file, not both")
+            raise ValueError("an environment must be an image or a file, not both")
         return
     if environment.packages not in FILES:
-        raise ValueError(f"there is no kind of file {environment.packages!r:.40}")
+        raise ValueError(f"unknown kind of file {environment.packages!r:.40}")
     if tuple(name for name, _ in environment.files) != FILES[environment.packages]:
         raise ValueError(
-            f"{environment.packages} takes {' and '.join(FILES[environment.packages])}"
+            f"{environment.packages} needs {' and '.join(FILES[environment.packages])}"
         )
     if sum(len(body) for _, body in environment.files) > FILES_BYTES_MAX:
-        raise ValueError(f"its files are over the limit of {FILES_BYTES_MAX:,} bytes")
+        raise ValueError(
+            f"the files of the environment exceed the limit of {FILES_BYTES_MAX:,} bytes"
+        )
     for name, body in environment.files:
         try:
             text = body.decode()
         except UnicodeDecodeError:
-            raise ValueError(f"{name} is no text in UTF-8") from None
+            raise ValueError(f"{name} is not UTF-8 text") from None
         requirement_lines(text) if name.endswith(".txt") else _check_toml(name, text)
 
 
@@ -196,8 +198,9 @@ def requirement_lines(text: str) -> list[str]:
         is_package = is_package and _ARCHIVE.search(named.partition(";")[0].rstrip()) is None
         if not is_package or not all(map(_HASH.fullmatch, options)):
             raise ValueError(
-                f"requirements.txt: {content!r:.80} is not a package with a version: options, "
-                "addresses and paths are not taken; the worker's owner says where packages are from"
+                f"requirements.txt: {content!r:.80} is not a package with a version: "
+                "options, addresses and paths are not allowed; the worker's owner "
+                "configures the package index"
             )
         found.append(content)
     return found
@@ -209,27 +212,27 @@ def _check_toml(name: str, text: str) -> None:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"{name} is no TOML: {error}") from None
+        raise ValueError(f"{name} is not valid TOML: {error}") from None
     if name == "uv.lock":
         for package in _lock_packages(document):
             source = package.get("source")
             if not isinstance(source, dict) or not source.keys() & {"registry", "virtual"}:
                 raise ValueError(
-                    f"uv.lock: package {package.get('name')!r:.60} is from {source!r:.80}: only "
-                    "packages of an index are taken (and the project itself, as a virtual one: "
-                    "[tool.uv] package = false)"
+                    f"uv.lock: package {package.get('name')!r:.60} comes from "
+                    f"{source!r:.80}: only packages of an index are allowed (and the "
+                    "project itself, as a virtual package: [tool.uv] package = false)"
                 )
         return
     tool = document.get("tool", {})
     settings = tool.get("uv", {}) if isinstance(tool, dict) else None
     if not isinstance(settings, dict) or settings.keys() - {"package"}:
-        raise ValueError("pyproject.toml: of [tool.uv] only `package` is taken, no sources")
+        raise ValueError("pyproject.toml: only `package` is allowed in [tool.uv], no sources")
 
 
 def _lock_packages(document: dict[str, Any]) -> list[dict[str, Any]]:
     packages = document.get("package", [])
     if not isinstance(packages, list) or not all(isinstance(each, dict) for each in packages):
-        raise ValueError("uv.lock: its packages are written as [[package]]")
+        raise ValueError("uv.lock: packages must be written as [[package]]")
     return packages
 
 
@@ -252,12 +255,12 @@ def unwrap(body: bytes) -> tuple[Environment | None, bytes]:
         case [str(image), str(packages), str(python), list(files), bytes(function)]:
             pass
         case _:
-            raise ProtocolError("a function with an environment that is none")
+            raise ProtocolError("the environment of the function is invalid")
     try:
         environment = Environment(image, packages, tuple(map(_read_file, files)), python)
         check(environment)
     except ValueError as error:
-        raise ProtocolError(f"a function with an environment that is none: {error}") from None
+        raise ProtocolError(f"the environment of the function is invalid: {error}") from None
     return environment, function
 
 
@@ -266,4 +269,4 @@ def _read_file(row: object) -> tuple[str, bytes]:
         case [str(name), bytes(content)]:
             return name, content
         case _:
-            raise ValueError("a file is a name and a content")
+            raise ValueError("a file must be a name and its content")

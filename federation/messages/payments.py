@@ -90,7 +90,7 @@ def check(message: Payments) -> None:
     """Raise ProtocolError for an invalid list."""
     lines_of(message.lines)
     if len(message.heard) not in (0, DIGEST_BYTES):
-        raise ProtocolError("what was heard of payments is a digest, or empty")
+        raise ProtocolError("the digest of payments is invalid: it must be a digest, or empty")
 
 
 def told(lines: Iterable[Line], heard: bytes) -> Payments:
@@ -105,17 +105,17 @@ def told(lines: Iterable[Line], heard: bytes) -> Payments:
 def lines_of(rows: Any) -> list[Line]:
     """Read lines that came from another site. Raises ProtocolError for any invalid input."""
     if type(rows) is not list:
-        raise ProtocolError("payments that are none")
+        raise ProtocolError("the list of payments is invalid")
     if len(rows) > LINES_MAX:
-        raise ProtocolError("more payments than one message holds")
+        raise ProtocolError("the message holds too many payments")
     found: dict[tuple[str, str], Line] = {}
     for row in rows:
         if type(row) is not list or list(map(type, row)) != [str, str, str, int, int]:
-            raise ProtocolError("a payment is [reference, currency, direction, amount, at]")
+            raise ProtocolError("a payment must be [reference, currency, direction, amount, at]")
         line = Line(*row)
         _check(line)
         if (line.reference, line.currency) in found:
-            raise ProtocolError("two payments under one reference")
+            raise ProtocolError("two payments have the same reference")
         found[line.reference, line.currency] = line
     return list(found.values())
 
@@ -123,13 +123,13 @@ def lines_of(rows: Any) -> list[Line]:
 def _check(line: Line) -> None:
     is_name = 0 < len(line.reference) <= REFERENCE_CHARS_MAX and line.reference.isprintable()
     if not is_name or line.direction not in _OTHER:
-        raise ProtocolError("a payment under no reference, or that was neither paid nor received")
+        raise ProtocolError("a payment has no valid reference, or an unknown direction")
     if not 0 < line.amount_nanos <= NANOS_LIMIT or not 0 <= line.at_ms <= TIME_MS_MAX:
-        raise ProtocolError("a payment of nothing, or never")
+        raise ProtocolError("a payment has an amount or a time that is out of range")
     try:
         check_currency(line.currency)
     except ValueError as error:
-        raise ProtocolError(f"a payment of no money: {error}") from None
+        raise ProtocolError(f"a payment has an invalid currency: {error}") from None
 
 
 # --- comparison ----------------------------------------------------------------------------------

@@ -147,19 +147,19 @@ def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
 def sums_of(plain: Any) -> dict[str, Sums]:
     """Read the output of Tally.plain. Raises ProtocolError for any invalid input."""
     if type(plain) is not dict:
-        raise ProtocolError("sums that are none")
+        raise ProtocolError("the sums are invalid")
     if len(plain) > CURRENCIES_MAX:
-        raise ProtocolError("sums in too many currencies")
+        raise ProtocolError("the sums have too many currencies")
     found = {}
     for currency, texts in plain.items():
         try:
             check_currency(currency)
         except (ValueError, TypeError) as error:
-            raise ProtocolError(f"sums in no money: {error}") from None
+            raise ProtocolError(f"the sums have an invalid currency: {error}") from None
         if type(texts) is not list or len(texts) != len(Sums.__dataclass_fields__):
-            raise ProtocolError("sums that are none")
+            raise ProtocolError("the sums are invalid")
         if not all(type(each) is str and len(each) < 40 and each.isdecimal() for each in texts):
-            raise ProtocolError("a sum that is no number")
+            raise ProtocolError("a sum is not a number")
         found[currency] = Sums(*map(int, texts))
     return found
 
@@ -192,7 +192,7 @@ def compare(ours: Iterable[Entry], theirs: Iterable[list[int]]) -> Findings:
     mine = {_key(each.row): each for each in ours}
     for row in theirs:
         if len(row) != BILL_FIELDS + 1 or row[-1] not in (0, 1, 2):
-            raise ProtocolError("an entry is [epoch, first, tasks, cost, wall, at, state]")
+            raise ProtocolError("an entry must be [epoch, first, tasks, cost, wall, at, state]")
         entry = mine.pop(_key(row), None)
         if entry is None:
             _only_theirs(found, row)
@@ -204,7 +204,7 @@ def compare(ours: Iterable[Entry], theirs: Iterable[list[int]]) -> Findings:
         if entry.state is EntryState.PENDING:
             found.void.append(entry.delivery)
         else:
-            found.unclear.append(f"{_name(entry.row)}: {entry.delivery.cost_nanos} here alone")
+            found.unclear.append(f"{_name(entry.row)}: {entry.delivery.cost_nanos} here only")
     return found
 
 
@@ -220,7 +220,7 @@ def _only_theirs(found: Findings, row: list[int]) -> None:
     if row[-1] == EntryState.PENDING:
         found.say.append([row[0], row[1], 0])
     else:
-        found.unclear.append(f"{_name(row)}: {row[3]} there alone")
+        found.unclear.append(f"{_name(row)}: {row[3]} there only")
 
 
 def _key(row: list[int]) -> tuple[int, int, bool]:

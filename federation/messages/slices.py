@@ -90,5 +90,5 @@ class Slice(FromEither, to=Receiver.BORROWING, sealed=True):
 def amount(text: str) -> int:
     """Read an amount; ProtocolError if it is none."""
     if not (0 < len(text) <= DIGITS_MAX and text.isascii() and text.isdecimal()):
-        raise ProtocolError("an amount that is no number")
+        raise ProtocolError("an amount is not a number")
     return int(text)

@@ -220,10 +220,10 @@ CHECKS: dict[str, Callable[[object], bool]] = {
 
 # What may be wrong with a field that looks right.
 _HINTS = {
-    "Text": ": a text must have no NUL",
-    "Texts": ": a text must have no NUL",
-    "Names": ": a text must have no NUL",
-    "Plain": f": a text in it must have no NUL, and nothing be deeper than {DEPTH_MAX} levels",
+    "Text": ": text must not contain NUL",
+    "Texts": ": text must not contain NUL",
+    "Names": ": text must not contain NUL",
+    "Plain": f": text must not contain NUL, and nesting must not exceed {DEPTH_MAX} levels",
 }
 
 
@@ -266,7 +266,7 @@ class Catalogue:
         """Decode and check one message; ProtocolError names the field at fault."""
         body = unpack(data, size_max)
         if type(body) is not dict or type(body.get("t")) is not str:
-            raise ProtocolError("not a message: no kind")
+            raise ProtocolError("not a message: it has no kind")
         known = self._classes.get(body["t"])
         if known is None:
             raise UnknownMessage(body["t"])

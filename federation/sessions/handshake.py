@@ -95,7 +95,9 @@ class SharedSecret:
             try:
                 check_user(hello.user)
             except ValueError as error:
-                raise SessionRefused(f"{error}; Client(user=...) gives one", "name") from None
+                raise SessionRefused(
+                    f"{error}; specify a name with Client(user=...)", "name"
+                ) from None
         return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
@@ -110,13 +112,14 @@ class SharedSecret:
             return
         if prover is Prover.LISTENER:
             raise SessionRefused(
-                "the gateway does not know our secret: either it was started without one (then "
-                "unset $GRIDFED_SECRET here, or give it the secret), or it is another gateway",
+                "the gateway does not know the secret of this client: either the gateway "
+                "was started without a secret (unset $GRIDFED_SECRET here, or give the "
+                "gateway the secret), or it is another gateway",
                 "impostor",
             )
         raise SessionRefused(
-            f"the secret is not the one of site {challenge.site!r}: give the gateway's by "
-            "$GRIDFED_SECRET, --secret-file, or Client(secret=...) in Python",
+            f"the secret is not the secret of site {challenge.site!r}: pass the gateway's "
+            "secret by $GRIDFED_SECRET, --secret-file, or Client(secret=...) in Python",
             "secret",
         )
 
@@ -153,26 +156,27 @@ class Greeting:
                 self._credentials.check(Prover.DIALLER, self.hello, self._challenge, message.proof)
                 return self.hello
             case _:
-                raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
+                raise ProtocolError(f"unexpected message {message.kind!r} in the handshake")
 
     def _answer(self, hello: Hello) -> bytes:
         if VERSION not in hello.versions:
             raise SessionRefused(
-                f"this gateway speaks protocol version {VERSION}, you offer "
-                f"{hello.versions[:8]}: install the same gridfed on both sides",
+                f"this gateway speaks protocol version {VERSION}, the peer offers "
+                f"{hello.versions[:8]}: install the same version of gridfed on both sides",
                 "version",
             )
         roles = self._credentials.roles
         if hello.role not in roles:
             raise SessionRefused(
-                f"role {hello.role[:40]!r} is not let in here: {' or '.join(sorted(roles))}", "role"
+                f"role {hello.role[:40]!r} is not accepted here, only {' or '.join(sorted(roles))}",
+                "role",
             )
         if len(hello.name) > NAME_CHARS_MAX or len(hello.user) > NAME_CHARS_MAX:
-            raise SessionRefused(f"a name of over {NAME_CHARS_MAX} characters", "name")
+            raise SessionRefused(f"the name has more than {NAME_CHARS_MAX} characters", "name")
         if not (hello.name + hello.user).isprintable():
-            raise SessionRefused("a name with characters that can't be printed", "name")
+            raise SessionRefused("the name has unprintable characters", "name")
         if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
-            raise SessionRefused("a nonce that is too short or too long", "nonce")
+            raise SessionRefused("the nonce is too short or too long", "nonce")
         self.hello = self._credentials.hear(hello)
         if isinstance(self._credentials, Carded):
             self._challenge = replace(self._challenge, cards=self._credentials.cards())
@@ -292,7 +296,7 @@ class Dialogue:
             case Refused():
                 raise SessionRefused(message.reason, message.code)
             case _:
-                raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
+                raise ProtocolError(f"unexpected message {message.kind!r} in the handshake")
 
     def _open(self, welcome: Welcome, challenge: Challenge) -> Opened:
         self._credentials.check(Prover.LISTENER, self._hello, challenge, welcome.proof)

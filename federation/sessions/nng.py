@@ -30,7 +30,7 @@ _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
 _BATCH_MAX: Final = 256  # frames taken in one `receive`, so that no pipe starves
 PROBE_S: Final = 1.0
-ANSWERS_NOT: Final = "something listens there, but does not answer as a gateway"
+ANSWERS_NOT: Final = "the peer at that address accepts connections but does not answer as a gateway"
 # nng passes each step of a frame's way to a pool of threads, by default two a core and at least
 # four, which wake each other over one lock. A lone frame by TLS costs 313 µs of CPU at one end with
 # four of them and 201 with two, the minimum for nng.
@@ -56,26 +56,27 @@ def explain_silence(address: str) -> str:
     try:
         socket.create_connection((host, int(port)), PROBE_S).close()
     except OSError as error:
-        return f"nothing listens there ({error.strerror or error})"
+        return f"connection failed ({error.strerror or error})"
     if address.startswith("tls+tcp://"):
         return (
-            "something listens there, but TLS fails: check the CA file (--tls-ca-file), the name "
-            "in its certificate (--tls-server-name), and whether it wants a certificate of yours "
-            "(--tls-certificate-file); in Python, Client(tls=TlsSettings(...))"
+            "the TLS handshake fails: check the CA file (--tls-ca-file), the name in the "
+            "gateway's certificate (--tls-server-name), and whether the gateway requires a "
+            "client certificate (--tls-certificate-file); in Python, "
+            "Client(tls=TlsSettings(...))"
         )
-    return f"{ANSWERS_NOT}: does it speak tls+tcp://, or is it stopped, or no gateway?"
+    return f"{ANSWERS_NOT}: check whether it expects tls+tcp://, is stopped, or is not a gateway"
 
 
 def _explain_socket(path: str) -> str:
     if not os.path.exists(path):
-        return "there is no such socket"
+        return "the socket does not exist"
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_S)
         try:
             probe.connect(path)
         except OSError:
-            return "nobody listens on that socket any more"
-    return f"{ANSWERS_NOT}: it is stopped (SIGSTOP), or too busy"
+            return "no process listens on the socket any more"
+    return f"{ANSWERS_NOT}: it is stopped (SIGSTOP), or overloaded"
 
 
 class _Socket(pynng.Pair1):  # type: ignore[misc]
@@ -103,8 +104,9 @@ def _claim_process() -> None:
         os.register_at_fork(after_in_child=lambda: atexit.unregister(_NNG_END))
     elif _process_with_nng != pid:
         raise ForkedProcessError(
-            "this process was forked from one that already talks to a gateway, and nng does not "
-            'survive that. Start children with multiprocessing.get_context("spawn").'
+            "this process was forked from a process with a connection to a gateway, which "
+            "nng does not support. Start children with "
+            'multiprocessing.get_context("spawn").'
         )
 
 
@@ -156,13 +158,13 @@ def _tls(settings: TlsSettings, **terms: Any) -> Any:
         files = [
             what
             for what in (
-                certificate_file and f"certificate and key together in {certificate_file}",
+                certificate_file and f"the certificate and its key in {certificate_file}",
                 ca_file and f"certificates in {ca_file}",
             )
             if what
         ]
         raise AddressError(
-            f"TLS can't use its files ({error}): there must be, in PEM, {' and '.join(files)}"
+            f"TLS files can't be used ({error}): expected, in PEM format, {' and '.join(files)}"
         ) from error
 
 

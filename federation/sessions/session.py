@@ -164,24 +164,24 @@ class Session:
             case [int(number), int(acknowledged), list(items)] if number >= 0:
                 pass
             case _:
-                raise ProtocolError("not a frame")
+                raise ProtocolError("the message is not a frame")
         self._acknowledge(acknowledged)
         if number == 0:
             if items or self._numbers_acks is False:
-                raise ProtocolError("an unnumbered frame that is no acknowledgement")
+                raise ProtocolError("an unnumbered frame is not an acknowledgement")
             return []
         if number <= self.received:
             return []  # sent again after a new pipe; it has arrived before
         if number != self.received + 1:
-            raise ProtocolError(f"frame {number} where {self.received + 1} was due")
+            raise ProtocolError(f"frame {number} arrived, expected frame {self.received + 1}")
         if number - self._told > self._peer_window:
-            raise ProtocolError(f"more than {self._peer_window} frames without acknowledgement")
+            raise ProtocolError(f"more than {self._peer_window} frames are unacknowledged")
         self.received = number
         return self._collect(items)
 
     def _acknowledge(self, number: int) -> None:
         if number > self._sent or number < 0:
-            raise ProtocolError(f"frame {number} acknowledged, but never sent")
+            raise ProtocolError(f"frame {number} was acknowledged but never sent")
         while self._unacknowledged and self._unacknowledged[0][0] <= number:
             self._unacknowledged.popleft()
 
@@ -196,9 +196,9 @@ class Session:
                     self._assembly.append(piece)
                     self._assembly_bytes += len(piece)
                 case _:
-                    raise ProtocolError("a frame holds something that is no message")
+                    raise ProtocolError("the frame contains an invalid message")
             if self._assembly_bytes > self._message_bytes_max:
-                raise ProtocolError(f"a message over {self._message_bytes_max:,} bytes")
+                raise ProtocolError(f"a message exceeds {self._message_bytes_max:,} bytes")
             if is_last:
                 messages.append(b"".join(self._assembly))
                 self._assembly = []

@@ -197,7 +197,7 @@ class Verifier:
         self._check_header(header, now_s)
         keys = self._trust.keys_of(header.source)
         if not keys:
-            raise Untrusted(Refusal.UNKNOWN_SITE, f"no key of site {header.source!r}")
+            raise Untrusted(Refusal.UNKNOWN_SITE, f"no key of site {header.source!r} is known")
         mark = _mark(header_bytes, body)
         refusal = self._seen(header, mark)
         if refusal in (Refusal.OLD_BOOT, Refusal.STALE, Refusal.REPLAYED):
@@ -220,7 +220,7 @@ class Verifier:
             self._sources[source] = _Source(boot)
         elif boot < known.boot:
             raise Untrusted(
-                Refusal.OLD_BOOT, f"site {source!r} says boot {boot}, but had boot {known.boot}"
+                Refusal.OLD_BOOT, f"site {source!r} uses boot {boot}, expected boot {known.boot}"
             )
 
     def forget(self, source: str) -> None:
@@ -231,19 +231,23 @@ class Verifier:
         bytes_max = self._limits.body_bytes_max + HEADER_BYTES_MAX + _WRAPPING
         header, body, signature = strict.decode_parts(raw, bytes_max, "header body signature")
         if len(body) > self._limits.body_bytes_max:
-            raise ProtocolError(f"a body of {len(body):,} bytes")
+            raise ProtocolError(f"the body has {len(body):,} bytes, over the limit")
         return header, body, signature
 
     def _check_header(self, header: Header, now_s: float) -> None:
         age_s = now_s - header.issued_s
         if header.federation != self._trust.federation:
-            raise Untrusted(Refusal.WRONG_FEDERATION, f"for federation {header.federation!r}")
+            raise Untrusted(
+                Refusal.WRONG_FEDERATION, f"the envelope is for federation {header.federation!r}"
+            )
         if header.to not in (self._trust.site, ALL):
-            raise Untrusted(Refusal.WRONG_DESTINATION, f"for site {header.to!r}")
+            raise Untrusted(Refusal.WRONG_DESTINATION, f"the envelope is for site {header.to!r}")
         if age_s > self._limits.age_max_s:
-            raise Untrusted(Refusal.STALE, f"{_describe(header)}, issued {age_s:.0f} s ago")
+            raise Untrusted(Refusal.STALE, f"{_describe(header)} was issued {age_s:.0f} s ago")
         if -age_s > self._limits.ahead_max_s:
-            raise Untrusted(Refusal.AHEAD, f"{_describe(header)}, issued {-age_s:.0f} s from now")
+            raise Untrusted(
+                Refusal.AHEAD, f"{_describe(header)} was issued {-age_s:.0f} s in the future"
+            )
 
     def _seen(self, header: Header, mark: int) -> Refusal | None:
         known = self._sources.get(header.source)

@@ -181,7 +181,9 @@ def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
     first, *later = _split(raw)
     purpose, bounds = _PURPOSE.decode(first.about), _BOUNDS.decode(first.bounds)
     if purpose.federation != trust.federation:
-        raise Untrusted(Refusal.WRONG_FEDERATION, f"a grant for {purpose.federation!r}")
+        raise Untrusted(
+            Refusal.WRONG_FEDERATION, f"the grant is for federation {purpose.federation!r}"
+        )
     _check_signature(first, _ORIGIN, purpose.origin, trust)
     path = [purpose.origin]
     _check_target(bounds, path)
@@ -189,18 +191,20 @@ def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
     for block in later:
         narrowed = _BOUNDS.decode(block.bounds)
         if block.about != parent.hash():
-            raise Untrusted(Refusal.WRONG_PARENT, "a block that follows another chain")
+            raise Untrusted(Refusal.WRONG_PARENT, "a block does not belong to the chain before it")
         _check_signature(block, _HOP, bounds.target, trust)
         path.append(bounds.target)
         _check_narrowing(bounds, narrowed)
         _check_target(narrowed, path)
         parent, bounds = block, narrowed
     if bounds.target != trust.site:
-        raise Untrusted(Refusal.WRONG_DESTINATION, f"a grant for site {bounds.target!r}")
+        raise Untrusted(Refusal.WRONG_DESTINATION, f"the grant is for site {bounds.target!r}")
     if path[-1] != sender:
-        raise Untrusted(Refusal.WRONG_SITE, f"site {sender!r} shows a grant of {path[-1]!r}")
+        raise Untrusted(
+            Refusal.WRONG_SITE, f"site {sender!r} presents a grant of site {path[-1]!r}"
+        )
     if bounds.expires_s <= now_s:
-        raise Untrusted(Refusal.EXPIRED, f"the grant of job {purpose.job!r} expired")
+        raise Untrusted(Refusal.EXPIRED, f"the grant of job {purpose.job!r} has expired")
     return Grant(purpose, bounds, tuple(path), raw)
 
 
@@ -208,15 +212,15 @@ def _check_narrowing(wide: Bounds, narrow: Bounds) -> None:
     """Raise Untrusted if anything in `narrow` goes beyond `wide`."""
     wider = ""
     if narrow.max_cost_nanos > wide.max_cost_nanos:
-        wider = f"a cost of {narrow.max_cost_nanos}, where {wide.max_cost_nanos} is allowed"
+        wider = f"a cost of {narrow.max_cost_nanos} exceeds the allowed {wide.max_cost_nanos}"
     elif narrow.expires_s > wide.expires_s:
-        wider = f"until {narrow.expires_s:.0f}, where {wide.expires_s:.0f} is allowed"
+        wider = f"an expiry at {narrow.expires_s:.0f} is after the allowed {wide.expires_s:.0f}"
     elif narrow.hops_left >= wide.hops_left:
-        wider = f"{narrow.hops_left} hops left after {wide.hops_left}"
+        wider = f"{narrow.hops_left} hops left are too many after {wide.hops_left}"
     elif not _is_within(narrow.regions, wide.regions):
-        wider = "more regions"
+        wider = "more regions than the block before it allows"
     elif not _is_within(narrow.sites, wide.sites):
-        wider = "more sites"
+        wider = "more sites than the block before it allows"
     if wider:
         raise Untrusted(Refusal.WIDENED, wider)
 
@@ -227,17 +231,23 @@ def _is_within(narrow: frozenset[str] | None, wide: frozenset[str] | None) -> bo
 
 def _check_target(bounds: Bounds, path: Sequence[str]) -> None:
     if bounds.target in path:
-        raise Untrusted(Refusal.LOOP, f"it has been at site {bounds.target!r} already")
+        raise Untrusted(Refusal.LOOP, f"the grant has passed site {bounds.target!r} already")
     if bounds.sites is not None and bounds.target not in bounds.sites:
-        raise Untrusted(Refusal.WIDENED, f"site {bounds.target!r} is not among its sites")
+        raise Untrusted(
+            Refusal.WIDENED, f"site {bounds.target!r} is not among the sites of the grant"
+        )
 
 
 def _check_signature(block: _Block, domain: str, signer: str, trust: Trust) -> None:
     keys = trust.lasting_keys_of(signer)
     if not keys:
-        raise Untrusted(Refusal.UNKNOWN_SITE, f"a block by site {signer!r}")
+        raise Untrusted(
+            Refusal.UNKNOWN_SITE, f"the grant has a block by site {signer!r}, which is not known"
+        )
     if not block.is_signed(keys, domain):
-        raise Untrusted(Refusal.BAD_SIGNATURE, f"a block that site {signer!r} did not sign")
+        raise Untrusted(
+            Refusal.BAD_SIGNATURE, f"the grant has a block that site {signer!r} did not sign"
+        )
 
 
 def _pack(blocks: Sequence[_Block]) -> bytes:
@@ -248,7 +258,7 @@ def _pack(blocks: Sequence[_Block]) -> bytes:
 def _split(raw: bytes) -> list[_Block]:
     parts = strict.decode(raw, BYTES_MAX)
     if type(parts) is not list or not 1 <= len(parts) <= BLOCKS_MAX:
-        raise ProtocolError(f"a grant must be 1 to {BLOCKS_MAX} blocks")
+        raise ProtocolError(f"a grant must have 1 to {BLOCKS_MAX} blocks")
     if not all(strict.is_parts(part, 3) for part in parts):
-        raise ProtocolError("a block must be what it is about, its bounds and a signature")
+        raise ProtocolError("a block must be its purpose, its bounds and a signature")
     return [_Block(*part) for part in parts]

@@ -176,7 +176,7 @@ def public_key(value: object) -> bytes:
     raw = strict.data(KEY_BYTES, KEY_BYTES)(value)
     assert isinstance(raw, bytes)
     if _public_key(raw) is None:
-        raise ValueError("is a key that no signature can be trusted by")
+        raise ValueError("is a weak key: its signatures prove nothing")
     return raw
 
 
@@ -226,17 +226,19 @@ def from_text(prefix: str, text: str, chars_max: int) -> bytes:
         Untrusted: ALTERED, when it is of another kind, cut short, or has a wrong character.
     """
     if len(text) > chars_max:
-        raise Untrusted(Refusal.ALTERED, f"over {chars_max:,} characters")
+        raise Untrusted(Refusal.ALTERED, f"has more than {chars_max:,} characters")
     found, underscore, written = "".join(text.split()).lower().partition("_")
     if not underscore or found != prefix:
-        raise Untrusted(Refusal.ALTERED, f"it must begin with {prefix}_")
+        raise Untrusted(Refusal.ALTERED, f"must begin with {prefix}_")
     try:
         checked = base64.b32decode(written.upper() + "=" * (-len(written) % 8))
     except binascii.Error:
-        raise Untrusted(Refusal.ALTERED, "a character is wrong or missing") from None
+        raise Untrusted(Refusal.ALTERED, "has a wrong or missing character") from None
     payload, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
     if checksum != _checksum(prefix, payload) or to_text(prefix, payload) != f"{prefix}_{written}":
-        raise Untrusted(Refusal.ALTERED, "a character is wrong or missing: copy it again, whole")
+        raise Untrusted(
+            Refusal.ALTERED, "has a wrong or missing character: copy the whole text again"
+        )
     return payload
 
 
@@ -282,7 +284,9 @@ class Meeting:
         """
         if find_signer(keys, signature, "hello", *self._parts(side)) is None:
             site = self.dialler if side is Side.DIALLER else self.listener
-            raise Untrusted(Refusal.BAD_SIGNATURE, f"the {side} did not prove to be {site!r}")
+            raise Untrusted(
+                Refusal.BAD_SIGNATURE, f"the {side} did not prove the identity of {site!r}"
+            )
 
     def _parts(self, side: Side) -> list[bytes]:
         values = (side.value, *astuple(self))

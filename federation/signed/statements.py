@@ -172,7 +172,7 @@ def sign(content: S, key: SiteKey) -> Signed[S]:
     domain, form = _FORMS[type(content)]
     body = form.encode(content)
     if isinstance(content, SiteCard) and content.keys[0] != key.public:
-        raise ValueError("a card is signed by its first key")
+        raise ValueError("a card must be signed by its first key")
     return Signed(content, body, key.sign(domain, body))
 
 
@@ -207,7 +207,7 @@ def read(
     by = content.by if isinstance(content, Expulsion) else content.site
     keys = keys_of(by)
     if not keys:
-        raise Untrusted(Refusal.UNKNOWN_SITE, f"a statement of site {by!r}")
+        raise Untrusted(Refusal.UNKNOWN_SITE, f"the statement is of site {by!r}")
     _check_signature(found, keys)
     return by, found
 
@@ -224,7 +224,8 @@ def _check_signature(found: Signed[Any], keys: Sequence[bytes]) -> None:
     domain, _ = _FORMS[type(found.content)]
     if find_signer(keys, found.signature, domain, found.body) is None:
         raise Untrusted(
-            Refusal.BAD_SIGNATURE, f"{domain} of site {found.content.site!r} is not signed by it"
+            Refusal.BAD_SIGNATURE,
+            f"{domain} of site {found.content.site!r} is not signed by that site",
         )
 
 
@@ -252,16 +253,18 @@ def order(old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
         return Order.OLDER
     if isinstance(new.content, SiteCard) and old is not None and not follows(old, new):
         raise Untrusted(
-            Refusal.NOT_SUCCESSOR, f"the card of {site!r} is not signed by a key of its last one"
+            Refusal.NOT_SUCCESSOR,
+            f"the card of {site!r} is not signed by a key of its previous card",
         )
     ahead_s = new.content.issued_s - now_s
     if ahead_s > CLOCK_AHEAD_MAX_S:
-        raise Untrusted(Refusal.AHEAD, f"issued {ahead_s:.0f} s from now")
+        raise Untrusted(Refusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
     if old is None or serial > old.content.serial:
         return Order.NEWER
     if new.body != old.body:
         raise Untrusted(
-            Refusal.EQUIVOCATION, f"site {site!r}: two statements with the serial {serial}"
+            Refusal.EQUIVOCATION,
+            f"site {site!r}: two different statements have the serial {serial}",
         )
     return Order.SAME
 

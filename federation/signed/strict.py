@@ -72,15 +72,15 @@ def _unique(pairs: list[tuple[object, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
         if type(key) is not str:
-            raise ValueError("a key that is not text")
+            raise ValueError("a key is not text")
         if key in found:
-            raise ValueError(f"the key {key[:40]!r} twice")
+            raise ValueError(f"the key {key[:40]!r} appears twice")
         found[key] = value
     return found
 
 
 def _no_extension(code: int, _data: bytes) -> object:
-    raise ValueError(f"an extension of type {code}")
+    raise ValueError(f"extension type {code} is not allowed")
 
 
 def _check_values(value: object) -> None:
@@ -93,13 +93,13 @@ def _check_values(value: object) -> None:
             elif isinstance(each, list):
                 below.extend(each)
             elif isinstance(each, float) and not math.isfinite(each):
-                raise ValueError("a number that is not finite")
+                raise ValueError("a number is not finite")
             elif isinstance(each, int) and not -INTEGER_MAX <= each <= INTEGER_MAX:
-                raise ValueError("an integer that is too large")
+                raise ValueError("an integer is too large")
         if not below:
             return
         level = below
-    raise ValueError(f"nested deeper than {DEPTH_MAX}")
+    raise ValueError(f"nesting exceeds {DEPTH_MAX} levels")
 
 
 class Form(Generic[T]):
@@ -147,7 +147,7 @@ class Form(Generic[T]):
 
     def _read(self, plain: dict[str, object]) -> T:
         if self._closed and (unknown := plain.keys() - self._checks.keys()):
-            raise ValueError(f"field {min(unknown)[:40]!r} is not known here")
+            raise ValueError(f"unknown field {min(unknown)[:40]!r}")
         values = {}
         for name, check in self._checks.items():
             try:
@@ -185,7 +185,7 @@ def line(chars_max: int) -> Check:
 
     def check(value: object) -> str:
         if type(value) is not str or len(value) > chars_max or not value.isprintable():
-            raise ValueError(f"must be a line of at most {chars_max} printable characters")
+            raise ValueError(f"must be one line of at most {chars_max} printable characters")
         return value
 
     return check
@@ -223,7 +223,7 @@ def upto(most: int) -> Check:
 def moment(value: object) -> float:
     """Check a time: UTC epoch seconds, before the year 5138."""
     if type(value) not in (int, float) or not 0 <= value <= 1e11:  # type: ignore[operator]
-        raise ValueError("must be a time in epoch seconds")
+        raise ValueError("must be a time in seconds since 1970")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -239,10 +239,10 @@ def several(check: Check, at_least: int, at_most: int) -> Check:
 
     def check_all(value: object) -> tuple[Any, ...]:
         if type(value) is not list or not at_least <= len(value) <= at_most:
-            raise ValueError(f"must be a list of {at_least} to {at_most}")
+            raise ValueError(f"must be a list of {at_least} to {at_most} items")
         found = tuple(check(each) for each in value)
         if len(set(found)) != len(found):
-            raise ValueError("says something twice")
+            raise ValueError("has a repeated item")
         return found
 
     return check_all

@@ -112,7 +112,7 @@ def write_token(token: UserToken, key: SiteKey) -> str:
     """Sign a token and write it as text; ValueError when no site would accept it."""
     body = _FORM.encode(token)
     if not token.user:
-        raise ValueError("a token needs a user")
+        raise ValueError("a token must name a user")
     signature = key.sign(_DOMAIN, body)
     return to_text(PREFIX, msgpack.packb([body, signature], use_bin_type=True))
 
@@ -141,19 +141,25 @@ def check_token(text: str, trust: Trust, now_s: float) -> UserToken:
     """
     token, body, signature = read_token(text)
     if token.federation != trust.federation:
-        raise Untrusted(Refusal.WRONG_FEDERATION, f"a token for {token.federation!r}")
+        raise Untrusted(
+            Refusal.WRONG_FEDERATION, f"the token is for federation {token.federation!r}"
+        )
     if trust.site not in token.sites:
-        raise Untrusted(Refusal.WRONG_SITE, f"a token for {', '.join(sorted(token.sites)[:8])}")
+        raise Untrusted(
+            Refusal.WRONG_SITE, f"the token is for {', '.join(sorted(token.sites)[:8])}"
+        )
     is_guest = token.issuer != trust.site
     keys = trust.lasting_keys_of(token.issuer)
     if not keys or (is_guest and not trust.welcomes(token.issuer)):
-        raise Untrusted(Refusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not taken here")
+        raise Untrusted(
+            Refusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not accepted here"
+        )
     if find_signer(keys, signature, _DOMAIN, body) is None:
-        raise Untrusted(Refusal.BAD_SIGNATURE, f"a token that site {token.issuer!r} did not sign")
+        raise Untrusted(Refusal.BAD_SIGNATURE, f"the token is not signed by site {token.issuer!r}")
     if token.issued_s > now_s + CLOCK_AHEAD_MAX_S:
         raise Untrusted(Refusal.AHEAD, f"token {token.id} is not valid yet")
     if token.expires_s <= now_s:
-        raise Untrusted(Refusal.EXPIRED, f"token {token.id} expired")
+        raise Untrusted(Refusal.EXPIRED, f"token {token.id} has expired")
     if token.id in trust.revoked_by(token.issuer):
         raise Untrusted(Refusal.REVOKED, f"token {token.id} was revoked")
     return replace(token, scopes=token.scopes & GUEST_SCOPES) if is_guest else token

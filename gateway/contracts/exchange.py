@@ -509,9 +509,9 @@ class Exchange:
         resting = self.purchases.resting.rests(spec)
         budget = (short or self._broker.spending.short(spec)).budget
         if is_unfit:
-            why = "could not make what it is to run in"
+            why = "environment build failed on its workers"
         elif budget:
-            why = f"can't be paid now, as {budget} has no room"
+            why = f"can't be paid now: {budget} has no room"
         else:
             return resting
         return {**resting, self.site: Rest(utc_s + max(1.0, self.rules.plan_s), why)}
@@ -568,4 +568,4 @@ class Exchange:
 
 def _money_text(job: Job, decision: Decision) -> str:
     text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
-    return f"its cost limit pays for no more task of job {job.id}: one {text}"
+    return f"the cost limit pays for no more tasks of job {job.id}: one {text}"

@@ -32,22 +32,22 @@ def checked(what: str, found: Any) -> Any:
             case _:
                 return found if isinstance(found, str) else _wrong("text", found)
     except ValueError as error:
-        raise GridFault(Blame.NEVER, f"its adapter's answer can't be used: {error}") from None
+        raise GridFault(Blame.NEVER, f"the answer of the adapter is invalid: {error}") from None
 
 
 def _sightings(found: Any) -> Sequence[Sighting]:
     if not isinstance(found, list | tuple):
         _wrong("a list of Sighting", found)
     if len(found) > SHOWN_MAX:
-        raise ValueError(f"{len(found)} pilots, of {SHOWN_MAX} at most")
+        raise ValueError(f"{len(found)} pilots, the limit is {SHOWN_MAX}")
     for each in found:
         if not isinstance(each, Sighting):
             _wrong("a list of Sighting", each)
         for text in (each.name, each.grid_id):
             if not isinstance(text, str) or len(text) > TEXT_CHARS_MAX or not text.isprintable():
-                _wrong(f"a name of {TEXT_CHARS_MAX} printable characters at most", text)
+                _wrong(f"a name of at most {TEXT_CHARS_MAX} printable characters", text)
         if not isinstance(each.stand, Stand) or not isinstance(each.fault, str):
-            _wrong("a Stand, and a fault in words", (each.stand, each.fault))
+            _wrong("a Stand and a fault as text", (each.stand, each.fault))
         least = 0 if each.stand is Stand.ENDED else 1
         _count(f"slots of pilot {each.name}", each.slots, least, PILOT_SLOTS_MAX)
         for moment_s in (each.paid_s, each.begins_s, each.ends_s):
@@ -62,7 +62,7 @@ def _limits(found: Any) -> Limits:
     _count("orders_max", found.orders_max, 0)
     _moment("limit_s", found.limit_s)
     if found.limit_s is not None and found.limit_s <= 0:
-        raise ValueError(f"limit_s is {found.limit_s!r:.60}: pilots that may not run at all")
+        raise ValueError(f"limit_s is {found.limit_s!r:.60}: must be greater than zero")
     if found.pilots_left is not None:
         _count("pilots_left", found.pilots_left, 0)
     return found
@@ -92,13 +92,13 @@ def _price(found: Any) -> tuple[int, str] | None:
 def _count(what: str, value: Any, least: int, most: int | None = None) -> None:
     if type(value) is not int or value < least or (most is not None and value > most):
         upper = "" if most is None else f" to {most}"
-        raise ValueError(f"{what} is {value!r:.60}: it must be a whole number from {least}{upper}")
+        raise ValueError(f"{what} is {value!r:.60}: must be a whole number from {least}{upper}")
 
 
 def _moment(what: str, value: Any) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is not None and not (is_number and isfinite(value)):
-        raise ValueError(f"a time {what} is {value!r:.60}: it must be seconds, or None")
+        raise ValueError(f"the time {what} is {value!r:.60}: must be seconds, or None")
 
 
 def _wrong(expected: str, value: Any) -> NoReturn:

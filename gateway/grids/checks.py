@@ -49,15 +49,15 @@ async def check_names_itself(scene: Scene) -> None:
     scene.check_text(text, "what check() says")
     limits = await grid.limits()
     assert isinstance(limits, Limits), f"limits() are {limits}"
-    assert limits.pilots_max >= 1, f"no order is small enough: {limits}"
-    assert limits.orders_max >= 1, f"no order may be made: {limits}"
-    assert limits.limit_s is None or limits.limit_s > 0, f"no pilot may run: {limits}"
+    assert limits.pilots_max >= 1, f"limits() allow no pilot in an order: {limits}"
+    assert limits.orders_max >= 1, f"limits() allow no order: {limits}"
+    assert limits.limit_s is None or limits.limit_s > 0, f"limits() allow no run time: {limits}"
     capacity = await grid.capacity(scene.bench.shape)
     assert isinstance(capacity, Capacity), f"capacity() is {capacity}"
-    assert capacity.slots_now >= 0, f"fewer than no slots: {capacity}"
+    assert capacity.slots_now >= 0, f"capacity() is below zero: {capacity}"
     most = math.inf if capacity.slots_max is None else capacity.slots_max
-    assert most >= capacity.slots_now, f"more now than ever: {capacity}"
-    assert not await scene.look(grid), "a new mark has pilots already"
+    assert most >= capacity.slots_now, f"capacity() has more slots now than at most: {capacity}"
+    assert not await scene.look(grid), "pilots() of a new mark are not empty"
 
 
 async def check_life(scene: Scene) -> None:
@@ -65,20 +65,24 @@ async def check_life(scene: Scene) -> None:
     grid, order = scene.open(), scene.order()
     await grid.start(order)
     shown = await scene.until_at_work(grid, order.names())
-    assert shown.keys() == set(order.names()), f"others are shown too: {shown}"
-    assert len({each.grid_id for each in shown.values()}) == len(shown), f"one grid_id: {shown}"
+    assert shown.keys() == set(order.names()), (
+        f"pilots() shows pilots that were not ordered: {shown}"
+    )
+    assert len({each.grid_id for each in shown.values()}) == len(shown), (
+        f"two pilots have the same grid_id: {shown}"
+    )
     for name, each in shown.items():
         slots = order.shape.slots
         assert each.slots == slots, f"{name} is shown with {each.slots} slots, not {slots}"
         is_paid = each.paid_s is None or each.paid_s <= time.time() + 1
-        assert is_paid, f"{name} runs, and is paid for from {each.paid_s} on"
+        assert is_paid, f"{name} runs, but is paid from {each.paid_s} on"
     came = scene.check_arrivals(order)
-    assert len(came) == order.pilots, f"others came: {came}"
+    assert len(came) == order.pilots, f"workers came that were not ordered: {came}"
     await _check_environment(scene, came)
     first, *rest = order.names()
     await grid.stop([first])
     shown = await scene.until_gone(grid, [first])
-    assert alive(shown).keys() == set(rest), f"stopping {first} left {alive(shown).keys()}"
+    assert alive(shown).keys() == set(rest), f"stop() of {first} left {alive(shown).keys()}"
     await grid.stop([first])
     await grid.stop(order.names())
     await grid.stop(order.names())
@@ -92,13 +96,13 @@ async def _check_environment(scene: Scene, came: Iterable[Arrival]) -> None:
         for name, value in scene.launch.environment.items():
             with trio.move_on_after(scene.bench.wait_s) as scope:
                 found = await scene.gateway.getenv(each.name, name)
-            assert not scope.cancelled_caught, f"no task ran on {each.name}"
+            assert not scope.cancelled_caught, f"{each.name} ran no task"
             if name in SECRETS:  # the pilot has shown that it has them
-                assert value.encode() not in found, f"a task of {each.name} has {name}"
+                assert value.encode() not in found, f"a task of {each.name} sees {name}"
                 continue
             assert value.encode() in found, f"{each.name} has {name} = {found!r}, not {value!r}"
     for text in await scene.bench.texts():
-        scene.check_text(text, f"what others can read: {text[:2000]!r}")
+        scene.check_text(text, f"text that others can read: {text[:2000]!r}")
     for path in scene.launch.folder.rglob("*"):
         if path.is_file() and path.stat().st_mode & 0o077:
             text = path.read_bytes().decode(errors="replace")
@@ -132,9 +136,9 @@ async def check_stop_of_nothing(scene: Scene) -> None:
     )
     shown = await scene.look(grid)
     assert all(name in shown and shown[name].stand is Stand.RUNNING for name in order.names()), (
-        f"a pilot was stopped by a name that is not its own: {shown}"
+        f"a name that does not exist stopped a pilot: {shown}"
     )
-    assert not canary.exists(), "a name was run as a command"
+    assert not canary.exists(), "a name was executed as a command"
 
 
 async def check_stop_at_once(scene: Scene) -> None:
@@ -164,7 +168,7 @@ async def check_started_once(scene: Scene) -> None:
     await next_life.start(order)
     await scene.open().start(order)
     shown = await scene.until_at_work(scene.open(), both)
-    assert shown.keys() == both, f"others are shown too: {shown}"
+    assert shown.keys() == both, f"pilots() shows pilots that were not ordered: {shown}"
     await grid.stop(both)
     await scene.until_gone(next_life, both)
     await scene.until_nothing_is_left()
@@ -181,13 +185,13 @@ async def check_found_again(scene: Scene) -> None:
     for mark in (f"{scene.launch.mark}1", scene.launch.mark[:-1], scene.launch.mark.upper()):
         stranger = scene.open(mark=mark)
         shown = await scene.look(stranger)
-        assert not shown, f"pilots of another mark are shown: {shown}"
+        assert not shown, f"pilots() shows pilots of another mark: {shown}"
         await stranger.stop(order.names())
     shown = await scene.look(next_life)
-    assert alive(shown).keys() == before.keys(), f"another mark has stopped some of {before}"
+    assert alive(shown).keys() == before.keys(), f"stop() of another mark stopped some of {before}"
     assert {name: each.grid_id for name, each in shown.items()} == {
         name: each.grid_id for name, each in before.items()
-    }, f"pilots were exchanged for others: {before}, then {shown}"
+    }, f"a repeated start() replaced pilots: {before}, then {shown}"
     await next_life.stop(order.names())
     await scene.until_gone(next_life, order.names())
     await scene.until_nothing_is_left()
@@ -205,7 +209,7 @@ async def check_too_large(scene: Scene) -> None:
     await scene.fault(grid.start(scene.order(-1)), Blame.NEVER, "start() of -1 pilots")
     none = replace(scene.bench.shape, slots=0)
     await scene.fault(grid.start(scene.order(shape=none)), Blame.NEVER, "start() without slots")
-    assert not await scene.look(grid), "something of an order that was refused is there"
+    assert not await scene.look(grid), "a refused order left something behind"
     await scene.until_nothing_is_left()
 
 
@@ -225,8 +229,8 @@ async def check_hostile_names(scene: Scene) -> None:
     ):
         order = scene.order(name=name)
         await scene.fault(grid.start(order), Blame.NEVER, f"start() of an order named {name!r}")
-    assert not canary.exists(), "a name was run as a command"
-    assert not await scene.look(grid), "something of an order that was refused is there"
+    assert not canary.exists(), "a name was executed as a command"
+    assert not await scene.look(grid), "a refused order left something behind"
 
 
 async def check_cancelled(scene: Scene) -> None:
@@ -257,10 +261,10 @@ async def check_lonely_pilots_end(scene: Scene) -> None:
         grid = scene.open(address=scene.bench.dialled(address), dial_s=SHORT_DIAL_S)
         order = scene.order()
         await grid.start(order)
-        await scene.until(grid, f"{order.names()} begin", lambda shown: bool(shown))
+        await scene.until(grid, f"{order.names()} to start", lambda shown: bool(shown))
         await scene.until_gone(grid, order.names())
         await scene.until_nothing_is_left()
-    assert not scene.gateway.arrivals, f"pilots came elsewhere: {scene.gateway.arrivals}"
+    assert not scene.gateway.arrivals, f"workers came to another gateway: {scene.gateway.arrivals}"
 
 
 async def check_calls_at_once(scene: Scene) -> None:
@@ -303,7 +307,7 @@ async def check_taken_away(scene: Scene) -> None:
     first, *rest = order.names()
     await scene.bench.take(shown[first])
     shown = await scene.until_gone(grid, [first])
-    assert alive(shown).keys() == set(rest), f"more than {first} is gone: {alive(shown)}"
+    assert alive(shown).keys() == set(rest), f"stop() of {first} stopped others too: {alive(shown)}"
     scene.check_arrivals(order)
 
 
@@ -312,19 +316,21 @@ async def check_no_capacity(scene: Scene) -> None:
     grid, order, full = scene.open(), scene.order(), scene.bench.full()
     async with full:
         capacity = await grid.capacity(scene.bench.shape)
-        assert capacity.slots_now == 0, f"a grid that is full has {capacity}"
+        assert capacity.slots_now == 0, f"capacity() of a full grid is {capacity}"
         fault = await fault_of(grid.start(order))
         if fault is not None:
-            assert fault.blame is Blame.ELSEWHERE, f"blamed {fault.blame}: {fault}"
+            assert fault.blame is Blame.ELSEWHERE, f"the fault has blame {fault.blame}: {fault}"
             scene.check_text(str(fault), "a fault")
         shown = await scene.until(
             grid,
-            "an order without capacity is shown, or is gone",
+            "an order without capacity to be shown, or to end",
             lambda shown: all(each.stand is not Stand.STARTING for each in shown.values()),
         )
         for each in shown.values():
-            assert each.stand is not Stand.RUNNING, f"it runs where nothing is free: {each}"
-            assert each.stand is Stand.QUEUED or each.fault, f"it does not say why: {each}"
+            assert each.stand is not Stand.RUNNING, (
+                f"the pilot runs although nothing is free: {each}"
+            )
+            assert each.stand is Stand.QUEUED or each.fault, f"the pilot has no fault text: {each}"
         await grid.stop(order.names())
         await scene.until_gone(grid, order.names())
 
@@ -344,12 +350,12 @@ async def check_down(scene: Scene) -> None:
     await scene.until_at_work(grid, order.names())
     async with down:
         for one in (grid, scene.open()):
-            await scene.fault(one.check(), Blame.AGAIN, "check() of what is down")
-            await scene.fault(one.pilots(), Blame.AGAIN, "pilots() of what is down")
-            await scene.fault(one.start(scene.order()), Blame.AGAIN, "start() of what is down")
-            await scene.fault(one.stop(order.names()), Blame.AGAIN, "stop() of what is down")
+            await scene.fault(one.check(), Blame.AGAIN, "check() without the service")
+            await scene.fault(one.pilots(), Blame.AGAIN, "pilots() without the service")
+            await scene.fault(one.start(scene.order()), Blame.AGAIN, "start() without the service")
+            await scene.fault(one.stop(order.names()), Blame.AGAIN, "stop() without the service")
     await scene.until_it_answers(grid)
-    await scene.until(grid, "the grid is back", lambda shown: shown.keys() <= set(order.names()))
+    await scene.until(grid, "the grid to be back", lambda shown: shown.keys() <= set(order.names()))
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -155,12 +155,14 @@ def check_order(order: Order, limits: Limits) -> None:
     Raises GridFault with NEVER: the name may end up in commands and in files.
     """
     if not _NAME.fullmatch(order.name):
-        text = f"{order.name[:60]!r} is no order's name: letters, digits and '-', no more than 40"
+        text = (
+            f"{order.name[:60]!r} is not a valid order name: use at most 40 letters, digits and '-'"
+        )
         raise GridFault(Blame.NEVER, text)
     if order.shape.slots < 1:
-        raise GridFault(Blame.NEVER, f"a pilot has one slot or more, not {order.shape.slots}")
+        raise GridFault(Blame.NEVER, f"a pilot needs at least one slot, not {order.shape.slots}")
     if not 1 <= order.pilots <= limits.pilots_max:
-        text = f"an order has 1 to {limits.pilots_max} pilots here, not {order.pilots}"
+        text = f"an order must have 1 to {limits.pilots_max} pilots here, not {order.pilots}"
         raise GridFault(Blame.NEVER, text)
 
 

@@ -126,7 +126,7 @@ class Stage:
     async def end(self, name: str) -> Ended:
         """Wait for a parcel's end."""
         await self.until(lambda: bool(self.ends(name)))
-        assert not self.engine.holds(name), "it holds a parcel whose end it has told"
+        assert not self.engine.holds(name), "the engine holds a parcel whose end it has reported"
         return self.ends(name)[0]
 
     async def done(self, name: str) -> Done:
@@ -149,7 +149,7 @@ async def calls_run_in_order(stage: Stage) -> None:
     async with stage.opened():
         done = await stage.done(stage.send(double, *range(5)))
         assert stage.values(done) == [0, 2, 4, 6, 8]
-        assert done.wall_ns > 0, "nothing takes no time"
+        assert done.wall_ns > 0, "the reported time of work must be above zero"
         done = await stage.done(stage.send(fail, "no bread"))
         ((at, kind, text, _),) = done.failures
         assert (at, kind) == (0, "error")
@@ -164,7 +164,7 @@ async def each_parcel_ends_once(stage: Stage) -> None:
         ends = [await stage.done(name) for name in names]
         assert [stage.values(end)[0] for end in ends[:15]] == [2 * n for n in range(15)]
         told = [each for each in stage.told if not isinstance(each, Room)]
-        assert {each.parcel for each in told} == set(names), "it told of parcels that are none"
+        assert {each.parcel for each in told} == set(names), "the engine reported an unknown parcel"
 
 
 async def large_calls_travel(stage: Stage) -> None:
@@ -172,7 +172,7 @@ async def large_calls_travel(stage: Stage) -> None:
     async with stage.opened():
         large = os.urandom(8 << 20)
         done = await stage.done(stage.send(double, large))
-        assert stage.values(done) == [large * 2], "bytes were changed on their way"
+        assert stage.values(done) == [large * 2], "bytes were changed in transit"
 
 
 async def what_is_cancelled_ends(stage: Stage) -> None:
@@ -183,7 +183,7 @@ async def what_is_cancelled_ends(stage: Stage) -> None:
         stage.engine.cancel(["check-1-999"], running=True)
         stage.engine.cancel(names, running=True)
         for name in names:
-            assert isinstance(await stage.end(name), Cancelled), "it did not cancel"
+            assert isinstance(await stage.end(name), Cancelled), "the parcel was not cancelled"
         assert stage.values(await stage.done(stage.send(double, 4))) == [8]
 
 
@@ -201,7 +201,7 @@ async def it_runs_again(stage: Stage) -> None:
     async with stage.opened():
         name = stage.send(nap, 600.0)
         await stage.done(stage.send(double, 1))
-    assert not stage.engine.holds(name), "it holds what it does not run any more"
+    assert not stage.engine.holds(name), "the engine holds a parcel that no longer runs"
     stage.told.clear()
     async with stage.opened():
         assert stage.values(await stage.done(stage.send(double, 2))) == [4]
@@ -210,29 +210,29 @@ async def it_runs_again(stage: Stage) -> None:
 def why_nothing_is_kept(engine: Engine) -> str:
     """Return why KEEPING_CHECKS are not for an engine, to skip them; empty if they are."""
     if not isinstance(engine, Keeping):
-        return "the engine is not Keeping: what it has is begun anew after a restart"
+        return "the engine is not Keeping: its parcels start again after a restart"
     if not (engine.take_up_s and engine.detaches):
-        return "the engine's settings have nothing kept when its process is stopped"
+        return "the engine's settings keep nothing when its process is stopped"
     return ""
 
 
 async def what_was_left_is_found(stage: Stage) -> None:
     """Parcels left at work by a stopped process are Found by the next, run on, and are reported."""
-    assert stage.next_life is not None, "a Stage for an engine that is Keeping needs a next_life"
+    assert stage.next_life is not None, "a Stage for a Keeping engine needs next_life"
     async with stage.opened():
         wait_s, long = 0.35, ""
         while not long or stage.ends(long):  # a slot may take its time to start
             wait_s *= 2
             long = stage.send(nap, wait_s, first=7)
             await stage.done(stage.send(nap, 0.0))  # sent after it
-    assert not stage.ends(long), "it was told to be at an end, and it goes on"
+    assert not stage.ends(long), "the engine was told to stop, and continues"
     stage.told.clear()
     stage.engine = stage.next_life()
     stage.forget_functions()
     async with stage.opened():
         found = [each for each in stage.told if isinstance(each, Found)]
-        assert [each.parcel for each in found] == [long], "it did not find what it had"
-        assert found[0].label.first == 7, "its label is another"
+        assert [each.parcel for each in found] == [long], "the parcel was not found again"
+        assert found[0].label.first == 7, "the parcel was found with another label"
         assert stage.values(await stage.done(long)) == [wait_s]
         assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
 

@@ -44,16 +44,18 @@ def find_kind(name: str) -> GridKind | DelegatingKind:
     """Return the kind of that name. Raises KnobError with the known kinds, or with advice."""
     found = _installed(name)
     if name in BUILT_IN:
-        whose = f", and {_owners(found)} must not have one of that name" if found else ""
-        raise KnobError(f"kind {name!r} is gridfed's own and no grid that starts pilots{whose}")
+        whose = f", and {_owners(found)} must not define the same name" if found else ""
+        raise KnobError(f"kind {name!r} is reserved by gridfed, and does not start pilots{whose}")
     if not found:
         known = ", ".join(kind_names())
         raise KnobError(
-            f"kind is {name[:60]!r}: it must be one of {known}; any other must be installed where "
-            "the gateway runs (docs/write_a_grid.md)"
+            f"kind is {name[:60]!r}: must be one of {known}; other kinds must be installed "
+            "where the gateway runs (docs/write_a_grid.md)"
         )
     if len(found) > 1:
-        raise KnobError(f"kind {name!r} is there twice: of {_owners(found)}; uninstall one")
+        raise KnobError(
+            f"kind {name!r} is defined twice: by {_owners(found)}; uninstall one of them"
+        )
     kind = _load(found[0])
     for missing in _missing(kind):
         raise KnobError(f"kind {name!r} needs {missing}: pip install 'gridfed[{kind.needs}]'")
@@ -62,12 +64,12 @@ def find_kind(name: str) -> GridKind | DelegatingKind:
 
 def read_settings(kind: GridKind | DelegatingKind, table: Mapping[str, Any]) -> Any:
     """Return a kind's settings of its table [pool.KIND]. Raises KnobError for any error."""
-    return _call(kind, "read its table", lambda: kind.read(table))
+    return _call(kind, "reading its table", lambda: kind.read(table))
 
 
 def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
     """Open a grid that starts pilots. Raises KnobError for any error or invalid grid."""
-    grid = _call(kind, "be opened", lambda: kind.open(settings, launch))
+    grid = _call(kind, "opening the grid", lambda: kind.open(settings, launch))
     lacking = [each for each in _CALLS if not callable(getattr(grid, each, None))]
     if lacking:
         raise KnobError(
@@ -79,7 +81,7 @@ def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
 
 def open_engine(kind: DelegatingKind, settings: Any, home: Home) -> Engine:
     """Open a grid that has workers of its own. Raises KnobError for any error."""
-    return _call(kind, "be opened", lambda: kind.open(settings, home))
+    return _call(kind, "opening the engine", lambda: kind.open(settings, home))
 
 
 def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> T:
@@ -90,14 +92,14 @@ def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> 
     except Exception as error:  # third-party code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise KnobError(
-            f"{_whose(kind)} broke when it was to {what}: {type(error).__name__}: {error!s:.300} "
-            f"({Path(at.filename).name}, line {at.lineno}); it should raise KnobError for what is "
-            "wrong in the configuration, so tell its authors"
+            f"{_whose(kind)} failed while {what}: {type(error).__name__}: {error!s:.300} "
+            f"({Path(at.filename).name}, line {at.lineno}); it should raise KnobError for "
+            "errors of the configuration: report this to its authors"
         ) from error
 
 
 def _whose(kind: GridKind | DelegatingKind) -> str:
-    owners = _owners(_installed(kind.name)) or "nobody that is installed"
+    owners = _owners(_installed(kind.name)) or "no installed distribution"
     return f"kind {kind.name!r} of {owners}"
 
 
@@ -112,14 +114,14 @@ def _load(entry: EntryPoint) -> GridKind | DelegatingKind:
     except ModuleNotFoundError as error:
         remedy = _remedy(entry, error.name or "")
         raise KnobError(
-            f"{where} needs module {error.name!r}, which is not here{remedy}"
+            f"{where} needs module {error.name!r}, which is not installed{remedy}"
         ) from error
     except Exception as error:  # importing a third-party module may raise anything
         raise KnobError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, GridKind | DelegatingKind):
-        raise KnobError(f"{where} is no gateway.grids.contract.GridKind, but {kind!r:.60}")
+        raise KnobError(f"{where} is not a gateway.grids.contract.GridKind, but {kind!r:.60}")
     if kind.name != entry.name:
-        raise KnobError(f"{where} calls itself {kind.name!r}: the two names must be the same")
+        raise KnobError(f"{where} has the name {kind.name!r}: the two names must be equal")
     return kind
 
 

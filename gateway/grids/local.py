@@ -58,8 +58,8 @@ class LocalGrid:
             lived_s = trio.current_time() - started_s
             wait_s = RESTART_MIN_S if lived_s > STEADY_S else min(2 * wait_s, RESTART_MAX_S)
             self._say(
-                f"pool {self._pool.name}: the worker ended with code {code}, "
-                f"starting another in {wait_s:g} s"
+                f"pool {self._pool.name}: the worker ended with code {code}, restarting in "
+                f"{wait_s:g} s"
             )
             await trio.sleep(wait_s)
 

@@ -70,7 +70,7 @@ class ProcessGrid:
     async def check(self) -> str:
         """Check that records can be kept here; remove old ones."""
         await _in_thread(self._sweep)
-        return f"processes of {os.uname().nodename}, {self._slots_max} slots at most (slots_max)"
+        return f"processes on {os.uname().nodename}, at most {self._slots_max} slots (slots_max)"
 
     async def limits(self) -> Limits:
         """Return as many pilots as slots, for pilots of one slot."""
@@ -90,7 +90,7 @@ class ProcessGrid:
         """Start the processes of an order, unless it is recorded already."""
         check_order(order, await self.limits())
         if order.shape.gpus:
-            raise GridFault(Blame.NEVER, "processes have no GPUs to give: set gpus to 0")
+            raise GridFault(Blame.NEVER, "a pool of processes has no GPUs: set gpus to 0")
         await _in_thread(self._start, order)
 
     async def stop(self, names: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class ProcessGrid:
             while await _in_thread(self._signal, names, signal.SIGKILL):  # noqa: ASYNC110
                 await trio.sleep(LOOK_S)
             return
-        raise GridFault(Blame.AGAIN, "a pilot's process does not end, even when it is killed")
+        raise GridFault(Blame.AGAIN, "a pilot's process does not end, even after a kill")
 
     # --- in a thread -----------------------------------------------------------------------------
 
@@ -116,7 +116,9 @@ class ProcessGrid:
                 return
             free, wanted = self._slots_max - self._used(), order.pilots * order.shape.slots
             if wanted > free:
-                text = f"{free} of {self._slots_max} (slots_max) are free, {wanted} are wanted"
+                text = (
+                    f"{free} of {self._slots_max} slots (slots_max) are free, {wanted} are needed"
+                )
                 raise GridFault(Blame.ELSEWHERE, text)
             note.touch()
             try:
@@ -181,7 +183,7 @@ class ProcessGrid:
                 del self._children[pid]
                 said = Path(self._log(name)).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
                 last = "".join(said.strip().splitlines()[-1:])
-                fault = f"it ended with code {os.waitstatus_to_exitcode(status)}: {last}"
+                fault = f"the process ended with code {os.waitstatus_to_exitcode(status)}: {last}"
                 self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
 
     def _signal(self, names: Collection[str], number: signal.Signals | None) -> bool:

@@ -92,11 +92,11 @@ class Bench:
 
     def denied(self, launch: Launch) -> Provisioning:
         """Open a new object with wrong credentials, or a wrong partition."""
-        raise NotChecked("there are no credentials that could be wrong")
+        raise NotChecked("the bench has no invalid credentials")
 
     def down(self) -> AbstractAsyncContextManager[None]:
         """Make the grid's service unreachable within the block."""
-        raise NotChecked("there is no service that could be down")
+        raise NotChecked("the bench has no service that can be stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +141,23 @@ class Scene:
     def _check_sighting(self, grid: Provisioning, each: Sighting) -> None:
         now_s = time.time()
         at = _ORDER.index(each.stand)
-        assert each.grid_id, f"{each.name} has no name of the grid's own"
+        assert each.grid_id, f"{each.name} has no grid_id"
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
         was = _ORDER[before.at]
         assert at >= before.at, f"{each.name} went back from {was} to {each.stand}"
         is_same = each.grid_id == before.grid_id or was is not Stand.RUNNING
-        assert is_same, f"{each.name} was {before.grid_id}, and is {each.grid_id}"
+        assert is_same, f"{each.name} had the grid_id {before.grid_id}, and now {each.grid_id}"
         self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
         is_paid = each.paid_s is not None
-        assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, and paid for"
+        assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, but paid for"
         if each.paid_s is not None:
-            assert now_s - DAY_S < each.paid_s < now_s + 60, f"{each.name} is paid_s {each.paid_s}"
+            assert now_s - DAY_S < each.paid_s < now_s + 60, (
+                f"{each.name} has the invalid paid_s {each.paid_s}"
+            )
         for name in ("begins_s", "ends_s"):
             moment_s = getattr(each, name)
             sane = moment_s is None or now_s - DAY_S < moment_s < math.inf
-            assert sane, f"{each.name}: {name} is no moment of UTC: {moment_s}"
+            assert sane, f"{each.name}: {name} is not a time in UTC: {moment_s}"
         self.check_text(f"{each}", f"the sighting of {each.name}")
 
     async def until(
@@ -173,9 +175,10 @@ class Scene:
                     return shown
                 await trio.sleep(self.bench.look_s)
         raise AssertionError(
-            f"{what}: not within {self.bench.wait_s:g} s. The grid shows {list(shown.values())}; "
-            f"in at the gateway are {sorted(self.gateway.names())}; "
-            f"refused were {self.gateway.refusals}; said was {self.said}"
+            f"{what}: timed out after {self.bench.wait_s:g} s. The grid shows "
+            f"{list(shown.values())}; connected to the gateway are "
+            f"{sorted(self.gateway.names())}; refused were {self.gateway.refusals}; the log "
+            f"has {self.said}"
         )
 
     async def until_it_answers(self, grid: Provisioning) -> None:
@@ -195,13 +198,13 @@ class Scene:
             running = {each.name for each in shown.values() if each.stand is Stand.RUNNING}
             return wanted <= running & self.gateway.names()
 
-        return await self.until(grid, f"{sorted(wanted)} run and come", are_there)
+        return await self.until(grid, f"{sorted(wanted)} to run and connect", are_there)
 
     async def until_gone(self, grid: Provisioning, names: Iterable[str]) -> dict[str, Sighting]:
         """Look until these pilots are gone, or have ended."""
         lost = set(names)
         return await self.until(
-            grid, f"{sorted(lost)} end", lambda shown: not lost & alive(shown).keys()
+            grid, f"{sorted(lost)} to end", lambda shown: not lost & alive(shown).keys()
         )
 
     async def until_nothing_is_left(self) -> None:
@@ -214,22 +217,22 @@ class Scene:
                 return
             if not left:
                 return
-            assert trio.current_time() < ends_s, f"left behind, and billed: {sorted(left)}"
+            assert trio.current_time() < ends_s, f"left behind, and charged: {sorted(left)}"
             await trio.sleep(self.bench.look_s)
 
     async def fault(self, call: Awaitable[object], blame: Blame, what: str) -> None:
         """Check that a call raises a GridFault with that blame and a meaningful text."""
         fault = await fault_of(call)
-        assert fault is not None, f"{what}: no GridFault"
+        assert fault is not None, f"{what}: no GridFault was raised"
         text = str(fault)
-        assert fault.blame is blame, f"{what}: blamed {fault.blame}, not {blame}: {text}"
+        assert fault.blame is blame, f"{what}: the blame is {fault.blame}, not {blame}: {text}"
         assert len(text) >= 8, f"{what}: the fault does not say what is wrong: {text!r}"
         self.check_text(text, f"the fault of {what}")
 
     def check_text(self, text: str, where: str) -> None:
         """Check that a text holds no secret."""
         for secret in self.secrets:
-            assert secret not in text, f"the secret stands in {where}"
+            assert secret not in text, f"the secret appears in {where}"
 
     def check_arrivals(self, order: Order) -> list[Arrival]:
         """Return the pilots of an order that came, checked: each once, and as ordered."""
@@ -241,8 +244,8 @@ class Scene:
             assert each.slots == shape.slots, f"{each.name} has {each.slots} slots, not {shape}"
             assert each.tags == dict(shape.tags), f"{each.name} has tags {each.tags}, not {shape}"
             token = self.launch.environment.get(TOKEN_VARIABLE, "")
-            assert each.token == token, f"{each.name} has not the token of its environment"
-            assert each.pool == self.launch.pool, f"{each.name} says it is of pool {each.pool!r}"
+            assert each.token == token, f"{each.name} lacks the token of its environment"
+            assert each.pool == self.launch.pool, f"{each.name} belongs to pool {each.pool!r}"
         return came
 
 
@@ -294,7 +297,7 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
             await _tidy(scene)
             nursery.cancel_scope.cancel()
     for line in said:
-        scene.check_text(line, f"what the grid has said: {line!r}")
+        scene.check_text(line, f"the grid's log: {line!r}")
 
 
 async def _tidy(scene: Scene) -> None:
@@ -311,7 +314,7 @@ async def _tidy_after(error: BaseException, scene: Scene) -> None:
     try:
         await _tidy(scene)
     except Exception as another:  # noqa: BLE001 - a broken grid may raise anything
-        error.add_note(f"Then everything was to be stopped: {another}")
+        error.add_note(f"Then stopping all pilots failed: {another}")
 
 
 async def _scan(scene: Scene) -> None:

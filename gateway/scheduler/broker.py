@@ -397,7 +397,7 @@ class Broker:
         refusal = refusal or self.spending.refusal(spec)
         before = self._history.charged(event.job)
         if before is not None and before.function not in (b"", spec.function):
-            refusal = Reason.BAD_REQUEST, f"job {event.job} was one of another function"
+            refusal = Reason.BAD_REQUEST, f"job {event.job} was submitted with another function"
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
@@ -419,7 +419,7 @@ class Broker:
         """Handle a client that reopens a known job in a new session."""
         ours = (job.spec.user, job.spec.project, job.spec.function)
         if ours != (event.spec.user, event.spec.project, event.spec.function):
-            reason = f"job {event.job} is somebody else's"
+            reason = f"job {event.job} belongs to another user"
             self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
             return
         if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
@@ -446,7 +446,9 @@ class Broker:
                 self._handout.recall_all(assignment, kill=False)
         where = ", ".join(sorted(event.pools))
         job.note(
-            now_s, f"took back what had not begun at {where}: by what tasks take, others cost less"
+            now_s,
+            f"recalled unstarted tasks from {where}: by their measured duration, other "
+            "pools cost less",
         )
 
     def _function_arrived(self, function: bytes) -> None:
@@ -671,7 +673,7 @@ class Broker:
             return  # a late report on a closed assignment: fenced
         first, stop = event.first, event.first + len(event.values)
         if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
-            self._expel(worker, "it reported tasks that it does not have")
+            self._expel(worker, "the worker reported tasks that it does not have")
             return
         self._handout.release(assignment, first, stop)
         assignment.recalled = assignment.recalls > 0
@@ -742,12 +744,12 @@ class Broker:
         returned = []
         for first, stop in event.ranges:
             if assignment.left.within(first, stop) != [(first, stop)]:
-                self._expel(worker, "it returned tasks it does not have")
+                self._expel(worker, "the worker returned tasks that it does not have")
                 return
             returned.append((first, stop))
         if returned and worker.job and not assignment.recalls:
             tasks = sum(stop - first for first, stop in returned)
-            assignment.job.note(now_s, f"{worker.offer.pool} gave back {tasks} of its tasks")
+            assignment.job.note(now_s, f"{worker.offer.pool} returned {tasks} of its tasks")
         assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
         # Nothing to take: do not ask again until it reports.
         assignment.recalled = not returned or assignment.recalls > 0
@@ -823,7 +825,7 @@ class Broker:
             else:
                 self._abandon(job, now_s)
 
-    def _abandon(self, job: Job, now_s: float, reason: str = "its client left") -> None:
+    def _abandon(self, job: Job, now_s: float, reason: str = "the client disconnected") -> None:
         """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
@@ -877,7 +879,7 @@ class Broker:
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
-                reason = f"its function did not arrive within {limit_s:g} s"
+                reason = f"the function did not arrive within {limit_s:g} s"
                 self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
         for job, (code, reason) in self._provisional.look(self.jobs, now_s):
             self._reject(job, RejectJob(job.id, code, reason), now_s)
@@ -888,7 +890,9 @@ class Broker:
                 self._orphans.discard(name)
             elif now_s - since_s > ORPHAN_S and not orphan.leaving:
                 orphan.orphan_since_s = None
-                self._abandon(orphan, now_s, "its client left before everything was submitted")
+                self._abandon(
+                    orphan, now_s, "the client disconnected before all tasks were submitted"
+                )
 
 
 def _rejection(job: str, unmet: Unmet) -> RejectJob:

@@ -218,7 +218,7 @@ class Agent:
         self._asked.clear()
         self._gateway.forget()
         if not self._roster.is_idle:
-            self._say(f"drops its tasks: {reason}")
+            self._say(f"dropped its tasks: {reason}")
         for slot in self._roster.drop_all():
             self._processes[slot.index].kill()
 
@@ -449,14 +449,14 @@ class Agent:
             except OSError as error:
                 if str(error) != said:
                     said = str(error)
-                    self._say(f"can't start a slot, and goes on trying: {said}")
+                    self._say(f"can't start a slot, retrying: {said}")
                 await trio.sleep(START_AGAIN_S)
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """Handle the end of a slot's process: report the task at fault, if it was running one."""
         is_bad = not slot.is_ready and slot.moves_to is None
         if is_bad and not self._environments.not_started(slot, process):
-            self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
+            self._end(f"gives up, as its slots can't start: {process.describe_end()}", 1)
         now_ns = time.monotonic_ns()
         moment = self._attention.at(now_ns)
         started, since_ns, doom = process.started, process.since_ns, process.doom
@@ -503,13 +503,16 @@ class Agent:
             async for _ in signals:
                 if self._is_stopping:
                     await self._say_goodbye(AT_ONCE_S)
-                    self._end("stopped at once", STOPPED_AT_ONCE)
+                    self._end("stopped immediately", STOPPED_AT_ONCE)
                 else:
                     self._is_stopping = True
                     if self._roster.is_idle:
                         self._say("stops")
                     else:
-                        self._say("stops when its running tasks end; once more to stop at once")
+                        self._say(
+                            "is draining: it stops when its running tasks end; interrupt it "
+                            "again to stop immediately"
+                        )
                     self._nursery.start_soon(self._wind_up)
 
     async def _watch_interruptions(self) -> None:
@@ -526,7 +529,7 @@ class Agent:
     def _interrupted(self, notice: Interruption) -> None:
         """Wind up before the host is taken away: as on a first signal, but until that moment."""
         in_s = notice.stop_in_s(time.time())
-        self._say(notice.text if in_s is None else f"{notice.text}: its tasks have {in_s:.1f} s")
+        self._say(notice.text if in_s is None else f"{notice.text}: its tasks stop in {in_s:.1f} s")
         if in_s is not None:
             at_ns = _moment_ns(in_s)
             for number in self._roster.held:
@@ -585,7 +588,7 @@ async def run_agent(settings: AgentSettings) -> int:
         host.open()
     except EnvironmentUnavailable as error:
         host.close()
-        say(f"does not start: {error}")
+        say(f"can't start: {error}")
         return 1
     agent = Agent(settings, say, host)
     try:

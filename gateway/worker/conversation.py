@@ -159,11 +159,11 @@ class WorkerConversation:
         if self._give_up_s and now_s - self._refused_s > self._give_up_s:
             raise error
         if isinstance(error, ProtocolError):
-            self._say(f"hangs up: {error}")
+            self._say(f"closed the connection: {error}")
         elif error.code in FINAL_REFUSALS:
             raise error
         else:
-            self._say_once(f"is refused, and goes on trying: {error}")
+            self._say_once(f"was refused by the gateway, retrying: {error}")
 
     def _say_once(self, refusal: str) -> None:
         if refusal != self._last_refusal:
@@ -185,4 +185,4 @@ class WorkerConversation:
 
     def _explain(self) -> None:
         why = explain_silence(self._address)
-        self._say(f"finds no gateway at {self._address}, and goes on trying: {why}")
+        self._say(f"can't reach a gateway at {self._address}, retrying: {why}")

@@ -129,7 +129,7 @@ class Environments:
         self._hand_back(frozenset().union(*waiting))
 
     async def _make(self, key: str, environment: Environment) -> None:
-        self._say(f"gets {environment}")
+        self._say(f"builds {environment}")
         try:
             await trio.to_thread.run_sync(
                 self._host.provide,
@@ -138,12 +138,12 @@ class Environments:
                 limiter=self._one_by_one,
             )
         except EnvironmentUnavailable as error:
-            self._say(f"can't have {error}")
+            self._say(f"environment build failed: {error}")
             self._refused[key] = time.monotonic(), str(error)
             for function in self._unhoused.pop(key):
                 self.refuse(function, str(error))
         else:
-            self._say(f"has {environment}")
+            self._say(f"built {environment}")
             self._refused.pop(key, None)
             self._roster.known |= self._unhoused.pop(key)
 
@@ -164,7 +164,7 @@ class Environments:
             return
         for slot in self._roster.moves(self._busy_s()):
             home = slot.moves_to
-            assert home is not None, "the roster says where to"
+            assert home is not None, "the task book must ask for an environment"
             objection = self._host.objection(home)
             if objection:
                 slot.moves_to, slot.is_forsaken = None, False
@@ -191,7 +191,7 @@ class Environments:
         said = process.describe_end()
         if not process.is_unfit:
             said = f"{self._host.explain_start(home, process.code, said)}: {said}"
-        self._say(f"gives up {home}: {said}")
+        self._say(f"can't use {home} any more: {said}")
         self._give_up(home, f"{home}: {said}", is_for_long=process.is_unfit)
         slot.moves_to = BARE
         return True

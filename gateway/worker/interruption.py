@@ -37,7 +37,7 @@ class Interruption:
 
 
 # A rebalance recommendation: it carries only the time of the notice.
-RISK: Final = Interruption("the cloud says that this instance may be taken away soon")
+RISK: Final = Interruption("the cloud may reclaim this instance soon")
 
 
 def read_action(text: str, utc_s: float) -> Interruption:
@@ -101,5 +101,5 @@ async def watch(
         except MetadataError as error:
             if not was_told:
                 was_told = True
-                say(f"would not hear of an interruption, and goes on asking: {error}")
+                say(f"can't read interruption notices, retrying: {error}")
         await trio.sleep(poll_s)

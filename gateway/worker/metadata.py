@@ -74,7 +74,9 @@ class Metadata:
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         if parts.scheme != "http" or not parts.hostname:
-            raise MetadataError(f"{address!r} is no address of a metadata service: http://HOST")
+            raise MetadataError(
+                f"{address!r} is not the address of a metadata service: use http://HOST"
+            )
         self._host, self._port = parts.hostname, parts.port or 80
         self._prefix = parts.path.rstrip("/")
         self._token = ""
@@ -92,23 +94,23 @@ class Metadata:
         if status == http.client.NOT_FOUND:
             return None
         if status != http.client.OK:
-            raise MetadataError(f"instance metadata {path}: answer {status}")
+            raise MetadataError(f"instance metadata {path}: HTTP status {status}")
         return body
 
     def need(self, path: str) -> str:
         """Return the text at a path; raise MetadataError without one."""
         found = self.get(path)
         if found is None:
-            raise MetadataError(f"the instance's metadata has no {path}")
+            raise MetadataError(f"instance metadata {path}: not found")
         return found
 
     def _renew(self) -> None:
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
         status, body = self._ask("PUT", "/latest/api/token", ttl)
         if status != http.client.OK or not body:
-            raise MetadataError(f"instance metadata gives no token: answer {status}")
+            raise MetadataError(f"instance metadata returned no token: HTTP status {status}")
         if not (body.isascii() and body.isprintable()):
-            raise MetadataError("instance metadata gives a token that no header can hold")
+            raise MetadataError("instance metadata returned an invalid token")
         self._token = body
         self._token_ends_s = time.monotonic() + TOKEN_TTL_S / 2
 
@@ -119,7 +121,7 @@ class Metadata:
             answer = connection.getresponse()
             body = answer.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
-            raise MetadataError(f"instance metadata does not answer: {error}") from None
+            raise MetadataError(f"the instance metadata service does not answer: {error}") from None
         finally:
             connection.close()
         return answer.status, body.decode("utf-8", "replace").strip()

@@ -52,7 +52,7 @@ def _oversee_one(
     running = roster.running(slot, number) if at_s > 0 else None
     limit_s = running[0].timeout_s if running else None
     if limit_s is not None and at_s > limit_s:
-        text = f"it ran over its time limit of {limit_s:g} s and was stopped"
+        text = f"the task exceeded its time limit of {limit_s:g} s and was stopped"
         process.kill(Doom(number, "timeout", text))
     if running:
         _heed_notice(roster, process, number, running, now_ns)
@@ -68,7 +68,9 @@ def _oversee_one(
         slot.is_forsaken = True
         process.kill()  # another site's processes end with its tasks
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
-        process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
+        process.kill(
+            Doom(NOBODY, "environment", f"the slot did not start within {START_MAX_NS / 1e9:g} s")
+        )
     used_bytes = process.memory_bytes() if limit_bytes else 0
     if used_bytes > limit_bytes or process.lost_memory:
         # The memory of leftover processes is not the fault of the next task.
@@ -76,7 +78,7 @@ def _oversee_one(
         slot.is_forsaken |= slot.is_ready and not slot.chunks
         text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
-            text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
+            text = f"the task exceeded the memory limit of its slot, {limit_bytes:,} bytes"
         process.kill(Doom(blamed, "memory", text))
 
 
@@ -97,7 +99,7 @@ def _heed_notice(
         return
     process.tell_stop(number, stops_ns)
     if now_ns >= stops_ns:
-        process.kill(Doom(number, "preempted", "it was stopped to make room for other work"))
+        process.kill(Doom(number, "preempted", "the task was stopped to make room for other work"))
 
 
 def newly_begun(

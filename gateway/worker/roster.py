@@ -412,7 +412,7 @@ class Roster:
 
         Only a slot at work can be frozen: the end of its work unfreezes it.
         """
-        assert slot.chunks, "an idle slot would stay frozen for ever"
+        assert slot.chunks, "an idle slot must be resumed before it gets a task"
         if slot.freeze is None:
             slot.freeze = Freeze(slot.reached(started) + 1)
         return slot.freeze

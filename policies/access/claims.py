@@ -61,7 +61,10 @@ def read_amount(value: object) -> Amount:
         return Amount(value)
     found = PERCENT.fullmatch(value) if isinstance(value, str) else None
     if found is None or (part := round(float(found[1]) * 100)) > WHOLE:
-        raise ValueError(f'{value!r:.40} is no number of slots: write one, as 40, or as "25%"')
+        raise ValueError(
+            f"{value!r:.40} is not a number of slots: write a number such as 40, or a share "
+            'such as "25%"'
+        )
     return Amount(part=part)
 
 
@@ -132,12 +135,12 @@ class Claims:
         names = [str(each.who) for each in self.named]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"{name} is named twice")
+                raise ValueError(f"{name} is listed twice")
         if len(names) > CLAIMS_MAX:
-            raise ValueError(f"there may be {CLAIMS_MAX} at most")
+            raise ValueError(f"there are more than {CLAIMS_MAX}")
         parts = [each.guaranteed.part for each in self.named if each.guaranteed.slots is None]
         if sum(parts) > WHOLE:
-            raise ValueError(f"{sum(parts) / 100:g} % of the slots are guaranteed")
+            raise ValueError(f"the guarantees add up to {sum(parts) / 100:g} % of the slots")
 
     @property
     def all(self) -> tuple[Claim, ...]:

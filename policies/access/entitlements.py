@@ -62,7 +62,7 @@ class Rule:
     def __post_init__(self) -> None:
         has_limits = any(each is not None for each in (*self.limits, self.priority_max))
         if not self.allows and (has_limits or self.classes):
-            raise ValueError("a rule that denies has no limits: it denies all of what it names")
+            raise ValueError("a rule that denies can't have limits")
 
     @property
     def limits(self) -> tuple[int | None, ...]:
@@ -197,21 +197,25 @@ class Entitlements:
         rule, user = verdict.rule, work.whose.user
         if rule is None:
             where = f" of {self.file}" if self.file else ""
-            return f"no [[entitlement]]{where} allows it to {user}"
+            return f"no [[entitlement]]{where} allows the work of {user}"
         end = f"({self.place(rule)}: {rule})"
         match verdict.why:
             case Why.NOT_NOW:
                 windows = ", ".join(sorted(rule.windows))
-                return f"it is allowed to {user} in window {windows} alone {end}"
+                return f"the work of {user} is allowed only in window {windows} {end}"
             case Why.OVER_PRIORITY:
                 most = _or_inf(rule.priority_max)
-                return f"its priority is {work.priority:g}, {user} may have {most:g} {end}"
+                return (
+                    f"the priority of the work is {work.priority:g}, the limit of {user} is "
+                    f"{most:g} {end}"
+                )
             case Why.OTHER_CLASS:
                 classes = " or ".join(sorted(rule.classes))
                 return (
-                    f"its price class is {work.price_class}, {user} may have {classes} work {end}"
+                    f"the price class of the work is {work.price_class}, {user} may use "
+                    f"{classes} {end}"
                 )
-        return f"it is {verdict.why} to {user} {end}"
+        return f"the work of {user} is {verdict.why} {end}"
 
     def most_of_others(self, pool: str, window: str) -> float:
         """Return the most slots that work of another site may have; inf: all."""

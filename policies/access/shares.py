@@ -75,12 +75,12 @@ class FairShare:
         if not self.shares and self.each is None:
             raise BadShares(
                 "share",
-                "is missing: write [[fair_share.share]] tables, or each, as in each = "
-                '"project"; else nothing is shared out',
+                "is missing: write [[fair_share.share]] tables, or each, for example each "
+                '= "project"; without them no fair share applies',
             )
         if len(self.shares) > SHARES_WRITTEN_MAX:
             raise BadShares(
-                "share", f"is there {len(self.shares):,} times, over {SHARES_WRITTEN_MAX:,}"
+                "share", f"has {len(self.shares):,} entries, the limit is {SHARES_WRITTEN_MAX:,}"
             )
         _check_each(self.each, None)
         by_name = _by_name(self.shares)
@@ -96,30 +96,30 @@ def _by_name(shares: tuple[Share, ...]) -> dict[str, Share]:
     for share in shares:
         name = share.name
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or NAME_MARKS & set(name):
-            text = f"must be 1 to {NAME_CHARS_MAX} printable characters, and none of them / or :"
+            text = f"must be 1 to {NAME_CHARS_MAX} printable characters, without / and :"
             raise BadShares("name", text, share)
         if name == REST:
-            raise BadShares("name", "is taken by what is in no share", share)
+            raise BadShares("name", "is reserved for work that is in no share", share)
         if found.setdefault(name, share) is not share:
-            raise BadShares("name", "is another share's as well", share)
+            raise BadShares("name", "is the name of another share", share)
     return found
 
 
 def _check_each(each: Kind | None, share: Share | None) -> None:
     if each is not None and each not in NAMED:
-        text = f"is {each.value!r}: it must be one of {', '.join(sorted(NAMED))}"
+        text = f"is {each.value!r}: must be one of {', '.join(sorted(NAMED))}"
         raise BadShares("each", text, share)
 
 
 def _check_alone(share: Share, *, is_parent: bool) -> None:
     if not 1 <= share.shares <= SHARES_EACH_MAX:
-        raise BadShares("shares", f"is {share.shares}: it must be 1 to {SHARES_EACH_MAX}", share)
+        raise BadShares("shares", f"is {share.shares}: must be from 1 to {SHARES_EACH_MAX}", share)
     _check_each(share.each, share)
     if share.who is None and not is_parent:
-        text = "is missing, and no share has it as its parent: it would be nobody's"
+        text = "is missing, and no share has this one as its parent, so no work would belong to it"
         raise BadShares("who", text, share)
     if share.who is None and share.each is not None:
-        raise BadShares("each", "needs who: whose work is to be split?", share)
+        raise BadShares("each", "requires who, which names the users to divide among", share)
 
 
 def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
@@ -128,13 +128,13 @@ def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
     while (parent := by_name[names[-1]].parent) != "":
         below = by_name[names[-1]]
         if parent not in by_name:
-            raise BadShares("parent", f"is {parent[:60]!r}, and there is no such share", below)
+            raise BadShares("parent", f"is {parent[:60]!r}: no such share is defined", below)
         if parent in names:
             circle = ", ".join(map(repr, (*names[names.index(parent) :], parent)))
-            raise BadShares("parent", f"leads in a circle: {circle}", below)
+            raise BadShares("parent", f"forms a cycle: {circle}", below)
         names.append(parent)
     if len(names) > LEVELS_MAX:
-        text = f"is {len(names) - 1} levels deep: there may be {LEVELS_MAX} levels"
+        text = f"is {len(names) - 1} levels deep: the limit is {LEVELS_MAX} levels"
         raise BadShares("parent", text, share)
 
 
@@ -147,13 +147,13 @@ def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> N
         for other in seen.setdefault(_scope(share, by_name), []):
             assert other.who is not None
             if other.who == share.who:
-                text = f"is {str(share.who)!r}, as that of {other.name!r} is: name a party once"
+                text = f"is {str(share.who)!r}, which {other.name!r} has too: name a party once"
                 raise BadShares("who", text, share)
             if other.parent == share.parent and _covers(other.who, share.who):
                 raise BadShares(
                     "who",
-                    f"is {str(share.who)!r}, and {other.name!r} ({other.who}) before it takes all "
-                    f"of that: write {share.name!r} above it",
+                    f"is {str(share.who)!r}, but {other.name!r} ({other.who}) comes first "
+                    f"and covers all of it: move {share.name!r} above it",
                     share,
                 )
         seen[_scope(share, by_name)].append(share)

@@ -99,9 +99,9 @@ class Plan:
         names = [each.name for each in self.windows]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"there are two windows {name!r}")
+                raise ValueError(f"two windows are named {name!r}")
         if len(names) > WINDOWS_MAX:
-            raise ValueError(f"there may be {WINDOWS_MAX} windows at most")
+            raise ValueError(f"more than {WINDOWS_MAX} windows are defined")
 
     @property
     def is_trivial(self) -> bool:

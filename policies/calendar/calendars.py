@@ -36,10 +36,10 @@ class Calendar:
 
     def __post_init__(self) -> None:
         if not self.weekend < frozenset(range(7)):
-            raise ValueError("a calendar must leave a day of the week to work on")
+            raise ValueError("a calendar needs at least one business day of the week")
         for day in self.half_days:
             if not self.is_business(day):
-                raise ValueError(f"{day} is a half day, and nobody works on it")
+                raise ValueError(f"{day} is a half day, but not a business day")
 
     def is_business(self, day: date) -> bool:
         """Whether a date is a business day, whole or half."""
@@ -83,13 +83,13 @@ def read_dates(text: str) -> tuple[frozenset[date], dict[date, time]]:
             continue
         day = _date(words[0], number)
         if day in holidays or day in half_days:
-            raise ValueError(f"line {number}: {day} is there already")
+            raise ValueError(f"line {number}: {day} is listed twice")
         if len(words) > 1 and words[1][:1].isdigit():
             half_days[day] = _time(words[1], number)
         else:
             holidays.add(day)
         if len(holidays) + len(half_days) > DATES_MAX:
-            raise ValueError(f"line {number}: over {DATES_MAX:,} dates")
+            raise ValueError(f"line {number}: more than {DATES_MAX:,} dates")
     return frozenset(holidays), half_days
 
 
@@ -98,14 +98,14 @@ def _date(text: str, line: int) -> date:
     if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         with contextlib.suppress(ValueError):
             return date.fromisoformat(text)
-    raise ValueError(f"line {line}: {text[:40]!r} is no date: write it as in 2026-12-25")
+    raise ValueError(f"line {line}: {text[:40]!r} is not a date: use the form 2026-12-25")
 
 
 def _time(text: str, line: int) -> time:
     if re.fullmatch(r"\d\d:\d\d", text, re.ASCII):
         with contextlib.suppress(ValueError):
             return time.fromisoformat(text)
-    raise ValueError(f"line {line}: {text[:40]!r} is no time: write it as in 12:30")
+    raise ValueError(f"line {line}: {text[:40]!r} is not a time: use the form 12:30")
 
 
 def _days(first: date, stop: date) -> Iterator[date]:

@@ -45,13 +45,19 @@ class Cron:
     def __post_init__(self) -> None:
         words = self.fields.split()
         if len(words) != 5 or len(self.fields) > CHARS_MAX:
-            raise ValueError("cron has five fields: minute, hour, day, month and day of the week")
+            raise ValueError(
+                "cron must have five fields: minute, hour, day, month and day of the week"
+            )
         if _NUMBERED_DAY.search(words[4]):
-            raise ValueError("write days of the week by name, as in mon-fri: numbers are ambiguous")
+            raise ValueError(
+                "days of the week must be names, for example mon-fri: numbers are ambiguous"
+            )
         if not LASTS_MIN_S <= self.lasts_s <= LASTS_MAX_S:
-            raise ValueError(f"it must last from {LASTS_MIN_S} s to {LASTS_MAX_S // DAY_S} days")
+            raise ValueError(
+                f"the duration must be from {LASTS_MIN_S} s to {LASTS_MAX_S // DAY_S} days"
+            )
         if self._begin(datetime(2000, 1, 1, tzinfo=UTC)) is None:
-            raise ValueError(f"{self.fields!r} is never")
+            raise ValueError(f"{self.fields!r} never occurs")
 
     @cached_property
     def _trigger(self) -> CronTrigger:

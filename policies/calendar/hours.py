@@ -91,7 +91,7 @@ def show_days(days: Days) -> str:
 
 def _no_days(text: str) -> ValueError:
     ways = "daily, mon-fri, sat,sun, business, business 3, business -1, free, month-end"
-    return ValueError(f"{text[:40]!r} are no days: write one of {ways}")
+    return ValueError(f"{text[:40]!r} is not a set of days: use one of {ways}")
 
 
 def falls_on(days: Days, day: date, calendar: Calendar) -> bool:
@@ -135,11 +135,15 @@ class Hours:
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_s < DAY_S or not 0 < self.to_s <= DAY_S:
-            raise ValueError("a window is from 00:00 to 23:59:59, to 00:00:01 to 24:00")
+            raise ValueError(
+                "a window must begin from 00:00 to 23:59:59 and end from 00:00:01 to 24:00"
+            )
         if self.from_s == self.to_s:
-            raise ValueError("a window that ends when it begins: write 00:00 to 24:00 for a day")
+            raise ValueError("a window ends when it begins: write 00:00 to 24:00 for a whole day")
         if self.also & self.never:
-            raise ValueError(f"{min(self.also & self.never)} is both among and not among the dates")
+            raise ValueError(
+                f"{min(self.also & self.never)} is in both the included and the excluded dates"
+            )
 
     def begins_s(self, day: date) -> int | None:
         """Return the second of a day at which it begins; None on other days."""
@@ -227,7 +231,7 @@ def open_spans(when: Opens, start_s: float, end_s: float) -> Iterator[tuple[floa
     Raise ValueError for more than SPAN_MAX_S.
     """
     if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
-        raise ValueError(f"a window is looked at for up to {SPAN_MAX_S // DAY_S} days")
+        raise ValueError(f"windows can be computed for at most {SPAN_MAX_S // DAY_S} days")
     opened_s = start_s if when.is_open(start_s) else None
     for at_s in when.edges(start_s, end_s):
         is_open = when.is_open(at_s)

@@ -38,7 +38,7 @@ def read_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        example = 'write an IANA name, as in "Europe/London"'
+        example = 'use an IANA name, for example "Europe/London"'
         raise ValueError(f"{name!r} is not a time zone: {example}") from None
 
 

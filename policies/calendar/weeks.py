@@ -35,13 +35,13 @@ class Span:
 
     def __post_init__(self) -> None:
         if not self.days or not self.days <= EVERY_DAY:
-            raise ValueError("a band needs days of the week")
+            raise ValueError("a band needs at least one day of the week")
         if not 0 <= self.from_s < DAY_S or not 0 < self.to_s <= DAY_S:
-            raise ValueError("a band begins from 00:00 to 23:59:59 and ends from 00:00:01 to 24:00")
-        if self.from_s == self.to_s:
             raise ValueError(
-                "a band that ends when it begins: write 00:00 to 24:00 for a whole day"
+                "a band must begin from 00:00 to 23:59:59 and end from 00:00:01 to 24:00"
             )
+        if self.from_s == self.to_s:
+            raise ValueError("a band ends when it begins: write 00:00 to 24:00 for a whole day")
 
     @property
     def length_s(self) -> int:
@@ -73,7 +73,7 @@ def read_weekdays(text: str) -> frozenset[int]:
     for part in text.lower().split(","):
         first, _, last = part.strip().partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise ValueError('write days, as in "mon-fri" or "sat,sun"')
+            raise ValueError('write days, for example "mon-fri" or "sat,sun"')
         start, length = DAYS.index(first), DAYS.index(last or first) - DAYS.index(first)
         found |= {(start + ahead) % 7 for ahead in range(length % 7 + 1)}
     return frozenset(found)

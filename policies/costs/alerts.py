@@ -267,8 +267,8 @@ def overlooked(rule: Rule, facts: Facts) -> dict[str, str]:
             spending = facts.spent[rule.name]
             others, period = spending.others_nanos, spending.period.key
             text = (
-                f"{whose(rule)}, {period}: {_amounts(others)} was spent besides, and does not "
-                f"count for a budget in {rule.currency}"
+                f"{whose(rule)}, {period}: {_amounts(others)} was spent in other "
+                f"currencies, and does not count for a budget in {rule.currency}"
             )
             return {f"{period} {' '.join(sorted(others))}": text} if others else {}
         case PriceLimit():
@@ -281,7 +281,7 @@ def _unpriced(rule: PriceLimit, facts: Facts) -> dict[str, str]:
     place = f"{printable(rule.site) or '*'}/{printable(rule.pool) or '*'}"
     meant = [each for each in facts.prices if rule.is_about(each)]
     if not meant:
-        return {place: f"no pool {place} is known here: until there is one nothing is watched"}
+        return {place: f"no pool {place} is known: the rule watches nothing until the pool appears"}
     return {
         each.key: f"{each.key} is priced in {each.currency}, and the limit is in {rule.currency}"
         for each in meant
@@ -291,7 +291,7 @@ def _unpriced(rule: PriceLimit, facts: Facts) -> dict[str, str]:
 
 def sample(rule: Rule, now_s: float) -> Alert:
     """Return an alert of a rule whose text says that it is a test."""
-    text = f"a test of the alert {rule.name}: nothing has happened"
+    text = f"test of the alert {rule.name}: nothing has happened"
     return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, now_s, text, {})
 
 
@@ -356,9 +356,9 @@ def _budget_text(
         f"{money(spending.held_nanos)} held"
     )
     if estimate_nanos is not None:
-        text += f"; estimated {money(estimate_nanos)} by its end"
+        text += f"; estimated {money(estimate_nanos)} by the end of the period"
     if spending.others_nanos:
-        text += f"; besides {_amounts(spending.others_nanos)}, which does not count"
+        text += f"; {_amounts(spending.others_nanos)} in other currencies does not count"
     return text, {
         "whose": rule.whose.value,
         "of": printable(rule.of),
@@ -402,8 +402,9 @@ def _pending_alert(rule: Unacknowledged, pending: Pending, alert: _Make) -> Aler
     direction = "from" if pending.side == "buy" else "to"
     return alert(
         Mark(rule.name, pending.key, 0),
-        f"{pending.records:,} {noun} {direction} {printable(pending.site)} ({amounts}) had no "
-        f"verdict for over {rule.after_s / 3600:g} h; the first is of {moment(pending.oldest_s)}",
+        f"{pending.records:,} {noun} {direction} {printable(pending.site)} ({amounts}) had "
+        f"no verdict for more than {rule.after_s / 3600:g} h; the oldest is of "
+        f"{moment(pending.oldest_s)}",
         {
             "side": pending.side,
             "site": printable(pending.site),

@@ -246,7 +246,7 @@ class Purse:
         budget, period = self.budget, self.period
         if budget.is_credit:
             owed, limit = budget.show(self.spent_nanos), budget.show(self.limit_nanos)
-            text = f"{budget.party.name} owes {owed}, of {limit} that it may owe"
+            text = f"{budget.party.name} owes {owed}, of a credit limit of {limit}"
         else:
             when = f" in {period.key}" if period is not None else ""
             spent, limit = budget.show(self.spent_nanos), budget.show(self.limit_nanos)
@@ -254,11 +254,11 @@ class Purse:
             if self.elsewhere_nanos:
                 text += f", {budget.show(self.elsewhere_nanos)} at other sites"
         if self.lent_nanos:
-            text += f", other sites hold {budget.show(self.lent_nanos)}"
+            text += f", {budget.show(self.lent_nanos)} is held by other sites"
         if self.held_nanos:
-            text += f", {budget.show(self.held_nanos)} is held for what runs"
+            text += f", {budget.show(self.held_nanos)} is held for running work"
         if one_nanos > 1:
-            text += f"; a task may use up to {budget.show(one_nanos)}"
+            text += f"; a task may cost up to {budget.show(one_nanos)}"
         return text
 
     def objection(self, one_nanos: int = 0) -> str:
@@ -270,7 +270,7 @@ class Purse:
         if self.refused:
             text += f"; {budget.owner} says: {self.refused}"
         elif period is not None:
-            text += f"; it begins anew {when_shown(period.end_s, budget.zone)}"
+            text += f"; the next period begins {when_shown(period.end_s, budget.zone)}"
         return text
 
 
@@ -321,11 +321,11 @@ def unpayable(
     paying = payers(purses)
     units = [each.budget.unit for each in paying if each.budget.is_credit]
     if units and currency not in units:
-        text = f"{site} has credit in {', '.join(units)} here, and none in {currency}"
+        text = f"{site} has credit in {', '.join(units)} at this site, not in {currency}"
         return Reason.CREDIT_LIMIT, text
     for budget in (each.budget for each in paying):
         if budget.is_hard and not budget.is_credit and budget.unit != currency:
-            text = f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
+            text = f"{named(budget)} is in {budget.unit}, and can't pay for work in {currency}"
             return Reason.CURRENCY_DIFFERS, text
     return None
 

@@ -125,10 +125,10 @@ def mg_per_kwh(grams: float | str) -> int:
     try:
         exact = Decimal(str(grams))
     except InvalidOperation:
-        raise ValueError("no number") from None
+        raise ValueError("the intensity is not a number") from None
     most = INTENSITY_MAX_MG_PER_KWH // 1_000
     if not exact.is_finite() or not 0 <= exact <= most:
-        raise ValueError(f"{str(exact)[:20]} g/kWh: it must be 0 to {most:,}")
+        raise ValueError(f"{str(exact)[:20]} g/kWh: must be from 0 to {most:,}")
     return int((exact * 1_000).to_integral_value(ROUND_HALF_UP))
 
 
@@ -166,18 +166,18 @@ def footprint(emissions: Emissions | None, wall_ns: int, cpu_ns: int) -> Footpri
 def objection(found: Footprint, wall_ns: int) -> str:
     """Explain why a stated footprint is impossible for this slot time; empty if it is possible."""
     if found.intensity_mg_per_kwh > INTENSITY_MAX_MG_PER_KWH:
-        return "its electricity would be dirtier than any"
+        return "the carbon intensity is above the possible maximum"
     if found.energy_uj * 1_000 > wall_ns * SLOT_WATTS_MAX * PUE_MAX + 1_000:
-        return "more energy than slots could draw in that time"
+        return "the energy is more than the slots can draw in that time"
     if found.embodied_ng * LIFETIME_S_MIN > wall_ns * EMBODIED_G_MAX + LIFETIME_S_MIN:
-        return "a share of hardware that nobody could have made"
+        return "the embodied emissions are above the possible maximum"
     # A difference of one is rounding.
     if abs(found.carbon_ng - carbon_ng(found.energy_uj, found.intensity_mg_per_kwh)) > 1:
-        return "its carbon is not its energy times its intensity"
+        return "the emissions differ from the energy times its intensity"
     if not found.source and found.intensity_mg_per_kwh:
-        return "an intensity of no source"
+        return "the carbon intensity has no source"
     if len(found.source) > SOURCE_CHARS_MAX or not found.source.isprintable():
-        return f"its source must be at most {SOURCE_CHARS_MAX} printable characters"
+        return f"the source must have at most {SOURCE_CHARS_MAX} printable characters"
     return ""
 
 

@@ -53,13 +53,18 @@ class Ownership:
         for field in fields(self):
             value = Decimal(getattr(self, field.name))
             if not value.is_finite() or not 0 <= value <= 10**12:
-                raise ValueError(f"{field.name} is {value}: it must be 0 to 1e12")
+                raise ValueError(f"{field.name} is {value}: must be from 0 to 1e12")
         if not self.years or not self.slots:
-            raise ValueError("years and slots must be above zero")
+            raise ValueError("years and slots must be greater than zero")
         if not 0 < self.utilisation <= 1:
-            raise ValueError(f"utilisation is {self.utilisation}: it must be above 0, up to 1")
+            raise ValueError(
+                f"utilisation is {self.utilisation}: must be greater than 0 and at most 1"
+            )
         if self.pue < 1:
-            raise ValueError(f"pue is {self.pue}: no building draws less than what is in it, so 1")
+            raise ValueError(
+                f"pue is {self.pue}: must be at least 1, as a building draws no less than its "
+                "machines"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,13 @@ class PriceList:
         check_apart((band.name, band.span) for band in self.bands)
         starts = [tier.from_slot_hours for tier in self.volume]
         if starts != sorted(set(starts)):
-            raise ValueError("volume: the tiers must begin at more slot-hours each")
+            raise ValueError(
+                "volume: each tier must begin at more slot-hours than the tier before it"
+            )
         for band in self.bands:
             nanos = band.adjust.nanos
             if self.spot is not None and nanos is not None and self.spot.within(nanos) != nanos:
-                raise ValueError(f"band {band.name!r}: its price is not between floor and ceiling")
+                raise ValueError(f"band {band.name!r}: the price is not between floor and ceiling")
         full = self.spot.steps if self.spot is not None else 0
         windows = (None, *self.plan.windows)
         dearest = max(
@@ -107,9 +109,9 @@ class PriceList:
             for window in windows
         )
         if max(dearest, self.price_nanos) > PRICE_NANOS_MAX:
-            raise ValueError("a slot-hour would cost more than ten million units")
+            raise ValueError("the price of a slot-hour exceeds ten million units")
         if self.extras.minimum_nanos > dearest:
-            raise ValueError("the minimum charge of a task is more than a slot-hour costs")
+            raise ValueError("the minimum charge of a task exceeds the price of a slot-hour")
 
     def at(self, utc_s: float, level: int = 0) -> "PriceNow":
         """Return the list at a time, at this level of the spot price, if it has one."""

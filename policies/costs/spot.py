@@ -42,7 +42,7 @@ class Spot:
         if not 0 <= self.floor_nanos <= self.ceiling_nanos:
             raise ValueError("the floor of a spot price is above its ceiling")
         if self.exponent < 1 or self.steps < 1 or not self.damp_s >= 0:
-            raise ValueError("exponent and steps must be one or more, damp_s zero or more")
+            raise ValueError("exponent and steps must be at least one, damp_s at least zero")
 
     def price_nanos(self, level: int) -> int:
         """Return the price at a level, 0 to `steps`: the curve at that share of all slots."""

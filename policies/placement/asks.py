@@ -48,7 +48,8 @@ def read_objective(value: object) -> Objective:
         return Objective(**value)
     names = ", ".join(OBJECTIVES)
     raise ValueError(
-        f"objective must be one of {names}, or weights as in {{ money = 1, time = 2, carbon = 0 }}"
+        f"objective must be one of {names}, or weights, for example "
+        f"{{ money = 1, time = 2, carbon = 0 }}"
     )
 
 
@@ -95,13 +96,13 @@ class Ask:
 
     def __post_init__(self) -> None:
         if self.tasks < 1:
-            raise ValueError("an ask is for one task or more")
+            raise ValueError("an ask must have at least one task")
         if self.task_s is None and self.task_s_at:
-            raise ValueError("what was measured at a site is measured")
+            raise ValueError("a measurement at a site needs measured durations")
         if self.budget_nanos is not None and self.terms.need.currency is None:
-            raise ValueError("a budget has a currency")
+            raise ValueError("a budget needs a currency")
         if self.deferrable and self.deadline_s is None:
-            raise ValueError("what may wait has a deadline")
+            raise ValueError("a deferrable ask needs a deadline")
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def consider(
         if waits and rest is not None and candidate.is_closed(now_s):
             rest = None  # it is asked only when it opens, and may have recovered by then
         if verdict is None and rest is not None and rest.until_s > now_s:
-            words = "{}, and is spared for {:.0f} s more"
+            words = "{}; in back-off for {:.0f} s"
             verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
         if verdict is None:
             verdict = estimate(ask, candidate, now_s, house)
@@ -154,7 +154,7 @@ def _worth_the_wait(
         return ranking, []
     liked = {one.key for one in near}
     kept = [one for one in rows if one.key in liked]
-    words = "could run it, and the job waits for {}, by its wish"
+    words = 'could run it, but the job waits for {} (when_closed = "wait")'
     place = "/".join(near[0].key)
     given_up = [
         (one.candidate, Refusal(Reason.WAITS_FOR_WINDOW, words, (place,)))

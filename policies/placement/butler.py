@@ -285,16 +285,18 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     wanted, why = _wanted(rules, active, work, past, now_s)
     said = [why]
     if spent:
-        said.append(f"{len(spent)} end before any task that waits could: they are let go")
+        said.append(f"{len(spent)} end before any queued task could: draining")
     if work.stranded:
         tasks = count(work.stranded, "task")
-        said.append(f"nothing is started or kept for {tasks} more: {work.stranded_why}")
+        said.append(f"no slots are started or kept for {tasks} more: {work.stranded_why}")
     there = sum(each.slots for each in active)
     stops = _left_of(rules.stops_max, past.stops, now_s)
     if there < wanted:
         room = slots_max(rules, past) - sum(each.slots for each in known)
         undrain, back = _taken_back(known, wanted - there)
-        said += [f"{len(undrain)} that were let go, and still work, are taken back"] * bool(undrain)
+        said += [f"{len(undrain)} drains are cancelled: their slots are needed again"] * bool(
+            undrain
+        )
         start, limit = _starts(rules, wanted - there - back, room, past, now_s)
         let_go, why_all = tuple(spent[:stops]), (*said, *limit)
         return Orders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
@@ -303,9 +305,9 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     limited = len(cancel) + len(drain) > stops
     cancel = cancel[:stops]
     drain = drain[: stops - len(cancel)]
-    said += [f"{len(cancel)} that have not begun to work are not needed"] if cancel else []
-    said += [f"{len(drain)} are let go"] if drain else []
-    said += [f"no more than {rules.stops_max} are stopped in a minute"] if limited else []
+    said += [f"{len(cancel)} are cancelled before their start: not needed"] if cancel else []
+    said += [f"{len(drain)} are draining"] if drain else []
+    said += [f"the limit of {rules.stops_max} stops a minute is reached"] if limited else []
     return Orders(wanted, 0, tuple(cancel), tuple(drain), tuple(said))
 
 
@@ -325,36 +327,36 @@ def _wanted(
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
     ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
-    slots, why = 0, "at rest: it grows when there is work for it"
+    slots, why = 0, "at rest: the pool grows when it has work"
     if active:
-        why = f"nothing to do: who has rested for {_idle_s(rules, past.start_s):,.4g} s is let go"
+        why = f"no work: slots that are idle for {_idle_s(rules, past.start_s):,.4g} s are released"
     if work.tasks:
         slots = min(ready, work.at_once)
         why = (
-            f"{count(slots, 'slot')}: what is there does all {work.slot_s:,.0f} slot-s of work "
-            f"before more could start, which takes {past.start_s:,.3g} s"
+            f"{count(slots, 'slot')}: the present slots finish all {work.slot_s:,.0f} "
+            f"slot-s of work before new ones start, which takes {past.start_s:,.3g} s"
         )
     if work.tasks and (left_s or not ready):
         slots, why = _worth(rules, work, left_s, past.start_s)
     if work.owed > slots:
-        slots, why = work.owed, f"{count(work.owed, 'slot')}: so many were sold to other sites"
+        slots, why = work.owed, f"{count(work.owed, 'slot')}: sold to other sites"
     for due_s, slots_due in _by_deadline(active, work, past, now_s):
         if slots_due > slots:
             slots = slots_due
             in_s = due_s - now_s
-            why = f"{count(slots, 'slot')}: so many it takes for what is due in {in_s:,.0f} s"
+            why = f"{count(slots, 'slot')}: needed for the work that is due in {in_s:,.0f} s"
     if work.kept:
         slots = max(slots, sum(each.busy for each in active)) + work.kept
-        why = f"{count(slots, 'slot')}: {work.kept:,} are reserved, beside what others have"
+        why = f"{count(slots, 'slot')}: {work.kept:,} reserved, in addition to the busy ones"
     if slots < rules.slots_min:
-        slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
+        slots, why = rules.slots_min, f"the minimum of {rules.slots_min} slots is kept"
     whole = _whole(slots, rules.pilot_slots)
     if whole != slots:
-        why = f"{why}; {count(whole, 'slot')} in whole pilots, of {rules.pilot_slots} each"
+        why = f"{why}; rounded to {count(whole, 'slot')} in whole pilots of {rules.pilot_slots}"
     most = slots_max(rules, past)
     if whole > most:
-        limit = "" if most == rules.slots_max else ", for more would cost too much (hourly_cost)"
-        return most, f"{why}; there may be {most} slots{limit}"
+        limit = "" if most == rules.slots_max else ", as more would exceed hourly_cost"
+        return most, f"{why}; the limit is {most} slots{limit}"
     return whole, why
 
 
@@ -365,20 +367,24 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
     wasted = [f"{start_s:,.3g} to start", f"{_idle_s(rules, start_s):,.3g} idle"]
     if rules.step_s:
         wasted.append(f"{rules.step_s / 2:,.3g} to the end of a billing step")
-    hurry = f" x {work.haste:.3g} for haste" if work.haste > 1 else ""
+    hurry = f" x {work.haste:.3g} for urgency" if work.haste > 1 else ""
     done_s, of_work = work.slot_s - left_s, " of work"
     if done_s:
         of_work = (
-            f" not yet covered ({work.slot_s:,.0f} in all, {done_s:,.0f} done by what is there "
-            "before more could start)"
+            f" not yet covered ({work.slot_s:,.0f} in all, {done_s:,.0f} done by the "
+            "present slots before new ones start)"
         )
     figures = (
         f"waste {rules.waste:g}{hurry} x {left_s:,.0f} slot-s{of_work} / {each_s:,.3g} s for each "
         f"start ({', '.join(wasted)})"
     )
     if slots == work.at_once:
-        bound = "there are tasks for" if work.spread >= 0 else "its owners may have, or can pay"
-        return slots, f"{count(slots, 'slot')}, no more than {bound}: {figures}"
+        bound = (
+            "number of queued tasks"
+            if work.spread >= 0
+            else "number that their owners may use or can pay"
+        )
+        return slots, f"{count(slots, 'slot')}, limited to the {bound}: {figures}"
     return slots, f"{count(slots, 'slot')}: {figures}; raise waste for more"
 
 
@@ -435,23 +441,23 @@ def _starts(
     if not wanted:
         return 0, ()
     if past.barred:
-        return 0, ("nothing is started any more until somebody has put that right",)
+        return 0, ("no pilots are started until the fault is fixed",)
     rest_s = _rest_s(past, now_s)
     if rest_s > 0:
-        return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
+        return 0, (f"{past.failures} starts failed: in back-off for {rest_s:,.0f} s",)
     limits = [
         (
             _left_of(rules.starts_max, past.starts, now_s),
-            f"no more than {rules.starts_max} are started in a minute",
+            f"the limit of {rules.starts_max} starts a minute is reached",
         ),
         (
             max(0, room) // rules.pilot_slots,
-            "those that are let go are not gone yet, and count until they are",
+            "draining pilots count until they are gone",
         ),
     ]
     if past.attainable is not None:
         more = count(past.attainable, "slot")
-        has = f"its grid can give no more than {more} beside those there are, whatever max is"
+        has = f"the grid can provide {more} more now, whatever the value of max"
         limits.append((past.attainable // rules.pilot_slots, has))
     most, why = min(limits, key=lambda each: each[0])
     return min(wanted, most), (why,) if most < wanted else ()

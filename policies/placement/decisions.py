@@ -120,9 +120,9 @@ class Decision:
                 can = "can ever" if self.is_hopeless else "can now"
                 return f"none of {len(self.refused)} known pools {can} run it{self._unpayable()}"
             case Why.HOME_FIRST:
-                return f"at home what starts there within {self.house.prefer_own_s:g} s"
+                return f"at home, as it starts there within {self.house.prefer_own_s:g} s"
             case Why.DRAWN:
-                return f"drawn among {self.near} pools within {band} of the best"
+                return f"drawn at random from {self.near} pools within {band} of the best"
             case Why.BEST:
                 return f"the best by more than {band}"
 

@@ -144,10 +144,10 @@ class Deferral:
     def to_plain(self, currency: str, shown: int) -> dict[str, Any]:
         """Convert to plain data for people and scripts, with at most `shown` of its runs."""
         if not self.waits:
-            return {"waits": 0, "text": f"it may wait, and does not: {self.why}"}
+            return {"waits": 0, "text": f"the job is deferrable, but starts now: {self.why}"}
         return {
             "waits": self.waits,
-            "text": f"{self.waits:,} of its tasks wait for better hours",
+            "text": f"{self.waits:,} of its tasks are deferred to greener or cheaper hours",
             "until_s": self.until_s,
             "finish_s": self.finish_s,
             "carbon_g": self.carbon_g,
@@ -184,13 +184,13 @@ def defer(
         house: the minimum gain, and the margins.
         now_s: UTC.
     """
-    assert ask.deadline_s is not None, "what may wait has a deadline"
+    assert ask.deadline_s is not None, "a deferrable ask needs a deadline"
     if ask.objective.time:
         return Deferral("its objective weighs time")
     if ask.task_s is None:
-        return Deferral("how long its tasks take is not known yet")
+        return Deferral("the duration of its tasks is not known yet")
     if plan.short:
-        return Deferral("not all of it could be done now, within its limits")
+        return Deferral("part of the job can't be placed now within its limits")
     berths: list[Berth] = []
     runs: list[Run] | None = None
     # A plan that is carried out slightly late at the last moment is still within the margin.
@@ -200,25 +200,27 @@ def defer(
             each for one in places for each in _berths(ask, one, scale, house, now_s, until_s)
         ]
         if not late_s and not any(map(_changes, berths)):
-            return Deferral("no pool that it may run at knows of other hours in time")
+            return Deferral(
+                "no pool that may run it has a forecast of other hours before the deadline"
+            )
         runs = _least_own(berths, ask.tasks, house) or _least(berths, ask.tasks)
         if runs:
             break
     if not runs:
-        return Deferral("its deadline leaves no time for that")
+        return Deferral("its deadline leaves no time for it")
     at_once = list(_at_once(plan, berths))
     before, after = _total(at_once, "worth"), _total(runs, "worth")
     now, later = _parts(runs)
     gain = 1 - after / before if before else 0.0
     if gain < house.defer_gain and (later or gain <= 0):
-        words = f"{max(0.0, gain):.0%}, and counts from {house.defer_gain:.0%} on"
-        return Deferral(f"that would gain {words}")
+        words = f"{max(0.0, gain):.0%}, less than the minimum of {house.defer_gain:.0%}"
+        return Deferral(f"waiting would gain {words}")
     money = _total(runs, "money")
     rate = house.rate(ask.terms.need.currency or house.currency) or 0.0
     if ask.budget_nanos is not None and money > ask.budget_nanos * rate:
-        return Deferral("that would cost more than it may")
+        return Deferral("waiting would exceed its cost limit")
     return Deferral(
-        "" if later else "its best hours have come",
+        "" if later else "its best hours are now",
         now=now,
         runs=sorted(runs, key=lambda run: (run.begin_s, run.berth.key)),
         waits=sum(run.tasks for run in later),

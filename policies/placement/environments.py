@@ -34,7 +34,7 @@ def wanted(wish: object) -> str:
         case {"packages": str(kind), "digest": str(digest), **rest} if not rest:
             if kind in (REQUIREMENTS, UV) and len(digest) == DIGEST_CHARS and digest.isalnum():
                 return f"{PACKAGES}{kind}:{digest}"
-    raise ValueError(f"this gateway knows no environment {wish!r:.80}")
+    raise ValueError(f"unknown environment setting {wish!r:.80}")
 
 
 def wish_plain(environment: str) -> dict[str, str]:
@@ -104,6 +104,6 @@ def describe(environment: str, tags: Tags) -> str:
     if environment.startswith(IMAGE):
         patterns = sorted(image_patterns(tags))
         more = ", …" if len(patterns) > SHOWN_MAX else ""
-        known = f"only {', '.join(patterns[:SHOWN_MAX])}{more}" if patterns else "none at all"
-        return f"runs no image {environment.removeprefix(IMAGE)}, {known}"
-    return f"installs no Python packages by {environment.removeprefix(PACKAGES)}"
+        known = f"only {', '.join(patterns[:SHOWN_MAX])}{more}" if patterns else "nor any other"
+        return f"does not allow image {environment.removeprefix(IMAGE)}, {known}"
+    return f"does not install Python packages from {environment.removeprefix(PACKAGES)}"

@@ -50,12 +50,12 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
     Of several windows, the one that serves the objective best counts.
     """
     if now_s > candidate.expires_s:
-        words = "was last heard of {:.0f} s ago, and its word was good for {:.0f} s"
+        words = "was last heard from {:.0f} s ago, and its advert was valid for {:.0f} s"
         ages = (now_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
         return Refusal(Reason.ADVERT_STALE, words, ages)
     advert = candidate.advert
     if advert.currency != house.currency and house.rate(advert.currency) is None:
-        words = "charges in {}, and no rate to {} is set here"
+        words = "charges in {}, and no exchange rate to {} is configured here"
         return Refusal(Reason.CURRENCY_DIFFERS, words, (advert.currency, house.currency))
     if advert.free_tags:
         refusal = _check_free_tags(ask, candidate)
@@ -67,13 +67,13 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
     if ask.when_closed is WhenClosed.ELSEWHERE:
         spans = [span for span in spans if span.from_s <= now_s]
         if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
-            words = "opens in {:.0f} s, and the job goes elsewhere meanwhile, by its wish"
+            words = 'opens in {:.0f} s, and the job does not wait (when_closed = "elsewhere")'
             return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
     found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
         return _best(fitting, ask, now_s)
-    return found[0] if found else Refusal(Reason.WINDOW_CLOSED, "shows no window from now on")
+    return found[0] if found else Refusal(Reason.WINDOW_CLOSED, "advertises no open window")
 
 
 def tasks_by(seconds: float, slots: float, task_s: float) -> int:
@@ -118,7 +118,7 @@ def _in_span(
     if not candidate.profile.pythons:
         return Refusal(Reason.NO_SLOTS, "has no workers now")
     if not slots:
-        return Refusal(Reason.NO_SLOTS, "has no slot now")
+        return Refusal(Reason.NO_SLOTS, "has no free slot now")
     task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
     if task_s is None:
         task_s = house.task_s_unknown
@@ -192,11 +192,11 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
     if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
-        words = "closes in {:.0f} s, before a task that starts in {:.0f} s could end"
+        words = "closes in {:.0f} s, and a task that starts in {:.0f} s would not end before that"
         figures = (found.closes_s - now_s, found.begin_s - now_s)
         return Refusal(Reason.WINDOW_CLOSED, words, figures)
     if ask.deadline_s is not None and ends_s > ask.deadline_s:
-        words = "would end its first task in {:.1f} s, the deadline is in {:.1f} s"
+        words = "would end its first task in {:.1f} s, after the deadline in {:.1f} s"
         return Refusal(Reason.DEADLINE, words, (ends_s - now_s, ask.deadline_s - now_s))
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
@@ -204,7 +204,7 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
         if not pays_for_one(budget_nanos, found.price_nanos, task_ns):
             amounts = (cost_nanos(found.price_nanos, task_ns), budget_nanos)
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
-            return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
+            return Refusal(Reason.COST_LIMIT, "would cost {} a task, and {} is left", texts)
     return None
 
 

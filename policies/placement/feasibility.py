@@ -52,7 +52,7 @@ def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     if profile.is_own:
         return None
     if not terms.may_leave:
-        words = "is another site's, and its user is entitled to none of those"
+        words = "belongs to another site, and the user is not entitled to use other sites"
         return Refusal(Reason.NOT_ENTITLED, words)
     name = profile.offer.name
     if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
@@ -64,14 +64,14 @@ def check_results(terms: Terms, profile: Profile) -> Refusal | None:
     """Refuse sites whose results are not trusted: they are pickles, as dangerous as functions."""
     if profile.is_own or terms.readable is None or profile.site in terms.readable:
         return None
-    return Refusal(Reason.RESULTS_NOT_TRUSTED, "gives results that are not accepted here")
+    return Refusal(Reason.RESULTS_NOT_TRUSTED, "returns results that are not accepted here")
 
 
 def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
     """Refuse other sites for a job without forwarding hops left."""
     if profile.is_own or terms.hops_left > 0:
         return None
-    return Refusal(Reason.NO_HOPS_LEFT, "is a hop away, and the job may not be forwarded again")
+    return Refusal(Reason.NO_HOPS_LEFT, "is one hop away, and the job may not be forwarded again")
 
 
 def check_path(terms: Terms, profile: Profile) -> Refusal | None:
@@ -79,14 +79,14 @@ def check_path(terms: Terms, profile: Profile) -> Refusal | None:
     if profile.is_own or profile.site not in terms.path:
         return None
     return Refusal(
-        Reason.ALREADY_VISITED, "has passed the job on already: {}", (" > ".join(terms.path),)
+        Reason.ALREADY_VISITED, "has forwarded the job already: {}", (" > ".join(terms.path),)
     )
 
 
 def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
     """Apply the user's choice of sites."""
     if profile.site in terms.forbidden_sites:
-        return Refusal(Reason.SITE_FORBIDDEN, "is forbidden by the job")
+        return Refusal(Reason.SITE_FORBIDDEN, "is excluded by the job")
     if terms.allowed_sites is not None and profile.site not in terms.allowed_sites:
         return Refusal(Reason.SITE_FORBIDDEN, "is not among the sites that the job allows")
     return None
@@ -98,7 +98,7 @@ def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
         return None
     return Refusal(
         Reason.OUTSIDE_JURISDICTION,
-        "is in jurisdiction {}, the job may run in {}",
+        "is in jurisdiction {}, the job allows {}",
         (profile.jurisdiction or "unknown", ", ".join(sorted(terms.jurisdictions)) or "none"),
     )
 
@@ -106,10 +106,10 @@ def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
 def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
     """Refuse sites and projects that the pool's owner does not admit."""
     if not profile.may_use:
-        return Refusal(Reason.NOT_ENTITLED, "takes no work from this site")
+        return Refusal(Reason.NOT_ENTITLED, "accepts no work from this site")
     if profile.projects is None or terms.project in profile.projects:
         return None
-    return Refusal(Reason.NOT_ENTITLED, "takes no work of project {}", (terms.project,))
+    return Refusal(Reason.NOT_ENTITLED, "accepts no work of project {}", (terms.project,))
 
 
 def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
@@ -119,7 +119,7 @@ def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
     if terms.need.python in profile.pythons or not profile.pythons:
         return None  # a pool without workers is refused elsewhere: it passes
     has = ", ".join(profile.pythons)
-    words = "runs Python {}, the job was made with {}"
+    words = "runs Python {}, the job requires {}"
     return Refusal(Reason.PYTHON_DIFFERS, words, (has, terms.need.python))
 
 

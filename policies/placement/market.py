@@ -152,10 +152,14 @@ class Market:
         """
         if advert.issued_s > now_s + SKEW_MAX_S:
             ahead_s = advert.issued_s - now_s
-            raise ProtocolError(f"advert of {advert.site}: {ahead_s:.1f} s ahead of our clock")
+            raise ProtocolError(
+                f"advert of {advert.site}: its time is {ahead_s:.1f} s ahead of the local clock"
+            )
         known = self._adverts.get(advert.site)
         if known is None and len(self._adverts) >= SITES_MAX:
-            raise ProtocolError(f"advert of {advert.site}: there are {SITES_MAX:,} sites already")
+            raise ProtocolError(
+                f"advert of {advert.site}: the limit of {SITES_MAX:,} sites is reached"
+            )
         is_old = known is not None and not advert.supersedes(known)
         if is_old and advert.site != self.site:
             return False

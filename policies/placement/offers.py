@@ -65,7 +65,7 @@ class Unmet:
         if ask.tasks > 1:
             them, tasks = "All", f"{ask.tasks:,} tasks of {seconds} s"
             fitting = ask.tasks - self.short
-            could = f"; {fitting:,} of them could" if fitting else "; none of them could"
+            could = f"; {fitting:,} of them can" if fitting else "; none of them can"
         found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"
         if self.why:
             found = f"{found}: {self.why}"
@@ -125,7 +125,7 @@ def why_hopeless(one: Decision) -> str:
         return ""
     cheapest = min(hopes, key=lambda each: least_nanos(one.ask, each))
     cost = format_money(least_nanos(one.ask, cheapest), cheapest.advert.currency)
-    return f"one task costs {cost} at {'/'.join(cheapest.key)}, where it is cheapest"
+    return f"one task costs {cost} at {'/'.join(cheapest.key)}, the cheapest pool"
 
 
 def falls_short(decision: Decision) -> bool:

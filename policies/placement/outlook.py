@@ -34,7 +34,7 @@ class Curve:
     __slots__ = ("_sums", "edges", "least", "values")
 
     def __init__(self, edges: Sequence[float], values: Sequence[float]) -> None:
-        assert len(values) == len(edges) + 1, "a value before each edge, and one after the last"
+        assert len(values) == len(edges) + 1, "an outlook needs one value more than it has edges"
         self.edges = edges
         self.values = values
         self.least = min(values)

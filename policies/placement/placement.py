@@ -84,7 +84,7 @@ def check_python(need: Need, offer: Offer) -> Refusal | None:
         return None
     return Refusal(
         Reason.PYTHON_DIFFERS,
-        f"runs Python {offer.python or 'unknown'}, the job was made with {need.python}",
+        f"runs Python {offer.python or 'unknown'}, the job requires {need.python}",
     )
 
 

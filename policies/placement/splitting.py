@@ -269,7 +269,7 @@ def _plans(lanes: Sequence[Lane], tasks: int, budget_nanos: int | None) -> list[
     for order in orders:
         found += _fastest_of_first(lanes, tasks, order)
         slowest = fill(lanes, tasks, math.inf, order)
-        assert slowest is not None, "the tasks were cut to what has room"
+        assert slowest is not None, "the tasks must be limited to the free slots before"
         found.append(slowest)
         last_s = Split(tuple(lanes), tuple(slowest)).finish_s
         step = (max(last_s, first_s) / first_s) ** (1 / TIMES_TRIED) if first_s else 1.0

@@ -159,7 +159,7 @@ class Coallocation:
             self._since_s = self._said_s = now_s
             return [Say(self.sites[at + 1], "hold")]
         if min(self.leases_s.values()) < now_s + MARGIN_S:
-            return self.release("what was held first would not last until all is booked", now_s)
+            return self.release("the first hold would expire before all sites have booked", now_s)
         self.phase, self._since_s, self._is_decided = Phase.BOOKING, now_s, True
         return [Decide(Phase.BOOKING), *self._say_all(now_s)]
 

@@ -235,17 +235,24 @@ def check_span(
 ) -> None:
     """Refuse spans and sizes that no pool could give. Raise CantReserve."""
     if slots < 1:
-        raise CantReserve(f"a reservation is of one slot at least, not {slots}")
+        raise CantReserve(f"a reservation needs at least one slot, not {slots}")
     if until_s <= from_s:
-        raise CantReserve("a reservation that ends when it begins, or before: it has no length")
+        raise CantReserve("a reservation must end after it begins")
     if from_s < utc_s - CLOCK_S or until_s <= utc_s:
-        raise CantReserve(f"it would begin at {clock(from_s)}, which is past: it is {clock(utc_s)}")
+        raise CantReserve(
+            f"the reservation would begin at {clock(from_s)}, which is past: the time is "
+            f"{clock(utc_s)}"
+        )
     if until_s - from_s > rules.longest_s:
         asked = length(until_s - from_s)
-        raise CantReserve(f"{asked} is longer than {length(rules.longest_s)}, the longest here")
+        raise CantReserve(
+            f"{asked} exceeds the longest reservation here, {length(rules.longest_s)}"
+        )
     if until_s > utc_s + rules.ahead_s:
         latest = clock(utc_s + rules.ahead_s)
-        raise CantReserve(f"it would end at {clock(until_s)}: here at the latest at {latest}")
+        raise CantReserve(
+            f"the reservation would end at {clock(until_s)}, after the latest end here, {latest}"
+        )
 
 
 def check_who(who: Party, by: Whose) -> None:
@@ -253,7 +260,7 @@ def check_who(who: Party, by: Whose) -> None:
     own = (Party(Kind.USER, by.user), Party(Kind.GROUP, by.group), Party(Kind.PROJECT, by.project))
     if who not in own:
         names = ", ".join(str(each) for each in own if each.name)
-        raise CantReserve(f"you can't reserve for {who}: for {names} you can")
+        raise CantReserve(f"you can't reserve for {who}, only for {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +320,12 @@ class Book:
         if slots <= free:
             return
         if slots > self.total:
-            raise CantReserve(f"{slots} slots are more than the {self.total} that there are")
-        instead = f"{free} slots could be then" if free else "none could be then"
+            raise CantReserve(f"{slots} slots exceed the pool's total of {self.total}")
+        instead = f"{free} slots are available then" if free else "none are available then"
         later_s = self.first_fit(whose, slots, until_s - from_s, from_s, utc_s)
         if later_s is not None:
-            instead += f"; {slots} from {clock(later_s)} on"
-        kept = f"the others are reserved, guaranteed or not to be reserved by {whose.user}"
+            instead += f"; {slots} are available from {clock(later_s)} on"
+        kept = f"the others are reserved, guaranteed, or can't be reserved by {whose.user}"
         raise CantReserve(
             f"{slots} of {self.total} slots can't be reserved from {clock(from_s)} to "
             f"{clock(until_s)}: {instead} ({kept})"

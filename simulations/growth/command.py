@@ -32,19 +32,23 @@ def say(line: str) -> None:
 def read(arguments: Sequence[str]) -> Namespace:
     """Parse the command line."""
     parser = ArgumentParser(prog="python -m simulations growth", description=__doc__)
-    parser.add_argument("--slots", type=int, default=20_000, help="to grow to, in pilots of 4")
-    parser.add_argument("--days", type=int, default=len(DAYS), help="of each log, 0 to 3")
-    parser.add_argument("--seed", type=int, default=1, help="of the climbs, and the first of days")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="for each day, 1 to 9")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the report")
+    parser.add_argument(
+        "--slots", type=int, default=20_000, help="slots to grow to, in pilots of 4"
+    )
+    parser.add_argument("--days", type=int, default=len(DAYS), help="days of each log, 0 to 3")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the climbs, and the first seed of the days"
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds for each day, 1 to 9")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the report")
     parser.add_argument("--processes", type=int, default=2, choices=(1, 2))
     given = parser.parse_args(arguments)
     if not 40 <= given.slots <= 100_000:
-        parser.error(f"--slots {given.slots}: it must be 40 to 100000")
+        parser.error(f"--slots {given.slots}: must be from 40 to 100000")
     if not 0 <= given.days <= len(DAYS):
-        parser.error(f"--days {given.days}: it must be 0 to {len(DAYS)}")
+        parser.error(f"--days {given.days}: must be from 0 to {len(DAYS)}")
     if not 1 <= given.seeds <= 9:
-        parser.error(f"--seeds {given.seeds}: it must be 1 to 9")
+        parser.error(f"--seeds {given.seeds}: must be from 1 to 9")
     return given
 
 

@@ -195,7 +195,7 @@ class Run:
         slots = sum(each.slots for each in living)
         # A restarted gateway can't count instances that it was not shown yet.
         most = rules.slots_max + self._unseen * (now_s - self._began_s[-1] < SHRUNK_S)
-        assert slots <= most, f"{slots} slots of {most} at {now_s:.0f} s"
+        assert slots <= most, f"{slots} slots exceed {most} at {now_s:.0f} s"
         self._look_at_rates(now_s)
         self._look_for_strays(living, now_s)
 
@@ -206,12 +206,12 @@ class Run:
         # A lost order is repeated, and its instances may exist twice.
         most = rules.starts_max * (2 if self.fate.habits.lost else 1)
         asked = _within([each.asked_s for each in self.cloud.all], now_s)
-        assert asked <= most, f"{asked} starts in a minute, at {now_s:.0f} s"
+        assert asked <= most, f"{asked} starts a minute, at {now_s:.0f} s"
         if self.site is None:
             return
         fleet = self.site.keeper.fleet
         stops = _within(fleet.stops, self.site.utc_s())
-        assert stops <= rules.stops_max, f"{stops} stops in a minute, at {now_s:.0f} s"
+        assert stops <= rules.stops_max, f"{stops} stops a minute, at {now_s:.0f} s"
         if fleet.failures and fleet.starts and max(fleet.starts) > fleet.failed_s:
             pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** (fleet.failures - 1))
             rested_s = max(fleet.starts) - fleet.failed_s
@@ -229,7 +229,9 @@ class Run:
         patience_s += 4 * STOP_AGAIN_S * (self.fate.habits.lost > 0)  # its stop may be lost too
         patience_s += (max(DIAL_S, DIAL_STARTS * start_s)) * (self._life - 1)
         for each, since_s in alone.items():
-            assert now_s - since_s <= patience_s, f"{each.name} runs alone since {since_s:.0f} s"
+            assert now_s - since_s <= patience_s, (
+                f"{each.name} runs without a worker since {since_s:.0f} s"
+            )
 
     @property
     def is_done(self) -> bool:
@@ -249,7 +251,7 @@ class Run:
             )
             assert work.done == work.tasks == booked, f"{work.done} done, {booked} billed"
         left = [each.name for each in self.cloud.living()]
-        assert not left, f"still there {GONE_S:.0f} s after the last task: {left}"
+        assert not left, f"instances exist {GONE_S:.0f} s after the last task: {left}"
 
 
 def _within(moments: Iterable[float], now_s: float) -> int:

@@ -94,7 +94,7 @@ def steps_needed(spans: Iterable[Span], terms: Terms) -> int:
         [steps for _, _, steps in arcs], A_eq=matrix, b_eq=[more for _, more in changes]
     )
     if not found.success:
-        raise ArithmeticError(f"no fewest steps were found: {found.message}")
+        raise ArithmeticError(f"the optimum was not found: {found.message}")
     return round(float(found.fun))
 
 

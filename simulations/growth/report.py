@@ -10,12 +10,12 @@ def report(found: Figures) -> str:
     """Format the report in Markdown."""
     parts = [
         "# A pool that grows and shrinks",
-        f"`{found['command']}`\n\nAll that is promised is "
-        f"{'so' if found['is_kept'] else '**not** so'}. What is real, what is assumed and how the "
-        "optimum is worked out: simulations/growth/README.md.",
+        f"`{found['command']}`\n\nAll promises are "
+        f"{'kept' if found['is_kept'] else '**not** kept'}. Real parts, assumptions and the "
+        "method of the optimum: simulations/growth/README.md.",
         "## Up and down",
         _climbs(found),
-        "## What it costs the gateway",
+        "## The cost for the gateway",
         _costs(found),
     ]
     if found["days"]:
@@ -43,11 +43,11 @@ def _climbs(found: Figures) -> str:
         (f"ratio (promised: {found['promised']})", *(f"{each['ratio']:.3f}" for each in climbs)),
         ("instances that were launched", *(f"{each['launched']:,}" for each in climbs)),
         (
-            "from the end of the last task until nothing is left",
+            "from the end of the last task until no instance is left",
             *(f"{each['gone_s']:,.1f} s" for each in climbs),
         ),
         (
-            "of that: idle as long as a start takes, then the cloud's own rate",
+            "of that: idle time as long as a start, then the cloud's own rate",
             *(f"{each['let_go_s']:,.1f} s" for each in climbs),
         ),
         (
@@ -70,9 +70,9 @@ def _costs(found: Figures) -> str:
             rows.append((f"{words}, {what}", f"{one:.1f} ms", f"{other:.1f} ms", ratio))
     head = ("CPU time", f"{big['slots']:,} slots", f"{small['slots']:,} slots", "ratio")
     text = (
-        "The broker's is that of one batch of events. A round that takes long is followed by a "
-        "rest of nineteen times as long: no more than a twentieth of the gateway's time goes into "
-        "them."
+        "The broker's figure is for one batch of events. A long round is followed by a "
+        "pause of nineteen times its length, so that rounds take at most a twentieth of "
+        "the gateway's time."
     )
     return _table(head, rows) + "\n\n" + text
 
@@ -98,14 +98,16 @@ def _days(found: Figures) -> str:
         *("wait", "later", "a job's run", "starts"),
     )
     text = (
-        "*To the bound*: what nobody pays less than who knows all of it and runs each task when it "
-        "ran with us. The ratio to his optimum is no higher than this one, which is what is "
-        "promised where time is billed by the second, as EC2 does. By the hour it is not: there "
-        "the bound is far below what anybody pays whose tasks fill an hour (the README says why). "
-        "*To the work alone*: what nobody pays less than, however long things wait. *To "
-        "no waiting at all*: the bound for who had a slot ready for everything. *Wait* is the "
-        "mean time until the first task of a job begins, *later* how much later than at once it "
-        "is done."
+        "*To the bound*: a lower bound on the cost of any scheduler that knows all work in "
+        "advance and runs each task at the time at which it ran here. The ratio to the "
+        "optimum is at most this one, and this one is promised where time is billed by the "
+        "second, as on EC2. It is not promised where time is billed by the hour: the bound "
+        "is then far below any real cost, as running tasks may change slots to avoid another "
+        "paid hour (see the README). *To the work alone*: a lower bound on the cost of any "
+        "scheduler, however long tasks wait. *To no waiting at all*: the bound with a slot "
+        "ready for every task. *Wait* is the mean time until the first task of a job "
+        "starts, *later* the mean delay of the end of a job compared with an immediate "
+        "start."
     )
     return _table(head, rows) + "\n\n" + text
 

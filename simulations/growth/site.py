@@ -218,7 +218,7 @@ class Site(Guest):
             slots = self.slots.pop(old, None)
             if slots is not None:
                 slots.halt()
-                self.expect(events.WorkerGone(old, "its line broke"))
+                self.expect(events.WorkerGone(old, "its connection was lost"))
 
         self._clock.after(BROKEN_S, broke)
 
@@ -276,7 +276,7 @@ class Site(Guest):
             case Order(worker, message) if worker in self.slots:
                 self.slots[worker].order(message)
             case Expel():
-                raise AssertionError(f"nobody breaks the rules here: {effect}")
+                raise AssertionError(f"unexpected expulsion: {effect}")
             case _:
                 return
 
@@ -293,7 +293,7 @@ class Site(Guest):
                     work.end_s = self._clock.now_s
                     self._ended(work)
             case Dropped() | RejectJob():
-                raise AssertionError(f"nothing is refused here: {message}")
+                raise AssertionError(f"unexpected refusal: {message}")
             case Answer() | _:
                 return
 

@@ -209,7 +209,7 @@ class Member(Host):
 
     def _note_lapse(self, worker: int, reason: str) -> None:
         """Trace the end of a contract: its outstanding tasks will be placed again."""
-        self.note(f"contract {worker} is over", reason)
+        self.note(f"contract {worker} has ended", reason)
         reception = self.reception
         bought = reception.broker.workers.get(worker) if reception else None
         for assignment in bought.assignments.values() if bought else ():

@@ -98,4 +98,4 @@ class TrioPeers:
 
     async def order(self, verb: str, _details: Mapping[str, Any]) -> Any:
         """Refuse all orders: keys and trust are fixed by the plan."""
-        raise GridError(f"{verb}: keys and trust are as they were planned")
+        raise GridError(f"{verb}: keys and trust are fixed in the simulation")

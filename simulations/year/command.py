@@ -28,20 +28,24 @@ def read(arguments: Sequence[str]) -> Namespace:
     """Parse the command line."""
     parser = ArgumentParser(prog="python -m simulations year", description=__doc__)
     parser.add_argument("--days", type=int, default=YEAR_DAYS, help="of 2023, 1 to 365")
-    parser.add_argument("--from-day", type=int, default=0, help="days of 2023 before it begins")
+    parser.add_argument(
+        "--from-day", type=int, default=0, help="first day, counted in days of 2023"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--objective", choices=OBJECTIVES, default="mixed", help="of long jobs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the report")
+    parser.add_argument(
+        "--objective", choices=OBJECTIVES, default="mixed", help="users of long jobs"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the report")
     parser.add_argument("--processes", type=int, default=2, choices=(1, 2))
     parser.add_argument(
-        "--without-preemption", action="store_true", help="plant a fault: production comes late"
+        "--without-preemption", action="store_true", help="inject a fault: production comes late"
     )
     given = parser.parse_args(arguments)
     if not 1 <= given.days <= YEAR_DAYS:
-        parser.error(f"--days {given.days}: it must be 1 to {YEAR_DAYS}")
+        parser.error(f"--days {given.days}: must be from 1 to {YEAR_DAYS}")
     if not 0 <= given.from_day <= YEAR_DAYS - given.days:
         parser.error(
-            f"--from-day {given.from_day}: 2023 ends before {given.days} days from there are over"
+            f"--from-day {given.from_day}: {given.days} days from there go past the end of 2023"
         )
     return given
 

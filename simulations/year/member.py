@@ -214,7 +214,7 @@ class Member:
             case Say(site, side, message):
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
-                raise AssertionError(f"{self.name}: nobody breaks the rules here: {effect}")
+                raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
             case Harden() | Remark() | SendFunction():
                 return
             case _:

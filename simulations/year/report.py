@@ -12,18 +12,18 @@ WAYS = ("alone", "federated")
 def report(found: Figures, scenario: Scenario, pictures: Sequence[str]) -> str:
     """Format the report in Markdown."""
     parts = [
-        "# Three sites, alone and together",
+        "# Three sites, alone and federated",
         _head(found, scenario),
-        "## What the federation is better at",
+        "## The gain of the federation",
         _promises(found),
-        "## What it costs the owner of the production grid",
+        "## The cost for the owner of the production grid",
         _owner(found, scenario),
         "## The sites",
         _sites(found),
         "## The departments",
         _departments(found),
         *(f"![{name}]({name})" for name in pictures),
-        "What is assumed, what is real and what is pretended: simulations/year/README.md.",
+        "Assumptions, real data and simulated parts: simulations/year/README.md.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -63,11 +63,10 @@ def _promises(found: Figures) -> str:
         )
     total = found["federated"]["total"]
     text = (
-        f"Work that had to make room: {total['preempted_tasks']:,} tasks were stopped, and "
-        f"{total['lost_slot_h']:,.0f} slot-hours of theirs were lost, "
-        f"{100 * total['lost_share']:.2f} % of all that slots of the sites' own did. "
-        f"Not done in the end: {total['unfinished']} jobs "
-        f"({found['alone']['total']['unfinished']} alone)."
+        f"Preempted work: {total['preempted_tasks']:,} tasks were stopped, and "
+        f"{total['lost_slot_h']:,.0f} of their slot-hours were lost, "
+        f"{100 * total['lost_share']:.2f} % of all use of the sites' own slots. Unfinished "
+        f"jobs: {total['unfinished']} ({found['alone']['total']['unfinished']} alone)."
     )
     return _table(("", "alone", "federated", "better by", "better"), rows) + "\n\n" + text
 
@@ -92,12 +91,12 @@ def _owner(found: Figures, scenario: Scenario) -> str:
         ),
         ("the latest start on all slots", f"{owner['latest_s']:.2f} s"),
         ("a run takes longer than alone by", f"{60 * owner['took_longer_h']:.2f} min"),
-        ("slot-hours lent, that came to their end", f"{owner['lent_slot_h']:,.0f}"),
-        ("slot-hours that were lost as work was stopped", f"{owner['lost_slot_h']:,.0f}"),
+        ("slot-hours lent and completed", f"{owner['lent_slot_h']:,.0f}"),
+        ("slot-hours lost when work was stopped", f"{owner['lost_slot_h']:,.0f}"),
         ("earned", f"{owner['earned_usd']:,.0f} USD"),
-        ("electricity, more than alone", f"{owner['power_usd']:,.0f} USD"),
-        ("so it is better off by", f"{owner['net_usd']:,.0f} USD"),
-        ("carbon, more than alone, on its premises", f"{owner['carbon_kg']:,.0f} kg"),
+        ("electricity, in addition to that alone", f"{owner['power_usd']:,.0f} USD"),
+        ("net gain", f"{owner['net_usd']:,.0f} USD"),
+        ("carbon on its premises, in addition to that alone", f"{owner['carbon_kg']:,.0f} kg"),
     ]
     return _table((scenario.production.site, ""), rows)
 

@@ -87,7 +87,7 @@ class Slots:
             case Drain():
                 return
             case _:
-                raise AssertionError(f"{message.kind!r} is not for a worker")
+                raise AssertionError(f"{message.kind!r} can't be sent to a worker")
 
     # --- running -------------------------------------------------------------------------------
 

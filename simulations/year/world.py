@@ -222,9 +222,9 @@ class Year:
                 if taken:
                     self._buy_elastic(site, work, taken)
             case Dropped() | RejectJob():
-                raise AssertionError(f"nobody refuses anything here: {message}")
+                raise AssertionError(f"unexpected refusal: {message}")
             case _:
-                raise AssertionError(f"{message.kind!r}: nobody asked")
+                raise AssertionError(f"unexpected message {message.kind!r}")
 
     def booked(self, site: str, record: UsageRecord) -> None:
         """See Listener."""

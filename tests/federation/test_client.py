@@ -133,7 +133,7 @@ def nested(depth):
         ([[99_999_999_999_999_999_999_999, 1]], "out of range"),
         ("a\0b", "NUL"),
         ("\ud800", "surrogates not allowed"),
-        (nested(300), "deeper than 32"),
+        (nested(300), "must not exceed 32"),
         (nested(100_000), "recursion"),
         ([[[]] * 2, {"a": {"b": [[0]] * 3}}] * 3, None),
     ],
@@ -152,7 +152,7 @@ def test_a_question_that_can_not_be_sent_says_why(value, reason):
         with pytest.raises(Sent):
             engine.ask("dispute", {"deliveries": value})
     else:
-        with pytest.raises(GridError, match=f"dispute: this can't be sent: .*{reason}"):
+        with pytest.raises(GridError, match=f"dispute: the message can't be sent: .*{reason}"):
             engine.ask("dispute", {"deliveries": value})
 
 

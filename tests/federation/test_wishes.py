@@ -32,7 +32,7 @@ def test_what_nobody_wished_does_not_travel(wishes, plain):
         ({"deferrable": True}, ValueError, "deferrable needs deadline_s"),
         ({"deferrable": "yes", "deadline_s": SOON_S}, TypeError, "deferrable is 'yes'"),
         ({"whole": 1}, TypeError, "whole is 1; it must be True or False"),
-        ({"task_s": 0}, ValueError, "task_s is 0; it must be above zero"),
+        ({"task_s": 0}, ValueError, "task_s is 0; it must be greater than zero"),
         ({"task_s": -1.0}, ValueError, "task_s is -1.0"),
         ({"task_s": float("nan")}, ValueError, "task_s is nan"),
         ({"task_s": True}, ValueError, "task_s is True"),

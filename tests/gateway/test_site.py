@@ -306,7 +306,7 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
             self.on_fatal = on_fatal
 
         def mark_lost(self, now_s):
-            error = StoreFailed("the store has stopped")
+            error = StoreFailed("the store has failed")
             self.on_fatal(error)
             raise error
 
@@ -358,4 +358,6 @@ def test_work_is_booked_by_a_series_and_a_broken_one_stops_the_start(tmp_path, c
 
     with pytest.raises(ExceptionGroup) as caught:
         trio.run(start)
-    assert caught.group_contains(GridError, match=r"grid\.csv, line 2: no number")
+    assert caught.group_contains(
+        GridError, match=r"grid\.csv, line 2: the intensity is not a number"
+    )

@@ -43,5 +43,5 @@ def test_names_are_read_whole():
     ["", "ada", "user", "user:", "all:x", "ours:", "site:a\nb", "User:ada", "group:" + "x" * 201],
 )
 def test_what_names_nobody_is_refused(text):
-    with pytest.raises(ValueError, match="is nobody: write one of user:NAME"):
+    with pytest.raises(ValueError, match="is not a party: use one of user:NAME"):
         read_party(text)

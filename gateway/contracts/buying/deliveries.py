@@ -88,7 +88,7 @@ class Deliveries:
         if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
             # A pool that stops all of our tasks, free of charge, must not stay the cheapest for
             # ever.
-            why = "stopped work of ours to make room"
+            why = "stopped tasks of this site to make room"
             self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:

@@ -119,7 +119,7 @@ class Enquiries:
             try:
                 question = self._question(job, purchase, decision)
             except NotGranted:
-                self._resting.spare(site, decision.made_s, "can't be granted this")
+                self._resting.spare(site, decision.made_s, "the grant does not allow it")
                 continue
             self._book.add(purchase)
             asked.append(contract)
@@ -131,7 +131,7 @@ class Enquiries:
 
     def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: float) -> None:
         if pool:
-            self._resting.refuse(job.spec, site, pool, utc_s, "can't be granted this")
+            self._resting.refuse(job.spec, site, pool, utc_s, "the grant does not allow it")
         else:
             self._resting.note_useless(job.id, site, utc_s)
 
@@ -298,15 +298,17 @@ class Enquiries:
         assert spec is not None
         if purchase.quote is None:
             self._late[purchase.contract] = site, purchase.asked_s
-            self._resting.spare_silent(site, utc_s, "gave no quote in time")
+            self._resting.spare_silent(site, utc_s, "sent no quote in time")
         elif _is_beyond(purchase, decision) or (purchase.is_blind and purchase not in fair):
             self._resting.note_useless(purchase.job, site, utc_s)
         elif purchase not in fair:
-            why = "quoted other terms than it advertised"
+            why = "quoted terms that differ from its advert"
             self._resting.refuse(spec, site, pool, utc_s, why)
         elif not chosen:
             # It is busier than advertised, as its next advert will tell.
-            self._resting.refuse_full(spec, site, pool, utc_s, "quoted worse than it showed")
+            self._resting.refuse_full(
+                spec, site, pool, utc_s, "quoted worse terms than it advertised"
+            )
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

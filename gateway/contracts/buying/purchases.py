@@ -176,7 +176,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             self._outcome.happened(events.JobNoted(purchase.job, text))
         if purchase.is_live:
             # Its seller does not know it, or has returned all its tasks.
-            self._lapse(purchase, "its seller declined")
+            self._lapse(purchase, "the seller declined")
             return
         self._give_up(purchase, utc_s)
 
@@ -202,7 +202,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
     def _commit(self, purchase: Purchase, _: deals.Held, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
         if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
-            raise ProtocolError("held, and nobody asked")
+            raise ProtocolError("the hold was not requested")
         job = self._broker.jobs.get(purchase.job)
         if job is None or not self._fund(purchase, job):
             self._say(purchase, deals.CloseContract(purchase.contract))
@@ -259,7 +259,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         if purchase.is_live:
             return  # its Committed was late, and we restored the contract from our books meanwhile
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
-            raise ProtocolError("committed, and nobody asked")
+            raise ProtocolError("the commit was not requested")
         purchase.phase = move(purchase.phase, Move.COMMIT)
         self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
         purchase.busy_s = now_s
@@ -350,7 +350,9 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         spans = (each[-1][1] - each[0][0] for each in found.values() if each)
         is_older = len(found) <= FORWARDS_MAX and all(map(self.deliveries.is_older, found))
         if not is_older or max(spans, default=0) > BUNDLE_TASKS_MAX:
-            raise ProtocolError("holds what was never forwarded, or never in one bundle")
+            raise ProtocolError(
+                "the seller holds tasks that were not forwarded, or not in one bundle"
+            )
         purchase.is_recovered = False
         delivered = purchase.tab.delivered()
         for epoch, ranges in found.items():
@@ -430,9 +432,9 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
     @handles(deals.Closed)
     def _closed(self, purchase: Purchase, _: deals.Closed, __: float, utc_s: float) -> None:
         if purchase.is_under_way and not purchase.until_s:
-            raise ProtocolError("closed before it was committed to")
+            raise ProtocolError("the contract was closed before the commit")
         if purchase.is_live and self._out(purchase):
-            self._lapse(purchase, "its seller ended it")
+            self._lapse(purchase, "the seller ended it")
             return
         # Its seller sends no more bills: deliveries that it lost in a power cut are not held
         # forever.
@@ -472,7 +474,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             case Drain():
                 return
             case _:
-                raise AssertionError(f"{message.kind!r} is not for a contract")
+                raise AssertionError(f"{message.kind!r} can't be sent to a contract")
 
     # --- periodic work -------------------------------------------------------------------------
 
@@ -486,8 +488,8 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
                 # Bills for tasks that seemed in flight were deferred until then: this requests them
                 # again.
                 self._say(purchase, deals.Abandon(purchase.contract))
-                self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
-                self.resting.spare(purchase.site, utc_s, "was not heard of for a lease")
+                self._lapse(purchase, f"{purchase.site} sent nothing for the length of the lease")
+                self.resting.spare(purchase.site, utc_s, "sent nothing for the length of a lease")
             elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._retire(purchase)

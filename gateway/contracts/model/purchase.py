@@ -159,40 +159,42 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
 def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
     """Raise ProtocolError unless this is the first quote for it, of a pool, slots and money."""
     if purchase.phase is not None:
-        raise ProtocolError("a second quote for one contract")
+        raise ProtocolError("a second quote arrived for the same contract")
     if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
-        raise ProtocolError("a quote for another pool, or for no slots")
+        raise ProtocolError("the quote is for another pool, or has no slots")
     if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= PRICE_NANOS_MAX:
-        raise ProtocolError("a quote for a pool without a name, or at no price")
+        raise ProtocolError("the quote has no valid pool name, or no valid price")
     if not 0 <= quote.lease_s <= LEASE_MAX_S:
-        raise ProtocolError("a quote for a lease of more than a day")
+        raise ProtocolError("the quote has a lease of more than a day")
     try:
         check_currency(quote.currency)
     except ValueError as error:
-        raise ProtocolError(f"a quote in no money: {error}") from None
+        raise ProtocolError(f"the quote has an invalid currency: {error}") from None
     _check_terms(purchase, quote)
 
 
 def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
     if quote.minimum_nanos > quote.price_nanos or quote.step_ns > HOUR_NS:
-        raise ProtocolError("a quote whose minimum is more than a slot-hour, or its steps longer")
+        raise ProtocolError(
+            "the quote has a minimum charge or a time step that exceeds the maximum"
+        )
     if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= PRICE_NANOS_MAX:
-        raise ProtocolError("a quote with a list price out of range")
+        raise ProtocolError("the quote has a list price out of range")
     if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):
-        raise ProtocolError("a quote by a price list without a proper name")
+        raise ProtocolError("the quote has an invalid version of its price list")
     if tariff_of(quote).price_class != purchase.price_class:
-        raise ProtocolError("a quote for another price class than was asked for")
+        raise ProtocolError("the quote is for another price class than requested")
 
 
 def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
     """Raise ProtocolError if a delivery costs too much or is inconsistent."""
     if not is_sound(message):
-        raise ProtocolError("a delivery of no tasks, or with failures beside them")
+        raise ProtocolError("a delivery has no tasks, or has failures beside them")
     if message.cost_nanos > allowed_nanos(purchase.tariff, message):
-        raise ProtocolError("a delivery that costs more than was agreed")
+        raise ProtocolError("a delivery costs more than was agreed")
     most = purchase.max_cost_nanos
     if most is not None and purchase.spent_nanos + message.cost_nanos > most:
-        raise ProtocolError("a delivery that costs more than was granted")
+        raise ProtocolError("a delivery costs more than the grant allows")
 
 
 def footprint_of(message: deals.Deliver, site: str) -> Footprint:
@@ -206,7 +208,7 @@ def footprint_of(message: deals.Deliver, site: str) -> Footprint:
     )
     why = objection(found, message.wall_ns)
     if why:
-        raise ProtocolError(f"a delivery whose footprint can't be: {why}")
+        raise ProtocolError(f"a delivery has an impossible footprint: {why}")
     return found.as_told_by(site)
 
 
@@ -217,10 +219,10 @@ def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settl
     not be from a period on which both sites have agreed, which ends at `settled_ms`.
     """
     if message.at_ms < settled_ms:
-        raise ProtocolError("a delivery from a time whose books are agreed on")
+        raise ProtocolError("a delivery is dated in a period whose books are closed")
     at_s = message.at_ms / 1000
     if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
-        raise ProtocolError("a delivery from before its contract, or from the future")
+        raise ProtocolError("a delivery is dated before its contract, or in the future")
 
 
 def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> None:
@@ -231,20 +233,20 @@ def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> N
     passed_ns = round(len(message.values) * passed_s * (1 + DRIFT_SHARE) * 1e9)
     purchase.beyond_ns += max(0, message.wall_ns - passed_ns)
     if purchase.beyond_ns > SLACK_S * 1e9:
-        raise ProtocolError("a delivery that took longer than has passed")
+        raise ProtocolError("a delivery reports more time than has passed")
 
 
 def check_way(message: deals.Deliver, site: str) -> None:
     """Raise ProtocolError if results can't have come that way to `site`, which is our site."""
     sites = message.sites
     if len(sites) > HOPS_MAX or site in sites or not all(map(_is_name, sites)):
-        raise ProtocolError("results that came through too many sites, through us, or nowhere")
+        raise ProtocolError("the path of the results is empty, too long, or contains this site")
 
 
 def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> deals.Deliver:
     """Return a delivery without anything to unpickle: each task has failed, with the reason."""
     names = ", ".join(sorted(strangers))
-    reason = f"its result came from {names}, whose results are not accepted at {site}"
+    reason = f"the result came through {names}, and {site} does not accept results from there"
     failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
     failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
     values = [b""] * len(message.values)
@@ -262,7 +264,7 @@ def is_owed(tab: Tab, row: list[int]) -> bool:
     settled = tab.verdicts.get((billed.epoch, billed.first))
     known = pending or (settled[0] if settled else None)
     if known is not None and known != billed:
-        raise ProtocolError("a bill that differs from what was delivered")
+        raise ProtocolError("the bill differs from the delivery")
     return pending is not None or (settled is not None and settled[1] is Verdict.POST)
 
 
@@ -271,7 +273,7 @@ def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
     held: dict[int, list[Range]] = {}
     for row in rows:
         if len(row) != 3:
-            raise ProtocolError("what is held is [epoch, first, stop]")
+            raise ProtocolError("held tasks must be listed as [epoch, first, stop]")
         held.setdefault(row[0], []).append((row[1], row[2]))
     return held
 

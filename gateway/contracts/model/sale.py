@@ -238,7 +238,9 @@ def number_of(buyer: str, contract: str) -> tuple[int, int]:
     """
     found = re.fullmatch(rf"{re.escape(buyer)}-(\d{{1,18}})-(\d{{1,18}})", contract, re.ASCII)
     if found is None:
-        raise ProtocolError(f"contract {contract[:80]!r} is not named after {buyer}")
+        raise ProtocolError(
+            f"the name of contract {contract[:80]!r} does not begin with its buyer, {buyer}"
+        )
     return int(found[1]), int(found[2])
 
 

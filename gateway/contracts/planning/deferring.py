@@ -32,9 +32,9 @@ def why_at_once(job: Job, *, is_crowded: bool) -> str:
     """Why a deferrable job is not deferred; empty when it is."""
     is_large = job.waiting >= OPEN_TASKS_MAX or job.held_bytes >= OPEN_BYTES_MAX
     if job.total is None and job.spec.tasks is None and is_large:
-        return "more of it may be to come, which its client sends when some has run"
+        return "the client may have more tasks to send, and sends them only as some have run"
     if job.owed_tasks or (job.spec.detached and is_crowded):
-        return "the jobs that wait here hold over half of `detached_bytes`"
+        return "deferred and waiting jobs use more than half of `detached_bytes`"
     return ""
 
 

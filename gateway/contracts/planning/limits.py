@@ -137,7 +137,7 @@ class LimitWatch:
         failure = ""
         if job.spec.wishes.whole:
             failure = "budget" if unmet.reason is Reason.COST_LIMIT else "deadline"
-        text = f"of what is left, {unmet.text}"
+        text = f"of the remaining tasks, {unmet.text}"
         self._outcome.happened(events.LimitsUnmet(job.id, text, failure))
 
     def tidy(self, jobs: Container[str]) -> None:

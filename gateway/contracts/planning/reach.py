@@ -121,17 +121,17 @@ class Reach:
         if spec.path or (allowed is None and jurisdictions is None):
             return ""
         others = self._permits.readable() - spec.wishes.forbidden_sites - {self._site}
-        why = "results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
+        why = "results of the other sites are not accepted here (`gridfed sites`, `gridfed pools`)"
         if allowed is not None:
             others &= allowed
         if not self._broker.entitling.may_leave(spec.work):
-            others, why = frozenset(), "its user may use no other site's (`gridfed can`)"
+            others, why = frozenset(), "the user is not entitled to use other sites (`gridfed can`)"
         if others or any(self.suits(spec, pool) for pool in self._broker.tariffs):
             return ""
         where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
         return (
-            f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self._site} lies "
-            f"there, and {why}"
+            f"the job may run only at {', '.join(where) or 'no site'}; no pool of "
+            f"{self._site} is there, and {why}"
         )
 
     def currencies(self) -> frozenset[str]:

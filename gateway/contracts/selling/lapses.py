@@ -64,8 +64,8 @@ class Lapses:
 
 def _words(buyer: str, lapsed: _Lapsed, now_s: float) -> str:
     text = (
-        f"{buyer} let {count(lapsed.contracts, 'contract')} lapse under running tasks: "
-        f"{lapsed.wasted_s:,.0f} slot-seconds that nobody pays"
+        f"{buyer} let {count(lapsed.contracts, 'contract')} lapse while tasks ran: "
+        f"{lapsed.wasted_s:,.0f} slot-seconds are unpaid"
     )
     wait_s = lapsed.until_s - now_s
-    return f"{text}; it gets no new one for {wait_s:,.0f} s" if wait_s > 0 else text
+    return f"{text}; no new contracts for {wait_s:,.0f} s" if wait_s > 0 else text

@@ -35,7 +35,7 @@ class Names:
         """Claim the name of a requested contract; ProtocolError if it is invalid or used."""
         number = number_of(buyer, contract)
         if number <= self._contracts.get(buyer, NONE_YET):
-            raise ProtocolError(f"contract {contract}: a name that was used before")
+            raise ProtocolError(f"contract {contract}: the name was used before")
         self._contracts[buyer] = number
 
     def is_reserved(self, buyer: str, contract: str) -> bool:

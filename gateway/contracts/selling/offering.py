@@ -98,7 +98,7 @@ class Offering:
             given = self._notary.check(buyer, ask.grant, utc_s)
             check_ask(ask, given)
         except NotGranted as error:
-            return deals.Decline(ask.contract, error.code, f"its grant: {error}")
+            return deals.Decline(ask.contract, error.code, f"invalid grant: {error}")
         spec = replace(spec, currency=given.errand.currency or None, given=given)
         broke = self._check_money(ask, spec, utc_s) or self._check_grant(ask, spec, utc_s)
         if broke is not None:
@@ -148,15 +148,15 @@ class Offering:
         """Refuse a request that is not considered at all now."""
         broker = self._broker
         if buyer not in ask.path or ask.path[-1] != buyer:
-            raise ProtocolError("a path that does not end with its buyer")
+            raise ProtocolError("the path does not end with the buyer")
         if self._site in ask.path:
-            code, reason = Reason.ALREADY_VISITED, f"it came through {self._site} before"
+            code, reason = Reason.ALREADY_VISITED, f"the job came through {self._site} before"
         elif broker.trouble:
             code, reason = Reason.STORE_TROUBLE, f"{self._site} can't record work now"
         elif broker.draining:
-            code, reason = Reason.DRAINING, f"{self._site} takes no new work"
+            code, reason = Reason.DRAINING, f"{self._site} accepts no new work"
         elif ask.hops_left > HOPS_MAX or len(ask.path) > HOPS_MAX + 1:
-            code, reason = Reason.NO_HOPS_LEFT, f"more than {HOPS_MAX} hops"
+            code, reason = Reason.NO_HOPS_LEFT, f"the path has more than {HOPS_MAX} hops"
         else:
             return None
         return deals.Decline(ask.contract, code, reason)
@@ -169,9 +169,12 @@ class Offering:
         if objection is None:
             return None
         whole = objection[0] == Reason.NOT_ENTITLED  # otherwise it has its maximum for now
-        reason = f"the entitlements of {self._site} give {buyer} {'none' if whole else 'no more'}"
+        reason = (
+            f"the entitlements of {self._site} allow {buyer} no "
+            f"{'slots' if whole else 'more slots'}"
+        )
         code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
-        return deals.Decline(ask.contract, code, f"{reason} of it")
+        return deals.Decline(ask.contract, code, f"{reason} for this job")
 
     def _check_money(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
@@ -217,8 +220,8 @@ class Offering:
         if not prices or any(self._slots_paid(ask, spec, price) for price in prices):
             return None
         reason = (
-            f"small grants of {ask.path[-1]} have left work at {self._site} unpaid: "
-            f"this one must pay for {UNMEASURED_S:g} s of a slot"
+            f"small grants of {ask.path[-1]} left work at {self._site} unpaid: the grant "
+            f"must pay for at least {UNMEASURED_S:g} s of a slot"
         )
         return deals.Decline(ask.contract, Reason.COST_LIMIT, reason)
 
@@ -229,12 +232,12 @@ class Offering:
         pools = self._pools_for(ask, spec, utc_s)
         barred = [pool for pool, price in pools if self._may_not(ask, spec, pool, price, utc_s)]
         if not barred:
-            reason = f"{self._site} has nothing that can run it now"
+            reason = f"{self._site} has no slots that can run the job now"
             return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
         if any(self._may_ever(ask, spec, pool, utc_s) for pool in barred):
-            reason = f"{buyer} has as much as the rules of {self._site} let it have at a time"
+            reason = f"{buyer} has the most slots that the rules of {self._site} allow it at a time"
             return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
-        reason = f"the rules of {self._site} let {buyer} have nothing of it"
+        reason = f"the rules of {self._site} allow {buyer} no slots"
         return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
 
     def _may_not(

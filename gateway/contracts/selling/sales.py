@@ -107,23 +107,28 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
     @handles(deals.AskQuote)
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
-            raise ProtocolError("a contract needs a name")
+            raise ProtocolError("the contract has no name")
         self.names.begin(buyer, ask.contract)
         if self.names.is_reserved(buyer, ask.contract):
-            reason = f"a reservation of {buyer} has the name {ask.contract}, or a later one"
+            reason = (
+                f"the contract name {ask.contract} is used by a reservation of {buyer}, or by a "
+                "later contract"
+            )
             self._decline(buyer, ask.contract, Reason.BAD_REQUEST, reason)
             return
         refusal = self._idle_holds.refusal(buyer, now_s)
         if refusal is not None:
-            reason = f"{buyer} has slots held and commits to nothing: not now"
+            reason = f"{buyer} holds slots without a commit: in back-off"
             self._decline(buyer, ask.contract, refusal, reason)
             return
         if self._lapses.refuses(buyer, now_s):
-            reason = f"{buyer} has let contracts lapse while its tasks ran: not now"
+            reason = f"{buyer} let contracts lapse while its tasks ran: in back-off"
             self._decline(buyer, ask.contract, Reason.BUSY, reason)
             return
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
-            self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
+            self._decline(
+                buyer, ask.contract, Reason.BUSY, "the limit of open contracts is reached"
+            )
             return
         answer = self._offering.answer(buyer, ask, utc_s)
         if isinstance(answer, deals.Decline):
@@ -138,7 +143,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             if each.buyer == buyer and each.phase is Phase.QUOTED
         ]
         if len(quoted) >= QUOTES_MAX:
-            raise ProtocolError(f"over {QUOTES_MAX:,} quotes that nobody takes up")
+            raise ProtocolError(f"more than {QUOTES_MAX:,} quotes are unanswered")
         quote = offered.quote
         self.sales[buyer, quote.contract] = sale = Sale(
             contract=quote.contract,
@@ -156,7 +161,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         """Return a contract of this buyer; if it is gone, tell the buyer."""
         sale = self.sales.get((buyer, contract))
         if sale is None:
-            reason = "no such contract, or it has ended"
+            reason = "the contract does not exist, or has ended"
             self._decline(buyer, contract[:CONTRACT_CHARS_MAX], Reason.JOB_NOT_FOUND, reason)
         return sale
 
@@ -166,10 +171,13 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         if sale is None:
             return
         if sale.phase is not Phase.QUOTED:
-            raise ProtocolError(f"contract {sale.contract} is {sale.phase}: too late for a hold")
+            raise ProtocolError(f"contract {sale.contract} is {sale.phase}: the hold is too late")
         if not self._offering.can_hold(sale, utc_s):
             self._drop(sale)
-            reason = f"others were quicker: {self._site} has not so many slots any more"
+            reason = (
+                f"the slots were sold in the meantime: {self._site} does not have that many "
+                "slots left"
+            )
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
             return
         sale.phase = move(sale.phase, Move.HOLD)
@@ -182,14 +190,16 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         if sale is None:
             return
         if not sale.agrees(message):
-            raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
+            raise ProtocolError(
+                f"contract {sale.contract}: the terms of the commit differ from the quote"
+            )
         if sale.phase is not Phase.HELD:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         least_s = self._rules.lease_min_s
         if not least_s <= message.lease_s <= LEASE_MAX_S:
             self._idle_holds.ran_out(buyer, now_s)
             self._drop(sale)
-            reason = f"a lease of {message.lease_s:g} s, it must be {least_s:g} at least"
+            reason = f"the lease is {message.lease_s:g} s, but must be at least {least_s:g} s"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
         sale.phase = move(sale.phase, Move.COMMIT)
@@ -231,7 +241,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         if sale is None or not sale.is_live:
             return  # it lapsed meanwhile; the buyer waits for the lease to end, or knows
         if message.first + count > TASKS_IN_JOB_MAX or message.epoch > EPOCH_MAX:
-            raise ProtocolError("a task number, or an epoch, that is too large")
+            raise ProtocolError("a task number or an epoch is too large")
         if not count or not sale.out.send(message.epoch, message.first, message.first + count):
             return
         if over := self._stopping.why_too_much(sale, message):
@@ -282,7 +292,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             return
         for row in message.verdicts:
             if len(row) != 3:
-                raise ProtocolError("a verdict is [epoch, first, 0 or 1]")
+                raise ProtocolError("a verdict must be [epoch, first, 0 or 1]")
             epoch, first, is_posted = row
             verdict = Verdict.POST if is_posted else Verdict.VOID
             # A delivery that was billed in one session and again in the next is settled twice.
@@ -352,7 +362,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
                 self._return_all(sale)
                 sale.ending = message.code, message.reason
             case _:
-                raise AssertionError(f"{message.kind!r} is not for a contract")
+                raise AssertionError(f"{message.kind!r} can't be sent to a contract")
         self._end_if_quiet(sale)
 
     def need_function(self, handle: int, digest: bytes) -> None:
@@ -401,7 +411,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
 
     def _over_budget(self, failures: list[list[Any]]) -> list[list[Any]]:
         """Return the failures, with the cost limit as the reason of those that were stopped."""
-        text = f"it was stopped at {self._site}: it ran longer than its cost limit pays for"
+        text = f"the task was stopped at {self._site}: it ran longer than its cost limit pays for"
         return [
             [at, "budget", text, b""] if kind == "cancelled" else [at, kind, *rest]
             for at, kind, *rest in failures
@@ -429,7 +439,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._say(sale, message)
         sale.spent_nanos += message.cost_nanos
         if sale.is_spent:
-            self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
+            self._end_early(sale, Reason.COST_LIMIT, "the cost has reached the limit of the grant")
 
     def _end_early(self, sale: Sale, code: str, reason: str, *, kill: bool = False) -> None:
         """End a contract: return tasks that have not started, let the others finish.
@@ -454,7 +464,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             return  # its tasks are being stopped already
         if self._stopping.is_overrun(sale, utc_s):
             sale.is_overrun = True
-            reason = "what runs under it costs more than its grant allows"
+            reason = "the running tasks cost more than the grant allows"
             self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
         elif over := self._stopping.why_over(sale, now_s, utc_s):
             self._end_early(sale, *over)
@@ -537,7 +547,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         """
         if now_s >= sale.lapsed_s + self._rules.grace_s:
             sale.was_told = False
-            self._decline(sale.buyer, sale.contract, LAPSED, "its lease was over")
+            self._decline(sale.buyer, sale.contract, LAPSED, "the lease has expired")
             sale.bill_again()  # bills before this were put off
 
     def _expire(self, sale: Sale) -> None:

@@ -38,7 +38,7 @@ class Stopping:
     def why_over(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
         """Return why a contract must end early, if so: its grant, money, its price, or a window."""
         if sale.is_over(utc_s):
-            return EXPIRED, "its grant has expired"
+            return EXPIRED, "the grant has expired"
         job = self._broker.jobs.get(sale.job)
         if job is not None and job.purses and job.waiting:
             unpaid = self._broker.spending.given_up(job.purses, job.spec)
@@ -53,7 +53,10 @@ class Stopping:
         barred = self._broker.entitling.barred(sale.spec, sale.pool)
         if barred is None:
             return self._why_repriced(sale, now_s, utc_s)
-        return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
+        return (
+            barred,
+            f"the entitlements of {self._site} allow {sale.buyer} no slots for this job now",
+        )
 
     def is_overrun(self, sale: Sale, utc_s: float) -> bool:
         """Whether to stop the running tasks of a contract, as they cost far more than its grant.
@@ -90,16 +93,21 @@ class Stopping:
         if sale.dearer_s is None or now_s - sale.dearer_s < lease_s:
             return None
         was = format_money(sale.price.price_nanos, sale.price.currency)
-        return EXPIRED, f"pool {sale.pool} costs more than {was} a slot-hour now: ask for a quote"
+        return (
+            EXPIRED,
+            f"a slot-hour of pool {sale.pool} now costs more than {was}: ask for a new quote",
+        )
 
     def why_too_much(self, sale: Sale, forward: deals.Forward) -> tuple[str, str] | None:
         """Return why a buyer may not forward these tasks too, if so."""
         if self._held_bytes(sale, forward) > self._rules.buyer_bytes_max:
             most = self._rules.buyer_bytes_max
-            return Reason.BUSY, f"{self._site} holds {most:,} bytes of {sale.buyer}'s work"
+            return Reason.BUSY, (
+                f"the work of {sale.buyer} at {self._site} has reached the limit of {most:,} bytes"
+            )
         spec, count = sale.spec, len(forward.arguments)
         if spec is not None and self._broker.entitling.queue_left(spec) < count:
-            reason = f"the entitlements of {self._site} give {sale.buyer} no more tasks here"
+            reason = f"the entitlements of {self._site} allow {sale.buyer} no more tasks"
             return Reason.NO_SLOTS, reason
         return None
 
@@ -136,9 +144,9 @@ class Stopping:
         elif sale.stuck_s is None:
             sale.stuck_s = now_s
         elif now_s - sale.stuck_s >= self._rules.hold_s:
-            reason = f"nobody whom {self._site} knows takes it any more"
+            reason = f"no known buyer or user of {self._site} needs it any more"
             if sale.pool != RELAY:
-                reason = f"pool {sale.pool} of {self._site} can start no slots now"
+                reason = f"pool {sale.pool} of {self._site} can't start slots now"
             return Reason.NO_SLOTS, reason
         return None
 

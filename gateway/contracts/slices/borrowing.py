@@ -252,7 +252,7 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         granted, returned = amount(message.granted), amount(message.returned)
         left = amount(message.left)
         if not 0 <= message.lasts_s <= SLICE_MAX_S:
-            raise ProtocolError("a slice that lasts for no time, or for ever")
+            raise ProtocolError("the duration of a slice must be finite and greater than zero")
         for account in self._accounts:
             kept = account.kept
             asked = (owner, message.budget, message.account)

@@ -206,14 +206,14 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
         purse = self._owned(budget)
         found = [each for each in self.of(budget) if each.site == site and each.unspent]
         if purse is None or not found:
-            raise NotLent(f"{site!r:.60} holds nothing of a budget {budget!r:.60} of ours")
+            raise NotLent(f"{site!r:.60} holds no slice of a budget {budget!r:.60} of this site")
         silent_s = SILENT_FACTOR * purse.budget.slice_s
         for share in found:
             ago_s = utc_s - share.heard_at_s
             if ago_s < silent_s:
                 raise NotLent(
-                    f"{site} was heard {ago_s:.0f} s ago: what it holds may be written off when it "
-                    f"was silent for {silent_s:.0f} s, and will not be heard again"
+                    f"{site} was last heard from {ago_s:.0f} s ago: its slices can be "
+                    f"written off only after {silent_s:.0f} s of silence"
                 )
         freed = sum(share.unspent for share in found)
         for share in found:
@@ -240,16 +240,22 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
         if purse is None or site not in purse.budget.sites:
             # A site without a right to a budget is not told whether it exists.
             name = message.budget[:60]
-            return Reason.NOT_ENTITLED, f"no budget {name!r} here is shared with {site}"
+            return Reason.NOT_ENTITLED, f"no budget {name!r} of this site is shared with {site}"
         budget, asked = purse.budget, (message.unit, message.span, message.zone)
         if asked != (budget.unit, *calendar(purse)):
             ours = ", ".join((budget.unit, *calendar(purse)))
             theirs = ", ".join(asked)[:100]
-            return Reason.BAD_REQUEST, f"it is in {ours} here, and in {theirs} there"
+            return (
+                Reason.BAD_REQUEST,
+                f"the budget is in {ours} at its owner, and in {theirs} at the borrower",
+            )
         accounts = [each for each in self.of(message.budget) if each.site == site]
         is_known = any(each.account == message.account for each in accounts)
         if not is_known and len(accounts) >= ACCOUNTS_MAX:
-            return Reason.BAD_REQUEST, f"{site} has opened {len(accounts)} accounts of it already"
+            return (
+                Reason.BAD_REQUEST,
+                f"{site} has {len(accounts)} open accounts of the budget, the maximum",
+            )
         return "", ""
 
     def _count(self, purse: Purse, utc_s: float) -> None:

@@ -277,7 +277,7 @@ class Lot:
         self._missing = {name: self._missing.get(name, now_s) for name in missing}
         for name in [each for each, since_s in self._missing.items() if now_s - since_s > GONE_S]:
             del self._missing[name]
-            self.hear_engine(Lost(name, "the engine knows nothing of it any more"))
+            self.hear_engine(Lost(name, "the engine no longer knows it"))
         is_heard = self._gateway.is_open and not self._said_bye
         if is_heard and now_s - self._pulse_s > self._gateway.pulse_s:
             self._pulse_s = now_s
@@ -427,7 +427,10 @@ class Delegate:
         if names:
             for name in names:
                 self.estate.drop(name)
-            self.say(f"ends {len(names)} parcels of a former life: nobody wants them any more")
+            self.say(
+                f"cancels {len(names)} parcels of an earlier run: their tasks are assigned "
+                "elsewhere or stopped"
+            )
             self.engine.cancel(names, running=True)
 
     def _regroup(self, now_s: float) -> None:
@@ -451,7 +454,7 @@ class Delegate:
     def _begin(self, slots: int) -> Lot:
         self._next_lot += 1
         lot = self._lots[self._next_lot] = Lot(self, self._next_lot, slots)
-        self.say(f"works with {count(slots, 'slot')} of the engine")
+        self.say(f"uses {count(slots, 'slot')} of the engine")
         return lot
 
     async def _keep(self, lot: Lot) -> None:

@@ -215,7 +215,9 @@ class Book:
         if sent.is_hung:
             if len(piece.arguments) == 1:
                 self._heard(name)
-                return self._fail(piece, "timeout", "it ran over its time limit and was stopped")
+                return self._fail(
+                    piece, "timeout", "the task exceeded its time limit and was stopped"
+                )
             piece.alone = True
         return self._back(name, piece, now_s, was_begun=sent.begun_s is not None)
 
@@ -245,7 +247,7 @@ class Book:
                 reports.append(_failed(task, "cancelled", "stopped on request"))
                 self._settle(assignment, at, at + 1)
             elif was_begun and _stops(held, at, at + 1, now_s):
-                reports.append(_failed(task, "preempted", "it was stopped to make room"))
+                reports.append(_failed(task, "preempted", "the task was stopped to make room"))
                 self._settle(assignment, at, at + 1)
             elif kept and kept[-1].stop == at:
                 kept[-1].arguments += task.arguments
@@ -414,7 +416,7 @@ def _wrong_with(done: Done, tasks: int, bytes_max: int) -> str:
     A gateway throws out senders of nonsense. A host's data come here unchecked: any field may be of
     any type.
     """
-    nonsense = "the engine's answer makes no sense"
+    nonsense = "the engine returned an invalid answer"
     if type(done.failures) is not list:
         return nonsense
     for each in done.failures:
@@ -428,7 +430,7 @@ def _wrong_with(done: Done, tasks: int, bytes_max: int) -> str:
         return nonsense
     # A message has room for a slot's additions to a result, such as prints, beside the largest.
     if max(_sizes(done), default=0) > bytes_max + min(REPORT_BYTES, bytes_max // 2):
-        return f"a result is larger than {bytes_max:,} bytes, which is all that a message holds"
+        return f"a result exceeds {bytes_max:,} bytes, the limit of a message"
     return ""
 
 

@@ -254,13 +254,13 @@ def guarded(what: str, call: Callable[[], T]) -> T:
             str(found.get("Code", "")), str(found.get("Message", "")), what
         ) from None
     except _NO_CREDENTIALS as error:
-        text = f"there are no credentials for EC2: {faults.trim(str(error))}"
+        text = f"no credentials for EC2 were found: {faults.trim(str(error))}"
         raise GridFault(Blame.NEVER, f"{text}; see `profile` in docs/grids_ec2.md") from None
     except (ConnectionError, HTTPClientError) as error:
         raise GridFault(
-            Blame.AGAIN, f"EC2 does not answer {what}: {faults.trim(str(error))}"
+            Blame.AGAIN, f"EC2 did not answer {what}: {faults.trim(str(error))}"
         ) from None
     except BotoCoreError as error:
         raise GridFault(
-            Blame.NEVER, f"EC2 can't be asked {what}: {faults.trim(str(error))}"
+            Blame.NEVER, f"the request {what} to EC2 failed: {faults.trim(str(error))}"
         ) from None

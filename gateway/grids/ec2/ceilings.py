@@ -59,19 +59,19 @@ def surplus(
         for each in staying:
             if prices.get(each.id, 0) > config.max_price_nanos:
                 price = f"{prices[each.id] / 1e9:.4f} {book.currency}"
-                found[each.id] = f"a slot-hour of it costs {price} now: max_price is passed"
+                found[each.id] = f"the price of a slot-hour is {price}, which exceeds max_price"
     # The last is the first to go.
     rest = sorted(
         (each for each in staying if each.id not in found),
         key=lambda each: (prices.get(each.id, 0), each.launched_s, each.id),
     )
     while len(rest) > config.max_instances:
-        found[rest.pop().id] = f"max_instances is {config.max_instances}, and more are there"
+        found[rest.pop().id] = f"max_instances is {config.max_instances}, and more instances exist"
     if config.max_spend_nanos is not None:
         known = [each.id for each in rest if each.id in costs]
         spend_nanos = sum(costs[each] for each in known)
         while known and spend_nanos > config.max_spend_nanos:
             gone = known.pop()
             spend_nanos -= costs[gone]
-            found[gone] = "what runs costs more than max_spend_per_hour at the prices of now"
+            found[gone] = "the running instances exceed max_spend_per_hour at current prices"
     return found

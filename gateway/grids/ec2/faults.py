@@ -60,15 +60,15 @@ _WRONG: Final = re.compile(
     r"Dependency|ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent"
 )
 _ADVICE: Final[Mapping[str, str]] = {
-    "UnauthorizedOperation": "give the gateway's user or role the policy of docs/grids_ec2.md",
-    "AccessDenied": "give the gateway's user or role the policy of docs/grids_ec2.md",
-    "AccessDeniedException": "give the gateway's user or role the policy of docs/grids_ec2.md",
-    "VcpuLimitExceeded": "ask for a higher quota of vCPUs in this region",
-    "MaxSpotInstanceCountExceeded": "ask for a higher quota of spot vCPUs in this region",
-    "RequestExpired": "set this host's clock",
+    "UnauthorizedOperation": "attach the policy in docs/grids_ec2.md to the gateway's user or role",
+    "AccessDenied": "attach the policy in docs/grids_ec2.md to the gateway's user or role",
+    "AccessDeniedException": "attach the policy in docs/grids_ec2.md to the gateway's user or role",
+    "VcpuLimitExceeded": "request a higher quota of vCPUs in this region",
+    "MaxSpotInstanceCountExceeded": "request a higher quota of spot vCPUs in this region",
+    "RequestExpired": "synchronise the clock of this host",
     "ExpiredToken": "renew the gateway's credentials",
-    "InvalidAMIID.NotFound": "images are of one region: look at `image` and `region`",
-    "InsufficientInstanceCapacity": "name more instance_types, or more zones or subnets",
+    "InvalidAMIID.NotFound": "images belong to one region: check `image` and `region`",
+    "InsufficientInstanceCapacity": "configure more instance_types, or more zones or subnets",
 }
 # Policies come back encoded in thousands of letters; signatures, and the signed text, in lines.
 _LONG_WORD: Final = re.compile(r"\S{64,}")
@@ -109,7 +109,7 @@ def fault(code: str, text: str, what: str) -> Ec2Fault:
     text = "" if is_denied else f": {trim(text)}"
     advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
     if is_denied and not advice:
-        advice = "; the credentials that boto3 finds (`profile`, environment, role) are not good"
+        advice = "; the credentials that boto3 finds (`profile`, environment, role) are invalid"
     return Ec2Fault(blame_of(code), f"EC2 refuses {what}: {code:.80}{text}{advice}", code)
 
 
@@ -147,5 +147,5 @@ def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) 
         advice = _ADVICE.get(code, "")
         tail = "; ".join(filter(None, (detail, advice)))
         parts.append(f"{code:.80} ({shown}){': ' if tail else ''}{tail}")
-    why = ". ".join(parts) or "EC2 does not say why"
+    why = ". ".join(parts) or "EC2 gives no reason"
     return GridFault(blame, f"{started} of {wanted} instances were started: {why}")

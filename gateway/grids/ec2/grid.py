@@ -172,7 +172,7 @@ class Ec2Grid:
                 raise
         self._tidy()
         there = sum(not each.is_over for each in self._look())
-        most = f"{there} of at most {config.max_instances} instances are there"
+        most = f"{there} of at most {config.max_instances} instances exist"
         cheapest = offers[0].slot_nanos
         currency = self._book(is_needed=False).currency
         price = "" if cheapest is None else f", from {cheapest / 1e9:.4f} {currency}"
@@ -239,11 +239,11 @@ class Ec2Grid:
         try:
             book = self._book(is_needed=True) if config.has_price_ceiling and ids else PriceBook()
         except GridFault as fault:
-            self._say(f"whether what runs keeps to its ceilings is not known: {fault}")
+            self._say(f"the limits of running instances can't be checked: {fault}")
             return
         new = surplus(config, shown, self._leaving.keys(), self._load().slots, book)
         if new:
-            self._say(f"{len(new)} instances are let go: {next(iter(new.values()))}")
+            self._say(f"{len(new)} instances are released: {next(iter(new.values()))}")
             until_s = time.time() + config.over_ceiling_s
             self._leaving |= {one: Farewell(why, until_s) for one, why in new.items()}
 
@@ -260,7 +260,7 @@ class Ec2Grid:
             )
         ]
         if late:
-            self._say(f"{len(late)} instances are over their time, and are terminated")
+            self._say(f"{len(late)} instances exceed their time limit, and are terminated")
             self._calls.terminate(late)
 
     def _capacity(self, shape: Shape) -> Capacity:
@@ -309,11 +309,11 @@ class Ec2Grid:
         except faults.Ec2Fault as fault:
             if fault.code == faults.MISMATCH:
                 # It was made in a former run, at other prices: it will be shown.
-                self._say("an order that is made again was made before, and is not made twice")
+                self._say("a retried order must have been attempted before")
                 return None
             if fault.code == faults.TEMPLATE_GONE:
                 self._templates.discard(template)
-                raise GridFault(Blame.AGAIN, f"{fault}; it is made again next time") from None
+                raise GridFault(Blame.AGAIN, f"{fault}; retried next time") from None
             raise
 
     def _take(self, order: Order, room: Room, answer: Mapping[str, Any]) -> None:
@@ -356,7 +356,7 @@ class Ec2Grid:
             try:
                 self._tell({each.id: self._started[each.id].number for each in ours})
             except faults.Ec2Fault as fault:  # the next look tags them; until then, they are shown
-                self._say(f"{len(ours)} instances could not be told their names: {fault}")
+                self._say(f"{len(ours)} instances could not be tagged with their names: {fault}")
         return list(named.values())
 
     def _is_untold(self, each: Instance) -> bool:
@@ -398,7 +398,7 @@ class Ec2Grid:
         unknown = self._calls.terminate([*ids, *hidden]) if ids or hidden else []
         young = set(unknown) & set(hidden)
         if young:
-            text = f"EC2 does not know {len(young)} instances yet that it has just started"
+            text = f"EC2 does not list {len(young)} new instances yet"
             raise GridFault(Blame.AGAIN, text)
 
     def _tidy(self) -> None:
@@ -417,7 +417,7 @@ class Ec2Grid:
         except GridFault as fault:
             if fault.blame is Blame.AGAIN:
                 raise
-            self._say(f"what was left behind could not be removed: {fault}")
+            self._say(f"leftover resources could not be removed: {fault}")
         self._is_tidy = True
 
     # --- in a thread: facts and prices ---------------------------------------------------------
@@ -436,8 +436,10 @@ class Ec2Grid:
                 raise GridFault(Blame.NEVER, f"EC2 has no instance type {kind} in this region")
             body = bodies[kind]
             if body.get("Hypervisor") == "xen":
-                text = f"{kind} is not of the Nitro system: a running one does not learn its tags"
-                raise GridFault(Blame.NEVER, f"{text}, and so not its name; name a newer type")
+                text = (
+                    f"{kind} is not a Nitro instance type: a running instance can't read its tags"
+                )
+                raise GridFault(Blame.NEVER, f"{text}, which carry its name; use a newer type")
             gpus = sum(each.get("Count", 0) for each in body.get("GpuInfo", {}).get("Gpus", []))
             found[kind] = _Type(
                 slots=slots or int(body["VCpuInfo"]["DefaultVCpus"]),
@@ -464,9 +466,9 @@ class Ec2Grid:
             if fault.code not in faults.NO_TEMPLATE:
                 raise
             # Our own templates are made again; the owner's is not.
-            raise GridFault(Blame.NEVER, f"{fault}; look at `launch_template`") from None
+            raise GridFault(Blame.NEVER, f"{fault}; check `launch_template`") from None
         if found.get("UserData"):
-            text = f"launch template {name} has user data, which would not be run"
+            text = f"launch template {name} has user data, which gridfed does not run"
             raise GridFault(Blame.NEVER, f"{text}: move it into user_data_head")
         if not self._config.image and not found.get("ImageId"):
             raise GridFault(Blame.NEVER, f"launch template {name} has no image: set `image`")
@@ -485,7 +487,7 @@ class Ec2Grid:
         if not fit:
             raise GridFault(
                 Blame.NEVER,
-                f"none of {', '.join(facts.types)} has {shape.slots} slots, "
+                f"none of {', '.join(facts.types)} offers {shape.slots} slots, "
                 f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
             )
         book = self._book(is_needed=self._config.has_price_ceiling)
@@ -513,13 +515,18 @@ class Ec2Grid:
         config = self._config
         offers = cheap_enough(offers, config.max_price_nanos)
         if not offers:
-            return Room(0, (), "nothing is to be had for max_price")
+            return Room(0, (), "no instance is available for max_price")
         there = sum(not each.is_over for each in shown) + hidden
         left: int | None = None
         if config.max_spend_nanos is not None:
             spend = spend_nanos(shown, self._book(is_needed=True))
             if spend is None:
-                return Room(0, (), "the price of what runs is not known: max_spend_per_hour")
+                return Room(
+                    0,
+                    (),
+                    "max_spend_per_hour can't be checked: the price of running instances is "
+                    "unknown",
+                )
             dearest = max((each.price_nanos or 0 for each in offers), default=0)
             left = config.max_spend_nanos - spend - hidden * dearest
         return within(offers, wanted, config.max_instances - there, left)
@@ -533,12 +540,12 @@ class Ec2Grid:
         except GridFault as fault:
             if fault.blame is Blame.AGAIN or is_needed:
                 raise
-            self._say(f"prices are not known: {fault}")
+            self._say(f"prices are unknown: {fault}")
             return PriceBook()
         if is_needed and book.currency != self._config.currency:
             key = "max_price" if self._config.max_spend_nanos is None else "max_spend_per_hour"
             text = f"{key} is in {self._config.currency}, prices in {book.currency}"
-            raise GridFault(Blame.NEVER, f"{text}: write both in one currency")
+            raise GridFault(Blame.NEVER, f"{text}: use one currency for both")
         return book
 
     def _read_book(self) -> PriceBook:
@@ -585,6 +592,6 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
         with trio.fail_after(CALL_S):
             return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)
     except trio.TooSlowError:
-        raise GridFault(Blame.AGAIN, f"EC2 took longer than {CALL_S:g} s") from None
+        raise GridFault(Blame.AGAIN, f"EC2 did not answer within {CALL_S:g} s") from None
     except OSError as error:
-        raise GridFault(Blame.NEVER, f"the pool's own files: {error}") from error
+        raise GridFault(Blame.NEVER, f"the pool's files can't be read: {error}") from error

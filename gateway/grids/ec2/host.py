@@ -41,7 +41,9 @@ def slots_of(table: str, kind: str) -> int:
     """Return the slots of an instance type, of "c7i.large=2,c7i.xlarge=4"."""
     found = dict(each.split("=", 1) for each in table.split(","))
     if kind not in found:
-        raise MetadataError(f"this is a {kind}, which the pool does not name: it names {table}")
+        raise MetadataError(
+            f"this instance is a {kind}, which is not among the types of the pool: {table}"
+        )
     return int(found[kind])
 
 
@@ -65,7 +67,7 @@ def wait_for_name(
     ask: Callable[[str], str | None], instance: str, until_s: float, ask_s: float = ASK_S
 ) -> str:
     """Poll the tags for the name of this pilot. Raises MetadataError."""
-    why = "it has no tag with its number"
+    why = "the tag with the number of the instance is missing"
     while time.monotonic() < until_s:
         try:
             order = ask(f"tags/instance/{ORDER_TAG}")
@@ -76,7 +78,7 @@ def wait_for_name(
         except MetadataError as error:
             why = str(error)
         time.sleep(ask_s)
-    raise MetadataError(f"nobody has named this instance: {why}")
+    raise MetadataError(f"this instance has no name: {why}")
 
 
 def fill_in(command: Sequence[str], found: dict[str, str]) -> list[str]:
@@ -99,7 +101,7 @@ def main() -> None:
         slots = slots_of(given.slots, kind)
         name = wait_for_name(metadata.get, instance, time.monotonic() + NAME_S)
     except MetadataError as error:
-        sys.exit(f"gridfed: this instance can't be a worker: {error}")
+        sys.exit(f"gridfed: this instance can't run a worker: {error}")
     found = {NAME: name, SLOTS: str(slots), METADATA: address}
     if given.user:
         sys.exit(_work_as(given.user, given.command, found, metadata, given.relay_s))

@@ -94,8 +94,8 @@ def user_data(
     if len(text.encode()) > USER_DATA_BYTES_MAX:
         raise GridFault(
             Blame.NEVER,
-            f"user data would have {len(text.encode()):,} bytes, {USER_DATA_BYTES_MAX:,} are the "
-            "most: put user_data_head, or certificates, into the image",
+            f"the user data has {len(text.encode()):,} bytes, the limit is "
+            f"{USER_DATA_BYTES_MAX:,}: move user_data_head, or certificates, into the image",
         )
     return text
 
@@ -130,7 +130,7 @@ def _environment(config: Ec2Config, environment: Mapping[str, str]) -> Iterable[
         return ["set -a", f". {shlex.quote(config.environment_file)} || exit 1", "set +a"]
     wrong = [name for name in environment if not _VARIABLE.fullmatch(name)]
     if wrong:
-        raise GridFault(Blame.NEVER, f"{wrong[0]!r:.60} can't be the name of a variable")
+        raise GridFault(Blame.NEVER, f"{wrong[0]!r:.60} is not a valid variable name")
     return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
 
 

@@ -122,22 +122,22 @@ def within(
         nanos_left: below the ceiling of spend per hour; None: there is none.
     """
     if instances_left <= 0:
-        return Room(0, (), "max_instances are there")
+        return Room(0, (), "max_instances is reached")
     count = min(wanted, instances_left)
-    why = "max_instances are there then" if count < wanted else ""
+    why = "max_instances would be exceeded" if count < wanted else ""
     if nanos_left is None:
         return Room(count, tuple(by_price(offers)), why)
     # The ceiling applies to the instance's price, not the slot's.
     priced = [each for each in offers if each.price_nanos is not None]
     if not priced:
-        return Room(0, (), "no price is known, and max_spend_per_hour is to be kept")
+        return Room(0, (), "no price is known, so max_spend_per_hour can't be checked")
     prices = sorted({each.price_nanos or 0 for each in priced})
     fit = [(_times(nanos_left, nanos, count), nanos) for nanos in prices]
     best, dearest = max(fit)  # the largest number, and the highest price among equals
     if best <= 0:
-        return Room(0, (), "max_spend_per_hour would be passed by any instance")
+        return Room(0, (), "any instance would exceed max_spend_per_hour")
     if best < count:
-        why = "max_spend_per_hour is reached then"
+        why = "max_spend_per_hour would be exceeded"
     allowed = [each for each in priced if (each.price_nanos or 0) <= dearest]
     return Room(best, tuple(by_price(allowed)), why)
 
@@ -175,7 +175,7 @@ def read_products(products: Iterable[str], currency: str) -> dict[str, int]:
                 if dimension.get("unit") == "Hrs"
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PriceError(f"a product of the price list can't be read: {error!r:.100}") from None
+            raise PriceError(f"a product of the price list is invalid: {error!r:.100}") from None
         prices = [nanos for amount in amounts if (nanos := _nanos(amount))]
         if prices:
             found[kind] = max(prices)
@@ -200,13 +200,13 @@ def read_file(text: str) -> PriceBook:
         }
         return PriceBook(str(body["currency"]), on_demand, spot)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PriceError(f"the price file can't be read: {error!r:.200}") from None
+        raise PriceError(f"the price file is invalid: {error!r:.200}") from None
 
 
 def _needed(what: object, amount: object) -> int:
     nanos = _nanos(amount)
     if nanos is None:
-        raise PriceError(f'the price of {what} is {amount!r:.40}: write it as in "0.0893"')
+        raise PriceError(f'the price of {what} is {amount!r:.40}: use a form such as "0.0893"')
     return nanos
 
 

@@ -27,16 +27,16 @@ _STANDS: Final[Mapping[str, Stand]] = {
 }
 BILLED: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 _REASONS: Final[Mapping[str, str]] = {
-    "Server.SpotInstanceTermination": "EC2 has taken this spot instance away",
-    "Server.SpotInstanceShutdown": "EC2 has taken this spot instance away",
-    "Server.InsufficientInstanceCapacity": "EC2 had no capacity for it",
-    "Server.InternalError": "EC2 had an error at its start",
-    "Server.ScheduledStop": "EC2 has stopped it for a scheduled event",
-    "Client.InstanceInitiatedShutdown": "it shut down by itself: its worker had ended",
-    "Client.UserInitiatedShutdown": "it was terminated by a request",
+    "Server.SpotInstanceTermination": "EC2 reclaimed the spot instance",
+    "Server.SpotInstanceShutdown": "EC2 reclaimed the spot instance",
+    "Server.InsufficientInstanceCapacity": "EC2 had no capacity for the instance",
+    "Server.InternalError": "EC2 had an error when the instance started",
+    "Server.ScheduledStop": "EC2 stopped the instance for a scheduled event",
+    "Client.InstanceInitiatedShutdown": "the instance shut down: its worker had ended",
+    "Client.UserInitiatedShutdown": "the instance was terminated on request",
     "Client.VolumeLimitExceeded": "the quota of volumes is reached",
-    "Client.InvalidSnapshot.NotFound": "the image's snapshot is not there",
-    "Client.InternalError": "the image's volumes could not be opened (a key that is not ours?)",
+    "Client.InvalidSnapshot.NotFound": "the snapshot of the image does not exist",
+    "Client.InternalError": "the image's volumes could not be opened: check access to their key",
 }
 
 
@@ -85,7 +85,7 @@ class Instance:
         known = _REASONS.get(self.reason)
         if known is not None:
             return f"{known} ({self.reason})"
-        return self.reason[:200] or f"EC2 shows it as {self.state}"
+        return self.reason[:200] or f"EC2 reports the state {self.state}"
 
 
 def read_instance(body: Mapping[str, Any]) -> Instance:

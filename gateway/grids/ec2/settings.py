@@ -124,14 +124,14 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
     check_known(table, _KEYS)
     template, image = _text(table, "launch_template"), _text(table, "image")
     if not template and not image:
-        raise KnobError("needs an image, or a launch_template that has one")
+        raise KnobError("requires image, or a launch_template that has one")
     market = choice("market", table.get("market", Market.ON_DEMAND), tuple(Market))
     types = _types(table.get("instance_types"))
     places = _places(table)
     if len(types) * len(places) > POOLS_MAX:
         raise KnobError(
-            f"instance_types times zones or subnets are {len(types) * len(places)}: "
-            f"no more than {POOLS_MAX}"
+            f"instance_types times zones or subnets are {len(types) * len(places)}: the "
+            f"limit is {POOLS_MAX}"
         )
     spend_nanos, price_nanos, currency = _ceilings(table)
     return Ec2Config(
@@ -169,7 +169,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
 
 def _needed(table: Mapping[str, Any], key: str) -> Any:
     if key not in table:
-        raise KnobError(f"needs {key}")
+        raise KnobError(f"requires {key}")
     return table[key]
 
 
@@ -178,26 +178,26 @@ def _text(
 ) -> str:
     value = table.get(key, default)
     if value != default and not (isinstance(value, str) and form.fullmatch(value)):
-        raise KnobError(f"{key} is {value!r:.60}: it must be a name, as EC2 shows it")
+        raise KnobError(f"{key} is {value!r:.60}: must be a name as shown by EC2")
     return str(value)
 
 
 def _texts(table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int) -> tuple[str, ...]:
     values = table.get(key, [])
     if not isinstance(values, list) or len(values) > most:
-        raise KnobError(f"{key} must be a list of no more than {most} texts")
+        raise KnobError(f"{key} must be a list of at most {most} strings")
     for value in values:
         if not (isinstance(value, str) and form.fullmatch(value)):
-            raise KnobError(f"{key} has {value!r:.60}: it must be a name, as EC2 shows it")
+            raise KnobError(f"{key} has {value!r:.60}: must be a name as shown by EC2")
     if len(set(values)) != len(values):
-        raise KnobError(f"{key} has something twice")
+        raise KnobError(f"{key} has a repeated item")
     return tuple(values)
 
 
 def _region(table: Mapping[str, Any]) -> str:
     value = _needed(table, "region")
     if not (isinstance(value, str) and _REGION.fullmatch(value)):
-        raise KnobError(f'region is {value!r:.60}: it must be a region, as in "eu-central-1"')
+        raise KnobError(f'region is {value!r:.60}: must be a region, for example "eu-central-1"')
     return value
 
 
@@ -213,11 +213,13 @@ def _types(value: Any) -> dict[str, int]:
         value = dict.fromkeys(map(str, value), 0)
     if not isinstance(value, dict) or not 1 <= len(value) <= TYPES_MAX:
         raise KnobError(
-            f"needs instance_types, 1 to {TYPES_MAX}: a list, or a table with the slots of each"
+            f"requires instance_types, 1 to {TYPES_MAX}: a list, or a table with the slots of each"
         )
     for name, slots in value.items():
         if not _TYPE.fullmatch(name):
-            raise KnobError(f'instance_types has {name!r:.60}: it must be as in "c7i.2xlarge"')
+            raise KnobError(
+                f'instance_types has {name!r:.60}: must be a type, for example "c7i.2xlarge"'
+            )
         count(f"instance_types.{name}", slots, 0, SLOTS_MAX)
     return dict(value)
 
@@ -226,7 +228,7 @@ def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
     subnets = _texts(table, "subnets", _ID, PLACES_MAX)
     zones = _texts(table, "zones", _ZONE, PLACES_MAX)
     if subnets and zones:
-        raise KnobError("has subnets and zones: each subnet has its zone, leave zones out")
+        raise KnobError("subnets and zones exclude each other: each subnet is in a zone")
     return (
         tuple(Place(subnet=each) for each in subnets)
         or tuple(Place(zone=each) for each in zones)
@@ -238,7 +240,7 @@ def _spot_share(table: Mapping[str, Any], market: Market) -> float:
     if market is Market.MIXED:
         return float(number("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
     if "spot_share" in table:
-        raise KnobError('spot_share is for market = "mixed" alone')
+        raise KnobError('spot_share requires market = "mixed"')
     return 1.0 if market is Market.SPOT else 0.0
 
 
@@ -247,7 +249,7 @@ def _ceilings(table: Mapping[str, Any]) -> tuple[int | None, int | None, str]:
     spend = _amount(table, "max_spend_per_hour", "40 USD")
     price = _amount(table, "max_price", "0.06 USD")
     if spend and price and spend[1] != price[1]:
-        raise KnobError(f"max_price is in {price[1]}, max_spend_per_hour in {spend[1]}")
+        raise KnobError(f"max_price is in {price[1]}, but max_spend_per_hour in {spend[1]}")
     currency = (spend or price or (0, "USD"))[1]
     return spend[0] if spend else None, price[0] if price else None, currency
 
@@ -257,7 +259,7 @@ def _amount(table: Mapping[str, Any], key: str, example: str) -> tuple[int, str]
     if value is None:
         return None
     if not isinstance(value, str):
-        raise KnobError(f'{key} must be an amount and a currency, as in "{example}"')
+        raise KnobError(f'{key} must be an amount and a currency, for example "{example}"')
     return guarded(key, lambda: parse_money(value))
 
 
@@ -266,14 +268,14 @@ def _prices(table: Mapping[str, Any]) -> str:
     if not isinstance(value, str) or not value:
         raise KnobError('prices must be "live", or the path of a file')
     if value != "live" and not Path(value).is_file():
-        raise KnobError(f"prices: there is no file {value!r:.200}")
+        raise KnobError(f"prices: file {value!r:.200} does not exist")
     return value
 
 
 def _absolute(table: Mapping[str, Any], key: str, default: str) -> str:
     value = table.get(key, default)
     if not isinstance(value, str) or (value and not value.startswith("/")) or "\n" in value:
-        raise KnobError(f"{key} is {value!r:.60}: it must be an absolute path on the instance")
+        raise KnobError(f"{key} is {value!r:.60}: must be an absolute path on the instance")
     return value or default
 
 
@@ -286,13 +288,13 @@ def _head(table: Mapping[str, Any]) -> str:
 
 def _tags(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > USER_TAGS_MAX:
-        raise KnobError(f"tags must be a table of at most {USER_TAGS_MAX} texts")
+        raise KnobError(f"tags must be a table of at most {USER_TAGS_MAX} strings")
     for key, text in value.items():
         if not _TAG.fullmatch(key) or key.lower().startswith(("aws:", "gridfed:")):
             raise KnobError(
-                f"tags has {key!r:.60}: letters, digits and +-=.,_:@ alone, for instances learn "
-                "their tags; and not beginning with aws: or gridfed:"
+                f"tags has {key!r:.60}: only letters, digits and +-=.,_:@ are allowed, as "
+                "instances read their tags; the prefixes aws: and gridfed: are reserved"
             )
         if not isinstance(text, str) or len(text) > 256:
-            raise KnobError(f"tags.{key} must be a text of at most 256 characters")
+            raise KnobError(f"tags.{key} must be a string of at most 256 characters")
     return dict(value)

@@ -63,7 +63,9 @@ class Shape:
     def objection(self, need: Need, known_s: float | None) -> str:
         """Return why it can't run any, in words."""
         if not self.outlasts(known_s):
-            return f"is stopped by its grid after {self.limit_s:,.0f} s, and a task takes longer"
+            return (
+                f"is stopped by its grid after {self.limit_s:,.0f} s, which is too short for a task"
+            )
         found = (judge(need, offer) for offer in self.offers)
         return next((each.text for each in found if each is not None), "")
 

@@ -176,9 +176,11 @@ class Fleet:
             if name in shown or (worker is not None and name not in ended):
                 self._advance(known, worker, now_s)
             elif name in ended:
-                self._ended(name, ended[name].fault or "it ended before its worker came", now_s)
+                self._ended(
+                    name, ended[name].fault or "the pilot ended before its worker connected", now_s
+                )
             elif not self._is_awaited(name):
-                self._ended(name, "the grid knows nothing of it", now_s)
+                self._ended(name, "the grid does not know the pilot", now_s)
 
     def _strike_off(self, found: set[str], now_s: float) -> None:
         """Remove fully shown orders; give up the long-missing pilots of partly shown ones."""
@@ -193,7 +195,7 @@ class Fleet:
             elif is_part and now_s - made.at_s >= UNSEEN_S:
                 del self.orders[name]
                 there = made.order.pilots - len(made.missing)
-                text = f"the grid shows {there} of {made.order.pilots} pilots that it took"
+                text = f"the grid shows {there} of {made.order.pilots} accepted pilots"
                 self._give_up(made, text, now_s)
 
     def _advance(self, known: Known, worker: AtWork | None, now_s: float) -> None:
@@ -253,12 +255,15 @@ class Fleet:
         if known.is_let_go:
             return
         if known.came_s is not None and not known.is_proven:
-            text = f"its worker came and did nothing, and then: {text}"
+            text = f"its worker connected and did no work: {text}"
             self._is_fleeting = True
             self._note_failure(order_of(name), text, now_s)
         elif known.came_s is None:
             if self._is_silent(known, now_s):
-                text = "its worker did not come: can it reach this gateway's address?"
+                text = (
+                    "its worker did not connect: check that its host can reach this gateway's "
+                    "address"
+                )
             self._note_failure(order_of(name), text, now_s)
 
     def _note_failure(self, order: str, text: str, now_s: float) -> None:
@@ -280,7 +285,7 @@ class Fleet:
                 self._give_up(made, "", now_s)
             elif made.tries >= TRIES_MAX:
                 del self.orders[name]
-                text = f"the grid took an order {made.tries} times, and does not show it"
+                text = f"the grid accepted an order {made.tries} times, and does not show it"
                 self._give_up(made, text, now_s)
             else:
                 made.at_s = now_s

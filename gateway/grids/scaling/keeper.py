@@ -179,11 +179,14 @@ class Keeper:
     def _objection(self) -> str:
         """Return why no pilot can be tried now, by the owner's limits; empty if one can."""
         if self.scale.dry_run:
-            return "dry_run is set in [pool.scale]: nothing is started"
+            return "dry_run is set in [pool.scale]: no pilots are started"
         most = slots_max(self.rules, self._past(self._now()))
         there = self.fleet.slots()
         if there + self.rules.pilot_slots > most:
-            return f"{there} of {most} slots are there: try when there are fewer, or raise max"
+            return (
+                f"{there} of at most {most} slots exist: try again when there are fewer, or "
+                "raise max"
+            )
         return ""
 
     @property
@@ -296,14 +299,14 @@ class Keeper:
     def _say_what_is_stranded(self) -> None:
         """Tell the operator, and the status of the jobs, of work that no pilot can do."""
         work, jobs = self.work, self._broker.jobs
-        why = f"no pilot can do it, and none is started for it: its worker {work.stranded_why}"
+        why = f"no pilots are started for it: the worker of a pilot {work.stranded_why}"
         for job in work.stranded_jobs:
             if job not in self._noted:
                 self._expect(events.JobNoted(job, f"pool {self.pool.name}: {why}"))
         self._noted = {each for each in {*self._noted, *work.stranded_jobs} if each in jobs}
         if work.stranded and why not in self._stranded and len(self._stranded) < SAID_MAX:
             self._stranded.add(why)
-            self._say(f"work waits; {why}")
+            self._say(f"queued work; {why}")
 
     @property
     def rules(self) -> Rules:
@@ -351,7 +354,7 @@ class Keeper:
                 for stand in Stand
                 if any(each.stand is stand for each in there)
             )
-            self._say(f"found again what a former life had started: {stands}")
+            self._say(f"found the pilots of an earlier run: {stands}")
         queued = (each.name for each in there if each.stand is Stand.QUEUED)
         self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
 
@@ -365,8 +368,8 @@ class Keeper:
         tidings, why = self._tidings, orders.why[0] if orders.why else ""
         made = self._ordering.order(orders.start, now_s)
         tidings.add("ordered", sum(each.pilots for each in made), why)
-        tidings.add("let go", len(orders.cancel) + len(orders.drain), why)
-        tidings.add("taken back", len(orders.undrain), why)
+        tidings.add("released", len(orders.cancel) + len(orders.drain), why)
+        tidings.add("kept, their drain cancelled", len(orders.undrain), why)
         for order in made:
             self._nursery.start_soon(self._start, order)
         for order in self.fleet.unseen(now_s):
@@ -385,7 +388,7 @@ class Keeper:
         }
         silent = self.fleet.silent(now_s)
         over = self._ordering.to_tell({*orders.cancel, *silent, *done}, now_s)
-        tidings.add("stopped", len(over & set(silent)), "no worker of theirs has come in time")
+        tidings.add("stopped", len(over & set(silent)), "no worker of theirs connected in time")
         if over:
             self._nursery.start_soon(self._ordering.stop, over)
 
@@ -408,16 +411,14 @@ class Keeper:
         nanos, currency = self._ordering.charged
         ours = self._broker.tariffs[self.pool.name].currency
         if currency != ours:
-            self._ordering.note_trouble(
-                "prices", f"it charges in {currency}, and this pool in {ours}"
-            )
+            self._ordering.note_trouble("prices", f"it charges in {currency}, this pool in {ours}")
         elif abs(nanos - self._followed_nanos) > PRICE_STEP * self._followed_nanos:
             self._followed_nanos = nanos
             price = format_money(round(nanos * markup), currency)
             # A version that the owner has configured belongs to the configured price.
             tariff = {key: each for key, each in self.pool.tariff.items() if key != "version"}
             self._reprice(replace(self.pool, price=price, tariff=tariff))
-            self._say(f"a slot-hour is {price} from now on")
+            self._say(f"the price of a slot-hour is {price} from now on")
 
     # --- exchange with the broker --------------------------------------------------------------
 
@@ -457,7 +458,7 @@ class Keeper:
         self._strange_s = {name: self._strange_s.get(name, now_s) for name in strange}
         found = [name for name, at_s in self._strange_s.items() if now_s - at_s >= STRANGER_S]
         for name in found:
-            self._say(f"its grid does not show worker {name}, so that is let go")
+            self._say(f"the grid does not show worker {name}, which is released")
             self._strange_s[name] = now_s
         return found
 

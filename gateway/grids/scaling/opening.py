@@ -53,15 +53,16 @@ def open_keepers(
         launch = launch_of(config, pool, addresses, say)
         try:
             kind = find_kind(pool.kind)
-            assert isinstance(kind, GridKind), "who is handed bundles does not grow"
+            assert isinstance(kind, GridKind), "delegating kinds do not scale"
             grid = open_grid(kind, pool.grid, launch)
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         if not kind.is_here and not pool.scale.dial and is_local(launch.address):
             launch.say(
-                f"its pilots will dial {launch.address}, which only this host can: unless they run "
-                f'here, add to listen in [site] an address for others, as in "tls+tcp://'
-                f'{socket.getfqdn()}:7461", or set dial in [pool.scale] (docs/grids.md)'
+                f"its pilots will dial {launch.address}, which only this host can reach: "
+                "unless they run here, add an address for other hosts to listen in [site], "
+                f'for example "tls+tcp://{socket.getfqdn()}:7461", or set dial in '
+                "[pool.scale] (docs/grids.md)"
             )
         keepers.append(
             Keeper(
@@ -122,8 +123,8 @@ def launch_of(
             raise GridError(f"pool {pool.name}: {error}") from None
     elif config.token_required:
         raise GridError(
-            f"pool {pool.name}: this site demands tokens, so its pilots need one: set token_file "
-            "in [pool.scale] (`gridfed token --scope work`)"
+            f"pool {pool.name}: this site requires tokens, so its pilots need one: set "
+            "token_file in [pool.scale] (`gridfed token --scope work`)"
         )
     elif config.rules.secret:  # grants more than any pilot needs
         environment["GRIDFED_TOKEN"] = str(pass_of_pool(config.rules.secret, pool.name))
@@ -184,7 +185,7 @@ def _books(config: SiteConfig) -> str:
             make_folder(config.state_path)
             write_private(note, secrets.token_hex(16).encode())
     except OSError as error:
-        raise GridError(f"can't note down which installation this is: {error}") from None
+        raise GridError(f"the id of this installation can't be stored: {error}") from None
     return _number(note)
 
 
@@ -192,9 +193,9 @@ def _number(note: Path) -> str:
     try:
         found = note.read_text().strip()
     except OSError as error:
-        raise GridError(f"can't note down which installation this is: {error}") from None
+        raise GridError(f"the id of this installation can't be stored: {error}") from None
     if not found:
-        raise GridError(f"{note} is empty: pilots are found by what it says; put it back")
+        raise GridError(f"{note} is empty: pilots are found by its content; restore the file")
     return found
 
 
@@ -207,7 +208,7 @@ def _far(pool: str, addresses: Iterable[str]) -> str:
     address = min(addresses, key=is_home)
     if address.partition("://")[2].startswith(("0.0.0.0:", "[::]:")):
         raise GridError(
-            f"pool {pool}: {address} is every address of this host, and pilots need one that they "
-            "can dial: set dial in [pool.scale]"
+            f"pool {pool}: {address} is a wildcard address, and pilots need an address that "
+            "they can dial: set dial in [pool.scale]"
         )
     return address

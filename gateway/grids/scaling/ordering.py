@@ -99,9 +99,9 @@ class Ordering:
         except GridFault as error:
             self.note_trouble(what, str(error))
         except trio.TooSlowError:
-            self.note_trouble(what, f"it took more than {CALL_S:.0f} s to answer")
+            self.note_trouble(what, f"the adapter did not answer within {CALL_S:.0f} s")
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
-            self.note_trouble(what, describe_fault("its adapter", error))
+            self.note_trouble(what, describe_fault("the adapter", error))
         else:
             self.note_trouble(what, "")
             return found
@@ -111,9 +111,9 @@ class Ordering:
         """Note a fault of a call; empty: none."""
         before = self.troubles.get(what, "")
         if text and text != before:
-            self._say(f"`{what}` of its grid failed: {text}")
+            self._say(f"`{what}` of the grid failed: {text}")
         elif before and not text:
-            self._say(f"`{what}` of its grid works again")
+            self._say(f"`{what}` of the grid works again")
         self.troubles[what] = text
 
     async def ask_facts(self) -> None:
@@ -165,7 +165,7 @@ class Ordering:
         """Return why fewer pilots are ordered, if the grid takes no more."""
         left = self.limits.pilots_left
         return (
-            [] if left is None or pilots <= left else [f"its grid takes {left:,} pilots more now"]
+            [] if left is None or pilots <= left else [f"the grid accepts {left:,} more pilots now"]
         )
 
     def order_one(self, tags: Tags, now_s: float) -> Order:
@@ -205,14 +205,14 @@ class Ordering:
         except trio.TooSlowError:
             return ""  # the outcome is unknown: the order is made again if it does not show
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
-            self._say(describe_fault("its adapter", error))
-            fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
+            self._say(describe_fault("the adapter", error))
+            fault = GridFault(Blame.AGAIN, f"the adapter failed: {type(error).__name__}")
         self._fleet.refused(order, fault, self._now_s())
         if fault.is_full:
             self.limits = replace(self.limits, pilots_left=0)
             self.note_trouble("start", str(fault))
         else:
-            more = "; no more are, until `gridfed reload` or `gridfed pool test`"
+            more = "; no pilots are started until `gridfed reload` or `gridfed pool test`"
             self._say(f"no pilot was started: {fault}{more * (fault.blame is Blame.NEVER)}")
         return str(fault)
 
@@ -289,12 +289,18 @@ def in_words(found: Any) -> str:
         case str():
             return found
         case Limits():
-            ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
-            said = f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            ends = (
+                "no time limit"
+                if found.limit_s is None
+                else f"a time limit of {found.limit_s:,.0f} s"
+            )
+            said = (
+                f"{found.pilots_max:,} pilots an order, {found.orders_max} orders a minute, {ends}"
+            )
             return said + ("" if found.pilots_left is None else f"; {found.pilots_left:,} more now")
         case Capacity():
             most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
-            return f"{found.slots_now:,} slots more would begin at once, {most} in time"
+            return f"{found.slots_now:,} more slots would start at once, {most} in all"
         case _:
             there = [each for each in found if each.stand is not Stand.ENDED]
-            return f"{len(there):,} are there"
+            return f"{len(there):,} exist"

@@ -83,7 +83,7 @@ def script_of(settings: SlurmSettings, launch: Launch, order: Order) -> str:
 def _environment(launch: Launch) -> dict[str, str]:
     for name, value in launch.environment.items():
         if not VARIABLE.fullmatch(name) or "\0" in value or "\n" in value:
-            raise GridFault(Blame.NEVER, f"{name[:40]!r} can't be a variable of a job")
+            raise GridFault(Blame.NEVER, f"{name[:40]!r} is not a valid variable name")
     path = {"PATH": PLACES}
     return path | {"PYTHONUNBUFFERED": "1"} | dict(launch.environment)
 

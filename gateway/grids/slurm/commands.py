@@ -60,15 +60,17 @@ class Commands:
         timeout_s = self._settings.timeout_s
         if conf and not self._settings.prefix and not await is_there(conf, timeout_s):
             # Slurm's commands would look for it for a minute.
-            raise GridFault(Blame.NEVER, f"conf {conf}: there is no such file")
+            raise GridFault(Blame.NEVER, f"conf {conf}: the file does not exist")
         said = await self._ask("sinfo", "--version")
         release = said.out.decode(errors="replace").strip()[:60]
         found = re.search(r"(\d+)\.(\d+)", release, re.ASCII)
         if found is None:
-            raise GridFault(Blame.NEVER, f"sinfo is none of Slurm: it says {release!r}")
+            raise GridFault(Blame.NEVER, f"sinfo does not belong to Slurm: it prints {release!r}")
         self._release = int(found[1]), int(found[2])
         if self._release < JSON_SINCE:
-            raise GridFault(Blame.NEVER, f"{release}: commands with --json are needed, 22.05 on")
+            raise GridFault(
+                Blame.NEVER, f"{release}: commands with --json are required (22.05 or later)"
+            )
         await self._ask("scontrol", "ping")
         return release
 
@@ -167,7 +169,9 @@ class Commands:
             said = await self._ask("id", "-u")
             self._uid = _whole(said.out.decode(errors="replace").strip())
             if self._uid is None:
-                raise GridFault(Blame.NEVER, f"id -u says {said.out[:60]!r}: that is no user's id")
+                raise GridFault(
+                    Blame.NEVER, f"id -u prints {said.out[:60]!r}, which is not a user id"
+                )
         return self._uid
 
     async def _ask(self, *words: str) -> Said:
@@ -190,11 +194,11 @@ class Commands:
                     )
                 return await _run(command, text.encode(), environment or ours)
         except trio.TooSlowError:
-            text = f"{words[0]} did not end within {settings.timeout_s:g} s"
-            raise GridFault(Blame.AGAIN, f"{text}: is slurmctld overloaded?") from None
+            text = f"{words[0]} timed out after {settings.timeout_s:g} s"
+            raise GridFault(Blame.AGAIN, f"{text}: slurmctld may be overloaded") from None
         except FileNotFoundError:
             remedy = "install Slurm's commands (Debian: slurm-client), or set prefix or url"
-            raise GridFault(Blame.NEVER, f"{command[0]} is not here: {remedy}") from None
+            raise GridFault(Blame.NEVER, f"{command[0]} is not installed here: {remedy}") from None
         except OSError as error:
             text = f"{command[0]} can't be run: {error.strerror}"
             raise GridFault(Blame.AGAIN, text) from None

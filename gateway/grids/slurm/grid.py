@@ -85,7 +85,7 @@ class SlurmGrid:
                 text = f"partition {each.name} is not UP: `scontrol show partition {each.name}`"
                 raise GridFault(Blame.ELSEWHERE, text)
             if _is_barred(each, settings.account):
-                text = f"partition {each.name} does not take account {settings.account!r}"
+                text = f"partition {each.name} does not allow account {settings.account!r}"
                 raise GridFault(Blame.NEVER, text)
         bounds = await self._way.bounds()
         quotas = await self._quotas(bounds, partitions)
@@ -99,12 +99,12 @@ class SlurmGrid:
         except GridFault as fault:
             if not fault.is_full:
                 raise
-            full = f"; it takes no more now: {fault}"
+            full = f"; it accepts no more now: {fault}"
         way = "slurmrestd" if settings.rest is not None else "commands"
         said = f"{version} by {way}, partition {settings.partition}: "
         said += f"up to {limits.pilots_max:,} pilots an order"
         if not await is_there(settings.python, settings.timeout_s):
-            said += f"; python {settings.python} is not on this host: is it on the nodes?"
+            said += f"; python {settings.python} is not on this host: check that it is on the nodes"
         return said + full
 
     async def limits(self) -> Limits:
@@ -147,8 +147,8 @@ class SlurmGrid:
         if found.strays:
             if not self._told_strays:
                 self._launch.say(
-                    f"pool {self._launch.pool}: lets {len(found.strays)} jobs of Slurm go that "
-                    "would never begin, or that are there twice"
+                    f"pool {self._launch.pool}: cancels {len(found.strays)} Slurm jobs that "
+                    "can never start, or are duplicates"
                 )
             await self._way.cancel(found.strays)
         self._told_strays = bool(found.strays)
@@ -273,7 +273,10 @@ class SlurmGrid:
         by_name = {each.name: each for each in partitions}
         for name in self._settings.partitions:
             if name not in by_name:
-                text = f"there is no partition {name}; there are {', '.join(sorted(by_name)[:50])}"
+                text = (
+                    f"partition {name} does not exist; the partitions are "
+                    f"{', '.join(sorted(by_name)[:50])}"
+                )
                 raise GridFault(Blame.NEVER, text)
         return [by_name[name] for name in self._settings.partitions]
 
@@ -313,10 +316,10 @@ def misfit(settings: SlurmSettings, quotas: Quotas) -> str:
     """Return why limits let no pilot of this pool run, ever; empty where they do."""
     walltime_s, limit_s = settings.walltime_s, quotas.limit_s
     if walltime_s is not None and limit_s is not None and walltime_s > limit_s:
-        return f"`walltime` is over the limit of the account or qos: {limit_s / 60:,.0f} min"
+        return f"`walltime` exceeds the limit of the account or qos: {limit_s / 60:,.0f} min"
     for each in quotas.shared:
         if not each.most and each.what in (SUBMITS, JOBS, "cpu", "node"):
-            return f"a limit lets nothing of ours run: {each.said}"
+            return f"a limit allows no pilots: {each.said}"
     return ""
 
 

@@ -93,10 +93,10 @@ def parse(body: bytes, what: str) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        text = f"{what} is no JSON ({type(error).__name__}): {body[:80]!r}"
+        text = f"{what} is not JSON ({type(error).__name__}): {body[:80]!r}"
         raise GridFault(Blame.AGAIN, text) from None
     if not isinstance(found, dict):
-        raise GridFault(Blame.AGAIN, f"{what} is JSON, but no object: {body[:80]!r}")
+        raise GridFault(Blame.AGAIN, f"{what} is not a JSON object: {body[:80]!r}")
     return found
 
 
@@ -172,11 +172,13 @@ def read_tasks(text: str) -> tuple[tuple[int, ...], bool]:
         if match is None and is_cut:
             break  # cut within a number
         if match is None:
-            raise GridFault(Blame.AGAIN, f"Slurm names tasks that can't be read: {text[:80]!r}")
+            raise GridFault(Blame.AGAIN, f"Slurm returned an invalid list of tasks: {text[:80]!r}")
         first = int(match[1])
         tasks = range(first, int(match[2] or first) + 1, int(match[3] or 1) or 1)
         if len(tasks) + len(found) > TASKS_MAX:
-            raise GridFault(Blame.AGAIN, f"Slurm names more than {TASKS_MAX:,} tasks of an array")
+            raise GridFault(
+                Blame.AGAIN, f"Slurm returned more than {TASKS_MAX:,} tasks of an array"
+            )
         found.extend(tasks)
     return tuple(found), is_cut
 
@@ -281,7 +283,7 @@ def _entries(data: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
         raise GridFault(Blame.AGAIN, f"Slurm's answer has no list {key!r}")
     for each in entries:
         if not isinstance(each, dict):
-            raise GridFault(Blame.AGAIN, f"Slurm's list {key!r} has something that is no object")
+            raise GridFault(Blame.AGAIN, f"Slurm's list {key!r} has an item that is not an object")
         yield each
 
 

@@ -41,7 +41,7 @@ class SlurmRest:
         if not any("UP" in (each.get("ping"), each.get("pinged")) for each in shown):
             # An expired token looks the same: the request for jobs reports it.
             await self._ask("GET", "jobs")
-            raise GridFault(Blame.AGAIN, "slurmrestd: slurmctld does not answer it")
+            raise GridFault(Blame.AGAIN, "slurmrestd runs, but slurmctld does not answer it")
         return f"Slurm {release(found) or 'of an unknown version'}"
 
     async def jobs(self) -> Mapping[str, Any]:
@@ -133,12 +133,12 @@ class SlurmRest:
             with trio.fail_after(timeout_s):
                 answer = await self._send(method, path, body, await self._headers())
         except trio.TooSlowError:
-            text = f"slurmrestd did not answer within {timeout_s:g} s"
+            text = f"slurmrestd timed out after {timeout_s:g} s"
             raise GridFault(Blame.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             text = self._hide(f"{type(error).__name__}: {error}", hidden)
             raise GridFault(
-                Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
+                Blame.AGAIN, f"slurmrestd can't be reached at {self._rest.url}: {text[:200]}"
             ) from None
         # It may list all jobs of a large cluster: parsing must not block the loop.
         return await trio.to_thread.run_sync(read_answer, *answer)
@@ -174,12 +174,12 @@ def _read_token(name: str) -> str:
     try:
         token = read_token(str(Path(name).expanduser()))
     except ConfigError as error:
-        remedy = "`scontrol token` makes one"
+        remedy = "create one with `scontrol token`"
         raise GridFault(Blame.NEVER, f"{str(error).partition(';')[0]}: {remedy}") from None
     token = token.removeprefix("SLURM_JWT=")  # as `scontrol token` prints it
     if not token.isascii() or not token.isprintable() or " " in token:
         raise GridFault(
-            Blame.NEVER, f"token_file {name} holds no token: `scontrol token` makes one"
+            Blame.NEVER, f"token_file {name} has no token: create one with `scontrol token`"
         )
     return token
 
@@ -195,5 +195,5 @@ async def _read(response: httpx2.Response) -> bytes:
             if len(body) > ANSWER_BYTES_MAX:
                 enough.cancel()
     if len(body) > ANSWER_BYTES_MAX:
-        raise GridFault(Blame.AGAIN, f"slurmrestd says over {ANSWER_BYTES_MAX:,} bytes at once")
+        raise GridFault(Blame.AGAIN, f"the answer of slurmrestd exceeds {ANSWER_BYTES_MAX:,} bytes")
     return bytes(body)

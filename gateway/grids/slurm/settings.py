@@ -128,7 +128,7 @@ def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
     rest = _read_rest(table)
     for key in ("conf", "prefix", "options"):
         if rest is not None and key in table:
-            raise KnobError(f"{key} is for Slurm's commands: leave it out, or leave out url")
+            raise KnobError(f"{key} is for the Slurm commands: remove it, or remove url")
     return SlurmSettings(
         partition=_partitions(table.get("partition", "")),
         python=_path("python", table, required=True),
@@ -161,32 +161,34 @@ def _read_rest(table: Mapping[str, Any]) -> Rest | None:
     if "url" not in table:
         for key in ("api", "token_file", "user"):
             if key in table:
-                raise KnobError(f"{key} is for slurmrestd: it needs url beside it")
+                raise KnobError(f"{key} is for slurmrestd: it requires url")
         return None
     url, api = table["url"], table.get("api")
     if api not in APIS:
         raise KnobError(
-            f"api is {api!r}: it must be one of {', '.join(APIS)}, as slurmrestd has it"
+            f"api is {api!r}: must be one of {', '.join(APIS)}, as configured in slurmrestd"
         )
     token_file = table.get("token_file", "")
     if not isinstance(token_file, str):
-        raise KnobError("token_file must be the name of a file")
+        raise KnobError("token_file must be a file name")
     user = _name("user", table)
     if not isinstance(url, str):
         raise KnobError("url must be http://HOST:PORT, https://HOST:PORT or unix:/PATH")
     if url.startswith("unix:"):
         if not _PATH.fullmatch(url.removeprefix("unix:")):
-            raise KnobError(f"url is {url[:80]!r}: after unix: comes an absolute path")
+            raise KnobError(f"url is {url[:80]!r}: unix: must be followed by an absolute path")
     else:
         _check_url(url)
         if not (token_file and user):
-            raise KnobError("over http slurmrestd wants token_file and user: see `scontrol token`")
+            raise KnobError(
+                "slurmrestd over http requires token_file and user: see `scontrol token`"
+            )
     return Rest(url.rstrip("/"), api, token_file, user)
 
 
 def _check_url(url: str) -> None:
     wrong = KnobError(
-        f"url is {url[:80]!r}: it must be http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+        f"url is {url[:80]!r}: must be http://HOST:PORT, https://HOST:PORT or unix:/PATH"
     )
     try:
         parts = urlsplit(url)
@@ -196,7 +198,7 @@ def _check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not has_place or parts.query or parts.fragment:
         raise wrong
     if parts.username or parts.password:
-        raise KnobError("url holds a password: slurmrestd takes tokens, see token_file")
+        raise KnobError("url contains a password: slurmrestd uses tokens, see token_file")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise wrong
 
@@ -204,7 +206,7 @@ def _check_url(url: str) -> None:
 def _partitions(value: Any) -> str:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= 50 or not all(names):
-        raise KnobError('partition must be a name or a list of names, as in ["fast", "long"]')
+        raise KnobError('partition must be a name or a list of names, for example ["fast", "long"]')
     return ",".join(_text("partition", each, _NAME) for each in names)
 
 
@@ -216,14 +218,17 @@ def _text(key: str, value: Any, alphabet: "re.Pattern[str]") -> str:
     if value == "":
         return ""
     if not isinstance(value, str) or not alphabet.fullmatch(value):
-        raise KnobError(f"{key} is {str(value)[:80]!r}: that is nothing that Slurm would take")
+        raise KnobError(f"{key} is {str(value)[:80]!r}: Slurm does not accept such a value")
     return value
 
 
 def _path(key: str, table: Mapping[str, Any], *, required: bool = False) -> str:
     value = table.get(key, "")
     if value == "" and required:
-        raise KnobError(f"{key} is missing: the path of an interpreter on the nodes, with gridfed")
+        raise KnobError(
+            f"{key} is missing: set it to the path of a Python interpreter on the nodes, with "
+            "gridfed"
+        )
     if value != "" and (not isinstance(value, str) or not _PATH.fullmatch(value)):
         raise KnobError(f"{key} must be an absolute path")
     return str(value)
@@ -231,21 +236,24 @@ def _path(key: str, table: Mapping[str, Any], *, required: bool = False) -> str:
 
 def _words(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > 50:
-        raise KnobError(f'{key} must be a list of words, as in ["nice", "-n", "5"]')
+        raise KnobError(f'{key} must be a list of words, for example ["nice", "-n", "5"]')
     for each in value:
         if not isinstance(each, str) or not each or len(each) > 1000 or "\0" in each:
-            raise KnobError(f"{key} must be a list of words, each of them a text")
+            raise KnobError(f"{key} must be a list of strings")
     return tuple(value)
 
 
 def _options(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
-        raise KnobError('options must be a table, as in {exclude = "node7", exclusive = true}')
+        raise KnobError(
+            'options must be a table, for example {exclude = "node7", exclusive = true}'
+        )
     found = []
     for name, given in value.items():
         if name not in OPTIONS:
             raise KnobError(
-                f"options has no {str(name)[:40]!r}; there are {', '.join(sorted(OPTIONS))}"
+                f"unknown option {str(name)[:40]!r} in options; known options: "
+                f"{', '.join(sorted(OPTIONS))}"
             )
         if OPTIONS[name]:
             if flag(f"options {name}", given):
@@ -254,6 +262,6 @@ def _options(value: Any) -> tuple[tuple[str, str], ...]:
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if not isinstance(given, str) or not _VALUE.fullmatch(given):
-            raise KnobError(f"options {name} is nothing that Slurm would take")
+            raise KnobError(f"options {name} has a value that Slurm does not accept")
         found.append((name, given))
     return tuple(found)

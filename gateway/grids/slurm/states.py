@@ -23,17 +23,17 @@ END_NONE_S: Final = 360 * 86_400.0  # without a limit Slurm says that it ends in
 
 ENDED: Final = {
     "COMPLETED": "",
-    "CANCELLED": "it was cancelled",
-    "FAILED": "it failed",
-    "TIMEOUT": "its time limit was over",
-    "NODE_FAIL": "its node failed",
-    "PREEMPTED": "it was preempted",
-    "OUT_OF_MEMORY": "it used more memory than it had asked for",
-    "BOOT_FAIL": "its node did not start",
-    "DEADLINE": "its deadline was over",
-    "REVOKED": "another cluster took it",
-    "LAUNCH_FAILED": "it could not be launched",
-    "RECONFIG_FAIL": "its node could not be configured",
+    "CANCELLED": "the job was cancelled",
+    "FAILED": "the job failed",
+    "TIMEOUT": "the job reached its time limit",
+    "NODE_FAIL": "the node failed",
+    "PREEMPTED": "the job was preempted",
+    "OUT_OF_MEMORY": "the job exceeded its memory",
+    "BOOT_FAIL": "the node did not start",
+    "DEADLINE": "the job reached its deadline",
+    "REVOKED": "another cluster took over the job",
+    "LAUNCH_FAILED": "the job could not be launched",
+    "RECONFIG_FAIL": "the node could not be configured",
 }
 ENDING: Final = {"COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}
 STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
@@ -42,8 +42,9 @@ BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_
 
 # The exit codes of a pilot: see NO_GATEWAY and REFUSED of gateway.worker.agent.
 EXITS: Final = {
-    69: "it found no gateway, and gave up (code 69): can its node reach this gateway's address?",
-    77: "the gateway did not let it in, and it gave up (code 77)",
+    69: "the pilot could not reach a gateway, and gave up (code 69): check that its node can "
+    "reach this gateway's address",
+    77: "the gateway refused the pilot, which gave up (code 77)",
 }
 
 
@@ -58,26 +59,26 @@ class Wait(StrEnum):
 
 # The pending reasons of our jobs; any other reason means TURN.
 REASONS: Final = {
-    "PartitionTimeLimit": (Wait.NEVER, "`walltime` is over the partition's limit"),
-    "PartitionNodeLimit": (Wait.NEVER, "a pilot needs more nodes than the partition gives"),
+    "PartitionTimeLimit": (Wait.NEVER, "`walltime` exceeds the limit of the partition"),
+    "PartitionNodeLimit": (Wait.NEVER, "a pilot needs more nodes than the partition allows"),
     "PartitionConfig": (Wait.NEVER, "no node of the partition is large enough for a pilot"),
-    "PartitionDown": (Wait.HELD, "the partition takes jobs and starts none"),
+    "PartitionDown": (Wait.HELD, "the partition accepts jobs, but starts none"),
     "PartitionInactive": (Wait.HELD, "the partition is inactive"),
-    "AccountNotAllowed": (Wait.NEVER, "`account` may not use the partition"),
-    "QOSNotAllowed": (Wait.NEVER, "`qos` may not be used there"),
-    "InvalidAccount": (Wait.NEVER, "`account` is none that Slurm knows for us"),
-    "InvalidQOS": (Wait.NEVER, "`qos` is none that Slurm knows for us"),
-    "BadConstraints": (Wait.NEVER, "no node is as `constraint` and the pilot's shape want"),
-    "DependencyNeverSatisfied": (Wait.NEVER, "it waits for what will not be"),
-    "ReservationDeleted": (Wait.NEVER, "`reservation` is gone"),
+    "AccountNotAllowed": (Wait.NEVER, "`account` is not allowed in the partition"),
+    "QOSNotAllowed": (Wait.NEVER, "`qos` is not allowed in the partition"),
+    "InvalidAccount": (Wait.NEVER, "`account` does not exist, or is not allowed for this user"),
+    "InvalidQOS": (Wait.NEVER, "`qos` does not exist, or is not allowed for this user"),
+    "BadConstraints": (Wait.NEVER, "no node matches `constraint` and the shape of the pilot"),
+    "DependencyNeverSatisfied": (Wait.NEVER, "the job waits for a dependency that can't be met"),
+    "ReservationDeleted": (Wait.NEVER, "`reservation` no longer exists"),
     "Reservation": (Wait.TURN, "`reservation` has not begun"),
-    "JobHeldAdmin": (Wait.HELD, "an administrator holds it"),
-    "JobHeldUser": (Wait.HELD, "somebody holds it"),
-    "JobHoldMaxRequeue": (Wait.NEVER, "it was started too often"),
-    "JobLaunchFailure": (Wait.NEVER, "it could not be launched"),
-    "launch failed requeued held": (Wait.NEVER, "it could not be launched"),
-    "NodeDown": (Wait.HELD, "nodes that it needs are down"),
-    "ReqNodeNotAvail": (Wait.TURN, "nodes that it needs are not there"),
+    "JobHeldAdmin": (Wait.HELD, "an administrator holds the job"),
+    "JobHeldUser": (Wait.HELD, "the job is held"),
+    "JobHoldMaxRequeue": (Wait.NEVER, "the job was requeued too often"),
+    "JobLaunchFailure": (Wait.NEVER, "the job could not be launched"),
+    "launch failed requeued held": (Wait.NEVER, "the job could not be launched"),
+    "NodeDown": (Wait.HELD, "the required nodes are down"),
+    "ReqNodeNotAvail": (Wait.TURN, "the required nodes are not available"),
 }
 # Limits that a single job violates by itself: a pilot is one job on one node.
 ALONE: Final = re.compile(r"PerJob|PerNode|NotSatisfied|^QOSMin|^MaxMemPerLimit$")
@@ -177,17 +178,17 @@ def stand_of(job: Job) -> tuple[Stand, str, bool]:
     if states & STARTING:
         return Stand.STARTING, "", False
     if "RUNNING" in states and job.preempted_s:
-        return Stand.ENDING, "preempted: Slurm needs its place for other work", False
+        return Stand.ENDING, "preempted: Slurm needs the slots for other work", False
     if "RUNNING" in states:
         return Stand.RUNNING, "", False
-    return Stand.QUEUED, f"Slurm says {_lower(states) or 'nothing of its state'}", False
+    return Stand.QUEUED, f"Slurm reports {_lower(states) or 'no state'}", False
 
 
 def _waiting(job: Job) -> tuple[Stand, str, bool]:
     wait, text = meaning(job.reason)
     if wait is Wait.TURN and not text:
         return Stand.QUEUED, "", False
-    said = f"Slurm says {job.reason}: {text}"
+    said = f"Slurm reports {job.reason}: {text}"
     if wait is Wait.NEVER:
         return Stand.ENDED, said, True
     return Stand.QUEUED, said, False
@@ -204,7 +205,7 @@ def meaning(reason: str) -> tuple[Wait, str]:
     if reason.startswith(("QOS", "Assoc", "Max")):
         is_of_one = ALONE.search(reason) is not None
         if is_of_one or ("WallDuration" in reason and "Grp" not in reason):
-            return Wait.NEVER, "a pilot alone is over a limit of the account or quality of service"
+            return Wait.NEVER, "a single pilot exceeds a limit of the account or quality of service"
         return Wait.QUOTA, "a limit of the account or quality of service is reached"
     if reason.startswith("ReqNodeNotAvail"):
         return REASONS["ReqNodeNotAvail"]
@@ -221,7 +222,7 @@ def _why_ended(job: Job) -> str:
     if "FAILED" in states and job.exit_code in EXITS:
         return EXITS[job.exit_code]
     if "FAILED" in states and job.exit_code in (126, 127):
-        return f"{said} with code {job.exit_code}: is `python` there, on the nodes?"
+        return f"{said} with code {job.exit_code}: check that `python` exists on the nodes"
     if "FAILED" in states and job.exit_code:
         return f"{said} with code {job.exit_code}"
     if "FAILED" in states and job.signal:

@@ -135,9 +135,9 @@ class SymphonyEngine:
         """See Engine."""
         words = await self._way.check()
         if self._ask_room is None:
-            return f"{words}; {self._settings.slots} slots are ours by our own word"
+            return f"{words}; {self._settings.slots} slots by configuration"
         try:
-            return f"{words}; {await self._ask_room()} slots are ours by EGO's"
+            return f"{words}; {await self._ask_room()} slots by EGO"
         finally:
             await self._ask_room.close()
 
@@ -189,15 +189,15 @@ class SymphonyEngine:
             session = self._left.get(id_)
             if session is None or not session.sent:
                 self._left.pop(id_, None)
-                self._home.say(f"closes session {id_}, which a former life has left")
+                self._home.say(f"closes session {id_}, which an earlier run left behind")
                 await self._close(id_)  # even if it fails the rest goes on
                 continue
             self._by_id[id_] = session  # outcomes may be reported at once
             if not await self._way.reopen(id_, list(session.tasks)):
-                self._lost_session(session, "it is not open any more")
+                self._lost_session(session, "the session is no longer open")
                 self._journal.closed(id_)
             if self._left.pop(id_, None) is not None:  # else it was reported as gone meanwhile
-                self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
+                self._home.say(f"resumes session {id_} with {len(session.sent)} tasks")
                 nursery.start_soon(self._serve, session)
 
     def _disconnected(self, *, is_fault: bool) -> None:
@@ -231,12 +231,17 @@ class SymphonyEngine:
                 try:
                     slots = await ask_room()
                     most = self._settings.slots or slots
-                    self._tell(Room(min(slots, most), "" if slots else "EGO has none for us now"))
+                    self._tell(
+                        Room(
+                            min(slots, most),
+                            "" if slots else "EGO has no slots for this consumer now",
+                        )
+                    )
                     said = ""
                 except GridFault as fault:
                     if str(fault) != said:  # the last known slots stay ours
                         said = str(fault)
-                        self._home.say(f"can't ask EGO for its slots: {said}")
+                        self._home.say(f"can't get the slots from EGO: {said}")
                 await trio.sleep(self._settings.capacity_s)
         finally:
             with trio.CancelScope(shield=True):
@@ -359,7 +364,7 @@ class SymphonyEngine:
                 continue  # the session was dropped meanwhile
             if task is None or task in session.tasks:  # two tasks with one id are indistinguishable
                 del session.sent[parcel.name]
-                self._end(Lost(parcel.name, "Symphony did not take it"))
+                self._end(Lost(parcel.name, "Symphony did not accept the task"))
                 continue
             session.tasks[task] = parcel.name
             session.sent[parcel.name] = task
@@ -401,7 +406,7 @@ class SymphonyEngine:
         try:
             await self._way.close(id_)
         except GridFault as fault:
-            self._home.say(f"can't close session {id_}, tries again at the next start: {fault}")
+            self._home.say(f"can't close session {id_}, retrying at the next start: {fault}")
             return
         self._journal.closed(id_)
 
@@ -430,7 +435,7 @@ class SymphonyEngine:
         self._home.say(f"lost session {session.id}: {text}")
         self._by_id.pop(session.id, None)
         self._left.pop(session.id, None)
-        self._drop(session, f"its session ended: {text}")
+        self._drop(session, f"the session ended: {text}")
 
     # --- news of Symphony ----------------------------------------------------------------------
 
@@ -461,7 +466,7 @@ class SymphonyEngine:
         elif name in session.dying or name in session.kills:
             self._end(Cancelled(name))  # killed by us, and reported before the answer
         else:
-            self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
+            self._end(Broken(name, f"Symphony gave up the task: {outcome.text}"[:2000]))
 
     def _end(self, news: Ended) -> None:
         if self._parcels.pop(news.parcel, None) is not None:

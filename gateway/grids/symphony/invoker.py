@@ -61,10 +61,10 @@ class Invoker:
         elif kind == b"I":
             calls = unpack_input(data)
             if calls.digest not in self._bodies:
-                raise ValueError("the session's common data is of another function")
+                raise ValueError("the session's common data belongs to another function")
             self._write(b"O", pack_output(self._slot.run(calls, self._bodies)))
         else:
-            raise ValueError(f"no frame is of kind {kind!r}")
+            raise ValueError(f"unknown frame kind {kind!r}")
 
     def _look(self) -> None:
         if self._poll.poll(0):

@@ -70,7 +70,7 @@ class Journal:
             try:
                 said = json.loads(line.decode())
                 if not isinstance(said, dict):
-                    raise ValueError("no object")
+                    raise ValueError("the line is not an object")
                 if "application" in said:
                     is_ours = said["application"] == self._application
                 elif is_ours:
@@ -78,7 +78,7 @@ class Journal:
                     self._take(said)
             except (ValueError, TypeError, KeyError, RecursionError):
                 if number < len(lines):  # the last may be half a line
-                    self._say(f"line {number} of {self._path} can't be read, and is left out")
+                    self._say(f"line {number} of {self._path} is invalid, and is skipped")
         try:
             self._write_whole()
         except OSError as error:
@@ -93,7 +93,9 @@ class Journal:
         """
         if not self._note({"open": session}, sync=True):
             del self.sessions[session]
-            raise GridFault(Blame.AGAIN, f"{self._path} can't be written, and no session is kept")
+            raise GridFault(
+                Blame.AGAIN, f"{self._path} can't be written: sessions are not kept across restarts"
+            )
 
     def sent(self, session: str, tasks: Collection[tuple[str, str, Label]]) -> None:
         """Note that parcels have become tasks: (task, parcel, label) each."""
@@ -135,7 +137,7 @@ class Journal:
                 for name, _ in self.sessions.pop(session).values():
                     self._where.pop(name, None)
             case _:
-                raise ValueError("no such line")
+                raise ValueError("unknown line")
 
     def _note(self, said: dict[str, Any], *, sync: bool = False) -> bool:
         """Apply a line, and write it; return whether it was written.
@@ -199,6 +201,6 @@ def _check_tasks(tasks: Any) -> None:
     """Check tasks of a line. Raises ValueError: none of them is applied then."""
     for task, name, job, first, count, digest in tasks:
         if any(type(each) is not str for each in (task, name, job, digest)):
-            raise ValueError("text is no text")
+            raise ValueError("a value must be text")
         if any(type(each) is not int or each < 0 for each in (first, count)):
-            raise ValueError("a count is no count")
+            raise ValueError("a value must be a count")

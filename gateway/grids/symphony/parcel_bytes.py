@@ -52,7 +52,7 @@ def unpack_output(parcel: str, data: bytes) -> Done | Broken:
         _check(version)
         return Done(parcel, *rest)
     except (ValueError, TypeError) as error:
-        return Broken(parcel, f"its host's answer can't be read: {error}"[:500])
+        return Broken(parcel, f"the answer of the host is invalid: {error}"[:500])
 
 
 def _pack(fields: list[Any]) -> bytes:
@@ -64,14 +64,14 @@ def _unpack(data: bytes, count: int) -> list[Any]:
     try:
         fields = msgpack.unpackb(data, raw=False, max_bin_len=len(data), max_str_len=len(data))
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise ValueError(f"no MessagePack: {type(error).__name__}") from None
+        raise ValueError(f"not MessagePack: {type(error).__name__}") from None
     if type(fields) is not list or len(fields) != count:
-        raise ValueError("it has not the fields that it should have")
+        raise ValueError("the fields are wrong")
     return fields
 
 
 def _check(version: Any, *data: Any) -> None:
     if version != VERSION:
-        raise ValueError(f"it is of version {version!r:.20}, and this is version {VERSION}")
+        raise ValueError(f"the version is {version!r:.20}, expected {VERSION}")
     if any(type(each) is not bytes for each in data):
-        raise ValueError("bytes are not bytes")
+        raise ValueError("a value must be bytes")

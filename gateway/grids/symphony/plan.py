@@ -54,15 +54,15 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
         raise KnobError(f"line {reader.line_num + 1}: {error}") from None
     columns = reader.fieldnames or []
     if not rows or any(column not in columns for column in COLUMNS[:4]):
-        raise KnobError(f"its first line must name the columns: {','.join(COLUMNS)}")
+        raise KnobError(f"the first line must name the columns: {','.join(COLUMNS)}")
     for column in columns:  # a misspelt `lend` would be read as: all
         if column not in COLUMNS or columns.count(column) > 1:
             raise KnobError(
-                f"its first line names {column[:40]!r}: the columns are {','.join(COLUMNS)},"
-                " each once"
+                f"the first line has {column[:40]!r}: the columns are {','.join(COLUMNS)}, "
+                "each once"
             )
     if len(rows) > LINES_MAX:
-        raise KnobError(f"it has {len(rows)} lines: there may be {LINES_MAX}")
+        raise KnobError(f"the plan has {len(rows)} lines, the limit is {LINES_MAX}")
     days: dict[str, list[Share | None]] = {}
     edges = {0}
     for number, row in rows:
@@ -78,7 +78,9 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
             day[hour % DAY_H] = share
     for consumer, day in days.items():
         if None in day:
-            raise KnobError(f"{consumer} has nothing from {day.index(None):02}:00: say 0 slots")
+            raise KnobError(
+                f"{consumer} has no slots from {day.index(None):02}:00 on: write 0 slots"
+            )
     return _intervals(days, edges)
 
 
@@ -106,10 +108,10 @@ def _intervals(
 
 def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
     if None in row:  # surplus fields, as of 1,000 slots
-        raise KnobError(f"it has more than {len(row) - 1} fields")
+        raise KnobError(f"more than {len(row) - 1} fields")
     consumer = (row.get("consumer") or "").strip()
     if not re.fullmatch(r"/[\w./ -]{1,200}", consumer):
-        raise KnobError(f"consumer is {consumer[:60]!r}: it must be a path, as in /Risk/Pricing")
+        raise KnobError(f"consumer is {consumer[:60]!r}: must be a path, for example /Risk/Pricing")
     first, last = _hour(row, "from"), _hour(row, "to")
     if first == DAY_H:
         raise KnobError("from is 24:00: write 00:00")
@@ -123,7 +125,7 @@ def _hour(row: Mapping[str, str | None], key: str) -> int:
     text = (row.get(key) or "").strip()
     match = _HOUR.fullmatch(text)
     if match is None:
-        raise KnobError(f"{key} is {text[:20]!r}: it must be a full hour, as in 18:00")
+        raise KnobError(f"{key} is {text[:20]!r}: must be a full hour, for example 18:00")
     return int(match[1])
 
 
@@ -133,7 +135,7 @@ def _slots(row: Mapping[str, str | None], key: str) -> int | None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(SLOTS_MAX))
     if not is_number or int(text) > SLOTS_MAX:
-        raise KnobError(f"{key} is {text[:20]!r}: it must be a number of slots up to {SLOTS_MAX}")
+        raise KnobError(f"{key} is {text[:20]!r}: must be a number of slots up to {SLOTS_MAX}")
     return int(text)
 
 
@@ -155,7 +157,9 @@ def show_windows(
     Raises KnobError if two consumers would be one party here, or one can't be a party.
     """
     _check_parties({share.consumer for shares in intervals.values() for share in shares}, who)
-    lines = ["# A Symphony resource plan as windows: put this below the [[pool]] that it is for."]
+    lines = [
+        "# A Symphony resource plan as windows: put this below the [[pool]] that it belongs to."
+    ]
     for (first, last), shares in intervals.items():
         lines += ["", "[[pool.window]]", f'name = "symphony {first:02}:00"', 'days = "daily"']
         if (last - first) % DAY_H:
@@ -177,15 +181,15 @@ def _check_parties(consumers: Collection[str], who: Mapping[str, str]) -> None:
         try:
             read_party(party)
         except ValueError as error:
-            raise KnobError(f"{consumer}: {error}; say --who '{consumer}=PARTY'") from None
+            raise KnobError(f"{consumer}: {error}; specify --who '{consumer}=PARTY'") from None
         if party in whose:
             raise KnobError(
-                f"{whose[party]} and {consumer} are both {party}: say --who for one of them"
+                f"{whose[party]} and {consumer} are both {party}: specify --who for one of them"
             )
         whose[party] = consumer
     for consumer in who:
         if consumer not in consumers:
-            raise KnobError(f"--who names {consumer[:60]!r}, and the plan does not")
+            raise KnobError(f"--who names {consumer[:60]!r}, which is not in the plan")
 
 
 def _claim(share: Share, who: Mapping[str, str]) -> str:

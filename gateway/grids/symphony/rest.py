@@ -155,7 +155,7 @@ def _token(answer: Mapping[str, Any], before: str) -> str:
     """Return the token of an answer, or the previous one. Raises GridFault."""
     token = answer.get("csrftoken", before)
     if not isinstance(token, str) or len(token) > TOKEN_CHARS_MAX or not token.isprintable():
-        raise GridFault(Blame.AGAIN, "SYMREST's csrftoken is no text")
+        raise GridFault(Blame.AGAIN, "the csrftoken of SYMREST is not text")
     return token
 
 
@@ -166,14 +166,14 @@ async def _take(what: str, response: httpx2.Response) -> bytes:
         async for part in parts:
             content += part
             if len(content) > ANSWER_BYTES_MAX:
-                raise Cut(Blame.AGAIN, f"{what}: an answer that is too large")
+                raise Cut(Blame.AGAIN, f"{what}: the answer is too large")
     return bytes(content)
 
 
 def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
     """Return an answer's fields. Raises GridFault with the blame."""
     if status == 401:
-        raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
+        raise _LoggedOff(Blame.NEVER, f"{what}: access denied: check the name and the password")
     text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
     if status >= 500 or 300 <= status < 400:  # a redirection is not from SYMREST itself
         raise Cut(Blame.AGAIN, text)
@@ -184,7 +184,7 @@ def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
             raise Cut(Blame.AGAIN, text) from None
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
-        raise GridFault(Blame.AGAIN, f"{what}: the answer is no object")
+        raise GridFault(Blame.AGAIN, f"{what}: the answer is not an object")
     if status >= 400:
         raise GridFault(Blame.AGAIN if status in (408, 429) else Blame.NEVER, text)
     return answer
@@ -260,8 +260,8 @@ class RestWay:
         answer = await self._rest.ask("POST", "/clientapi/session", self._where, wanted)
         session = _id(answer.get("sessionId"))
         if session is None:
-            text = words(answer.get("errorMessage", "the answer names no session"), 500)
-            raise GridFault(Blame.AGAIN, f"a session can't be opened: {text}")
+            text = words(answer.get("errorMessage", "the answer has no session id"), 500)
+            raise GridFault(Blame.AGAIN, f"can't open a session: {text}")
         self._listen(session)
         return session
 
@@ -293,7 +293,7 @@ class RestWay:
             if not each.get("errorMessage"):
                 found[at] = _id(each.get("taskId"))
             if found[at] is None:
-                self._say(f"SYMREST did not take a task: {words(each.get('errorMessage'), 500)}")
+                self._say(f"SYMREST refused a task: {words(each.get('errorMessage'), 500)}")
         return found
 
     async def kill(self, session: str, tasks: Sequence[str]) -> None:
@@ -401,7 +401,7 @@ def _dicts(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return a list of objects in an answer, with {} for non-objects. Raises GridFault."""
     found = answer.get(key, [])
     if not isinstance(found, list):
-        raise GridFault(Blame.AGAIN, f"the answer's {key} are no list")
+        raise GridFault(Blame.AGAIN, f"{key} in the answer is not a list")
     return [each if isinstance(each, dict) else {} for each in found]
 
 
@@ -419,7 +419,7 @@ def _outcome(session: str, result: dict[str, Any]) -> Outcome:
         ((_, text),) = result["taskOutput"]
         return Outcome(session, task, is_ok=True, data=base64.b64decode(text, validate=True))
     except (KeyError, TypeError, ValueError, binascii.Error):
-        return Outcome(session, task, is_ok=False, text="its output can't be read")
+        return Outcome(session, task, is_ok=False, text="the output is invalid")
 
 
 class EgoRoom:
@@ -443,7 +443,9 @@ class EgoRoom:
             if each.get("name") == self._consumer:
                 figures = [each.get("deservedslots", 0), each.get("allocatedslots", 0)]
                 if not all(type(figure) in (int, float) and figure >= 0 for figure in figures):
-                    raise GridFault(Blame.AGAIN, f"EGO's slots are {words(figures, 80)}")
+                    raise GridFault(
+                        Blame.AGAIN, f"EGO returned invalid slots: {words(figures, 80)}"
+                    )
                 return int(min(max(figures), SLOTS_MAX))
         raise GridFault(Blame.NEVER, f"EGO knows no consumer {self._consumer}")
 

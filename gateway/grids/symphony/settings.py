@@ -103,7 +103,7 @@ def read(table: Mapping[str, Any]) -> SymphonySettings:
     number("take_up_s", made.take_up_s, 0.0, TAKE_UP_MAX_S)
     choice("on_stop", made.on_stop, ON_STOP)
     if made.on_stop == "detach" and not made.take_up_s:
-        raise KnobError('on_stop = "detach" needs a take_up_s: nothing would take it up again')
+        raise KnobError('on_stop = "detach" requires take_up_s, or the work would never be resumed')
     _check_whole(made)
     return made
 
@@ -115,24 +115,24 @@ def _check_text(key: str, value: Any) -> None:
 
 def _check_whole(made: SymphonySettings) -> None:
     if re.fullmatch(r"3\.[0-9]{1,2}", made.python) is None:
-        raise KnobError(f'python is {made.python!r:.40}: it must be a minor version, as in "3.12"')
+        raise KnobError(
+            f'python is {made.python!r:.40}: must be a minor version, for example "3.12"'
+        )
     if not made.login_file:
-        raise KnobError("login_file is missing: a file of one line, USER:PASSWORD")
+        raise KnobError("login_file is missing: it must be a file of one line, USER:PASSWORD")
     if made.way == "soamapi" and not made.interpreter:
-        raise KnobError("interpreter is missing: a Python that can `import soamapi`")
+        raise KnobError("interpreter is missing: it must be a Python that can `import soamapi`")
     if made.way == "rest":
         _check_url("url", made.url)
     if made.ego_url:
         _check_url("ego_url", made.ego_url)
         if not made.consumer.startswith("/"):
-            raise KnobError(
-                'consumer must be a path as in "/Risk/Gridfed", for ego_url to be asked'
-            )
+            raise KnobError('ego_url requires consumer, a path such as "/Risk/Gridfed"')
     elif not made.slots:
-        raise KnobError("slots is 0: say how many are ours, or name ego_url and consumer")
+        raise KnobError("slots is 0: set it to the slots of this site, or set ego_url and consumer")
 
 
 def _check_url(key: str, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or parts.query or "@" in parts.netloc:
-        raise KnobError(f"{key} is {url!r:.80}: it must be https://HOST:PORT")
+        raise KnobError(f"{key} is {url!r:.80}: must be https://HOST:PORT")

@@ -34,8 +34,8 @@ DATA_BYTES_MAX: Final = 512 << 20  # of an outcome
 # The messages of a Python that the library was not built for, or without its environment.
 UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
 UNFIT: Final = (
-    "interpreter must be a Python that `import soamapi` works in: a minor version that your release"
-    " has the library for, with the environment of its profile.soam"
+    "interpreter must be a Python that can `import soamapi`: a minor version with a "
+    "library in your release of Symphony, and the environment of its profile.soam"
 )
 
 
@@ -149,7 +149,7 @@ class SideWay:
         except trio.TooSlowError:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
-            raise Cut(Blame.AGAIN, f"soamapi did not {verb} in {ANSWER_S:g} s") from None
+            raise Cut(Blame.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s") from None
         except trio.EndOfChannel:
             raise Cut(Blame.AGAIN, self._describe_end()) from None
         finally:
@@ -232,7 +232,7 @@ class SideWay:
     def _describe_end(self) -> str:
         code = self._process.poll() if self._process is not None else None
         tail = self._tail.decode(errors="replace").strip()
-        last = f"; the last it wrote:\n{tail}" if tail else ""
+        last = f"; its last output:\n{tail}" if tail else ""
         hint = f"; {UNFIT}" if any(each in tail for each in UNFIT_SAYS) else ""
         return f"the process of soamapi ended (code {code}){hint}{last}"
 
@@ -258,7 +258,7 @@ class SideWay:
                 process.kill()
                 await wait_for_exit(process)
         if was_hung:
-            self._say(f"the process of soamapi did not end in {END_S:g} s, and was killed")
+            self._say(f"the process of soamapi did not end within {END_S:g} s, and was killed")
         elif process.returncode > 0 and not had_ended:  # else the fault of this run reports it
             self._say(self._describe_end())
         assert process.stderr is not None
@@ -279,7 +279,7 @@ class SideWay:
 
 def _id_in(answer: dict[str, Any], key: str) -> str:
     if not is_id(answer.get(key)):
-        raise GridFault(Blame.AGAIN, f"soamapi names no {key}")
+        raise GridFault(Blame.AGAIN, f"soamapi returned no {key}")
     return str(answer[key])
 
 
@@ -289,14 +289,14 @@ def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
         return None
     length, size = HEADER.unpack_from(buffer)
     if length > SAID_BYTES_MAX or size > DATA_BYTES_MAX:
-        raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense")
+        raise GridFault(Blame.AGAIN, "the process of soamapi sent an invalid message")
     end = HEADER.size + length + size
     if len(buffer) < end:
         return None
     try:
         said = json.loads(bytes(buffer[HEADER.size : HEADER.size + length]))
     except (ValueError, RecursionError):
-        raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense") from None
+        raise GridFault(Blame.AGAIN, "the process of soamapi sent an invalid message") from None
     data = bytes(buffer[HEADER.size + length : end])
     del buffer[:end]
     return (said, data) if isinstance(said, dict) else ({}, b"")

@@ -12,8 +12,8 @@ from federation.messages.reconciliation import Sums
 from federation.money import format_money
 
 REMEDY: Final = (
-    "restore the newest copy of the database, or go on with these books: "
-    "`gridfed reconcile {} --accept`"
+    "restore the newest copy of the database, or continue with these books: `gridfed "
+    "reconcile {} --accept`"
 )
 
 
@@ -43,8 +43,8 @@ class OlderBooks:
         if not lacks:
             return False
         known = site in self.behind
-        dealt = "we bought of it" if side == "buy" else "we sold to it"
-        self.behind[site] = f"our books lack what {dealt}: {', '.join(lacks)}"
+        dealt = "purchases from it" if side == "buy" else "sales to it"
+        self.behind[site] = f"our books lack {dealt}: {', '.join(lacks)}"
         return not known
 
     def lacks(self, ours: Mapping[str, Sums], theirs: Mapping[str, Sums]) -> list[str]:

@@ -76,28 +76,28 @@ def audit(connection: Connection) -> Audit:
     checks = [
         _check(name, rows[table], problems)
         for name, table, problems in (
-            ("debits are credits", transfers, _imbalances(balanced)),
+            ("debits equal credits", transfers, _imbalances(balanced)),
             ("every charge is booked once", usage, uncharged(connection, past.number)),
             ("every delivery is booked", postings, undelivered(connection, past.number)),
             ("every reversal and payment is booked", payments, unsettled(connection, past.number)),
             ("nothing else is booked", transfers, strangers(connection, past.number)),
-            ("what was agreed with other sites stands", statements, disagreed(connection)),
+            ("agreements with other sites are unchanged", statements, disagreed(connection)),
             (
-                "what others say of payments is in envelopes",
+                "reports of payments by other sites are signed",
                 payments_told,
                 mistold(connection),
             ),
-            ("checkpoints are whole", checkpoints, mischecked(connection, past.number)),
+            ("checkpoints are intact", checkpoints, mischecked(connection, past.number)),
             (
-                "what is rolled up is what a checkpoint says",
+                "rolled-up records match their checkpoint",
                 usage,
                 misrolled(connection, past.number),
             ),
             ("no run of a task is charged twice", usage, charged_twice(connection)),
             ("no bundle is delivered twice", postings, delivered_twice(connection)),
-            ("every result was paid for", outcomes, unused(connection)),
-            ("what was charged between sites was delivered", postings, undercharged(connection)),
-            ("hours are what their records sum up to", usage_hours, misadded(connection)),
+            ("every result has a usage record", outcomes, unused(connection)),
+            ("charges between sites match deliveries", postings, undercharged(connection)),
+            ("hourly sums match their records", usage_hours, misadded(connection)),
         )
     ]
     digest_of_point = point.digest.hex() if point is not None else ""
@@ -123,7 +123,7 @@ def _readable(found: Generator[str]) -> Generator[str]:
         try:
             yield from found
         except (GridError, LookupError, SQLAlchemyError, *NO_RECORD) as error:
-            yield f"there is a row that can't be read, and those after it were not: {error!r}"[:500]
+            yield f"a row can't be read, and the rows after it were not checked: {error!r}"[:500]
 
 
 def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
@@ -136,16 +136,16 @@ def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
                     return _broken(number, f"transfer {number} is missing"), number, head
                 head = digest(head, number, each.transfer)
                 if head != each.hash:
-                    text = f"transfer {number} ({each.transfer.key}) is not what was booked"
+                    text = f"transfer {number} ({each.transfer.key}) differs from the original"
                     return _broken(number, text), number, head
     except (SQLAlchemyError, *NO_RECORD) as error:
         text = f"the transfer after {number} can't be read: {error!r}"
         return _broken(number, text[:500]), number, head
-    return Check("the chain is whole", number - past.number, ()), number, head
+    return Check("the hash chain is intact", number - past.number, ()), number, head
 
 
 def _broken(number: int, problem: str) -> Check:
-    return Check("the chain is whole", number, (problem,))
+    return Check("the hash chain is intact", number, (problem,))
 
 
 def _imbalances(sums: dict[Account, Balance]) -> Generator[str]:
@@ -155,7 +155,7 @@ def _imbalances(sums: dict[Account, Balance]) -> Generator[str]:
         net[0] += balance.net_nanos
         net[1] += balance.held_nanos
         if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
-            yield f"less than nothing is held on {account}"
+            yield f"the holds on {account} are negative"
     for currency, (net_nanos, held_nanos) in nets.items():
         if net_nanos or held_nanos:
-            yield f"{currency}: debits less credits are {net_nanos}, {held_nanos} of holds"
+            yield f"{currency}: debits minus credits are {net_nanos}, of holds {held_nanos}"

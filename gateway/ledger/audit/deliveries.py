@@ -47,14 +47,17 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         used_elsewhere = used_elsewhere.where(usage.c.site == site)
     for job, _, used, delivered, _ in _pairs(connection, used_by_others, sold):
         if used != delivered:
-            yield f"job {job} was charged {used}, and {delivered} were delivered to its site"
+            yield (
+                f"job {job} was charged {used}, but deliveries of {delivered} to its site are "
+                "booked"
+            )
     for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
         text = f"job {job} was charged {used} for {seller}, which delivered {delivered}"
         unbooked = _unbooked(connection, job, seller) if repeats else _Unbooked(range(1))
         if unbooked.missing:
-            yield f"{text}, and nothing for {unbooked.missing} repetitions of tasks"
+            yield f"{text}, and {unbooked.missing} repetitions of tasks are not booked"
         elif delivered - used not in unbooked.nanos:
-            again = f", of which {unbooked.nanos.start} is for repetitions" if repeats else ""
+            again = f", of which {unbooked.nanos.start} are for repetitions" if repeats else ""
             yield f"{text}{again}"
 
 

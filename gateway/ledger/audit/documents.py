@@ -64,7 +64,7 @@ class _Books:
 
     def _account(self, number: Any) -> Account:
         """Return an account; a missing one equals no other, so that transfers on it differ."""
-        gone: Any = "no account"
+        gone: Any = "no such account"
         return self._accounts.get(number) or Account(gone, str(number), "", "")
 
     def is_use(self, row: Sequence[Any]) -> bool:
@@ -100,15 +100,15 @@ class _Books:
         for wanted in transfers_of(record):
             if found is None:
                 if not is_gone:
-                    yield f"{wanted.key} is of {wanted.amount_nanos}, and nothing is booked"
+                    yield f"{wanted.key}: {wanted.amount_nanos} should be booked, and nothing is"
             elif wanted != found:
                 for name in _COMPARED:
                     one, other = getattr(wanted, name), getattr(found, name)
                     if one != other:
-                        yield f"{wanted.key}: its {name} is {one}, and {other} is booked"
+                        yield f"{wanted.key}: {name} should be {one}, but {other} is booked"
             return
         if found is not None:
-            yield f"{found.key} is of nothing, and {found.amount_nanos} is booked"
+            yield f"{found.key}: nothing should be booked, but {found.amount_nanos} is"
 
 
 def uncharged(connection: Connection, past: int) -> Generator[str]:
@@ -134,11 +134,11 @@ def uncharged(connection: Connection, past: int) -> Generator[str]:
                 *(0, 0, 0, 0, currency, "", cost_nanos),
             )
         except NO_RECORD as error:
-            yield f"usage {job}/{first}/{attempt} is none: {error}"
+            yield f"usage {job}/{first}/{attempt} is invalid: {error}"
             continue
         yield from books.problems(record, books.transfer(row[12:]), is_gone=is_gone)
         if made != [record.site, record.origin, record.hour]:
-            yield f"usage {job}/{first}/{attempt} is not of the site, origin or hour that it says"
+            yield f"usage {job}/{first}/{attempt} has another site, origin or hour than its key"
 
 
 def undelivered(connection: Connection, past: int) -> Generator[str]:
@@ -160,7 +160,7 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
         contract, side, epoch, first, tasks, wall_ns, cost_nanos, posted_at_s = row[:8]
         key = f"{side}/{contract}/{epoch}/{first}"
         if site is None or state not in ("pending", "post", "void"):
-            yield f"{key} is {state}, of a contract with {site or 'nobody'}"
+            yield f"{key} is {state}, but its contract is with {site or 'no known site'}"
             continue
         hold, verdict = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
         is_gone = bool(past) and state != "pending"
@@ -170,14 +170,14 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
                 posted_at_s,
             )
         except NO_RECORD as error:
-            yield f"{key} is none: {error}"
+            yield f"{key} is invalid: {error}"
             continue
         yield from books.problems(posted, hold, is_gone=is_gone)
         if hold is None:
             continue
         if state == "pending":
             if verdict is not None:
-                yield f"{key} is pending, and {verdict.kind} is booked"
+                yield f"{key} is pending, but {verdict.kind} is booked"
             continue
         # The time of a verdict is only in its transfer.
         at_s = verdict.at_s if verdict is not None else posted_at_s
@@ -207,21 +207,24 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
         side, contract, epoch, first, site, state, settled_at_s, *delivered = row[:11]
         cost_nanos, currency, verdict, partner = delivered
         if currency is None:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} is of no delivery"
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} has no delivery"
             continue
         if site != partner:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} is with {site}, not {partner}"
+            yield (
+                f"the dispute of {side}/{contract}/{epoch}/{first} is with {site}, the contract "
+                f"with {partner}"
+            )
         if (state == "open") != (settled_at_s is None) or state not in DISPUTE_STATES:
             yield f"the dispute of {side}/{contract}/{epoch}/{first} is {state} at {settled_at_s}"
         if state == "accepted" and verdict != "post":
-            yield f"{side}/{contract}/{epoch}/{first} is {verdict}, and reversed after a dispute"
+            yield f"{side}/{contract}/{epoch}/{first} is {verdict}, but reversed after a dispute"
         try:
             dispute = DisputeSettled(
                 *(side, contract, epoch, first, site, state, "", settled_at_s or 0.0),
                 *(cost_nanos, currency),
             )
         except NO_RECORD as error:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} is none: {error}"
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} is invalid: {error}"
             continue
         for problem in books.problems(dispute, books.transfer(row[-width:]), is_gone=is_gone):
             yield problem if state == "accepted" else f"{problem}, as if {state} were accepted"
@@ -249,14 +252,14 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
                 *(undone[0], undone[1] or 0.0),
             )
         except NO_RECORD as error:
-            yield f"payment {site}/{reference} is none: {error}"
+            yield f"payment {site}/{reference} is invalid: {error}"
             continue
         paid, unpaid = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
         yield from books.problems(payment, paid, is_gone=is_gone)
         if undone[1] is not None:
             yield from books.problems(undoing_, unpaid, is_gone=is_gone)
         elif unpaid is not None:
-            yield f"{unpaid.key} is booked, and the payment stands"
+            yield f"{unpaid.key} is booked, but the payment is not reversed"
 
 
 def strangers(connection: Connection, past: int) -> Generator[str]:
@@ -275,4 +278,4 @@ def strangers(connection: Connection, past: int) -> Generator[str]:
         # As a set: a join on keys that are concatenated from columns would try every pair.
         live = select(transfers.c.key).where(transfers.c.kind == kind, is_live(past))
         for (key,) in rows_of(connection, except_(live, *keys)):
-            yield f"{key} is booked, and there is no such record"
+            yield f"{key} is booked, but its record does not exist"

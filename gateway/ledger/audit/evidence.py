@@ -35,10 +35,10 @@ def disagreed(connection: Connection) -> Generator[str]:
                 continue  # set by an operator: there are no sums, and no signature
             said = sums_of(unpack(each.sums, len(each.sums)))
         except _UNREADABLE as error:
-            yield f"what was found of {name} can't be read: {error}"
+            yield f"the findings of {name} can't be read: {error}"
             continue
         if each.state == "agreed" and not _holds(connection, each, said):
-            yield f"{name} is not what was agreed on"
+            yield f"{name} differs from the agreed sums"
         for problem in _unsaid(each, said):
             yield f"{name}: {problem}"
 
@@ -71,9 +71,11 @@ def _unsaid(each: StatementKept, said: dict[str, Sums]) -> Iterator[str]:
             yield f"{whose} envelope can't be read: {error}"
             continue
         if not isinstance(message, kind) or span != (each.first_ms, each.stop_ms, each.is_final):
-            yield f"{whose} envelope is of something else"
+            yield f"{whose} envelope belongs to another statement"
         elif isinstance(message, Reconciled) and message.state != each.state:
-            yield f"{whose} envelope says {message.state!r}, and {each.state!r} is kept"
+            yield (
+                f"{whose} envelope has the state {message.state!r}, the books have {each.state!r}"
+            )
         elif not is_same or (
             message.digest != each.digest and (whose == "our" or each.state == "agreed")
         ):
@@ -84,7 +86,7 @@ def mistold(connection: Connection) -> Generator[str]:
     """Yield reports of other sites' booked payments that differ from their envelopes."""
     query = select(payments_told).order_by(payments_told.c.site)
     for row in map(tuple, streamed(connection, query)):
-        name = f"what {row[0]} said of payments"
+        name = f"the report of payments by {row[0]}"
         try:
             each = PaymentsTold(*row)
             lines_of(unpack(each.lines, len(each.lines)))
@@ -97,6 +99,6 @@ def mistold(connection: Connection) -> Generator[str]:
             yield f"{name}: its envelope can't be read: {error}"
             continue
         if not isinstance(message, Payments):
-            yield f"{name}: its envelope is of something else"
+            yield f"{name}: its envelope belongs to another report"
         elif (pack(message.lines), message.since_ms, message.heard) != row[1:4]:
-            yield f"{name} is not what its envelope says"
+            yield f"{name} differs from its envelope"

@@ -38,14 +38,14 @@ def mischecked(connection: Connection, past: int) -> Generator[str]:
     for last in all_checkpoints(connection):
         made = chained(before, last.number, last.at_s, last.hash, last.contents)
         if made.digest != last.digest:
-            yield f"the checkpoint at transfer {last.number} is not what was stored"
+            yield f"the checkpoint at transfer {last.number} differs from the original"
         before = last.digest
     kept = balances_to(connection, past)
     if last is not None:
         if digest_of(kept, open_holds(connection, past)) != last.contents:
-            yield f"balances or open holds are not those of the checkpoint at transfer {past}"
+            yield f"balances or open holds differ from the checkpoint at transfer {past}"
     elif any(each != Balance() for each in kept.values()):
-        yield "there are balances of a checkpoint, and there is no checkpoint"
+        yield "balances of a checkpoint exist without a checkpoint"
 
 
 def misrolled(connection: Connection, past: int) -> Generator[str]:
@@ -62,8 +62,8 @@ def misrolled(connection: Connection, past: int) -> Generator[str]:
         for side in ("debits_nanos", "credits_nanos"):
             if getattr(one, side) != getattr(other, side):
                 yield (
-                    f"{side.removesuffix('_nanos')} of {account} are {getattr(one, side)} by the "
-                    f"checkpoint, {getattr(other, side)} by the records that it stands for"
+                    f"{side.removesuffix('_nanos')} of {account} are {getattr(one, side)} "
+                    f"in the checkpoint, {getattr(other, side)} in its records"
                 )
     rolled_up = (
         select(usage.c.job, func.sum(usage.c.tasks).label("tasks"))
@@ -84,7 +84,10 @@ def misrolled(connection: Connection, past: int) -> Generator[str]:
         .where(func.coalesce(rolled_up.c.tasks, 0) != func.coalesce(kept.c.tasks, 0))
     )
     for job, tasks, ranges in rows_of(connection, query):
-        yield f"rolled-up usage of job {job} is of {tasks or 0} tasks, and {ranges or 0} are kept"
+        yield (
+            f"rolled-up usage of job {job} has {tasks or 0} tasks, but the kept ranges have "
+            f"{ranges or 0}"
+        )
 
 
 def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Account, Account], int]]:

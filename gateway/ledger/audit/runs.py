@@ -57,7 +57,9 @@ def charged_twice(connection: Connection) -> Generator[str]:
         if not cost_nanos or not tasks:
             continue
         if first < stop:
-            yield f"tasks of job {job} from {first} on were charged before, in attempt {attempt}"
+            yield (
+                f"tasks of job {job} from {first} on are charged twice, first in attempt {attempt}"
+            )
         stop = max(stop, first + tasks)
         if state:
             now.add(first, first + tasks)
@@ -68,7 +70,7 @@ def charged_twice(connection: Connection) -> Generator[str]:
             and not later.missing(first, first + tasks)
             and repeat_ns + later_ns <= REPEATS_MAX * wall_ns + REPEAT_MIN_NS
         ):
-            yield f"tasks of job {job} from {first} on, of attempt {attempt}, are charged again"
+            yield f"tasks of job {job} from {first} on are charged twice in attempt {attempt}"
 
 
 def delivered_twice(connection: Connection) -> Generator[str]:
@@ -88,7 +90,7 @@ def delivered_twice(connection: Connection) -> Generator[str]:
         if (side, contract, epoch) != at:
             at, stop = (side, contract, epoch), 0
         if first < stop:
-            yield f"{side}/{contract}/{epoch}/{first} is of tasks that were delivered before"
+            yield f"{side}/{contract}/{epoch}/{first} has tasks that were delivered before"
         stop = max(stop, first + tasks)
 
 
@@ -142,7 +144,7 @@ def unused(connection: Connection) -> Generator[str]:
             continue
         for low, high in missing:
             for start, _ in failed.missing(low, high):
-                yield f"results of job {job} from {start} on are there, and no usage of them"
+                yield f"results of job {job} from {start} on have no usage record"
 
 
 def _failed(connection: Connection, job: str, first: int) -> RangeSet:
@@ -161,4 +163,7 @@ def misadded(connection: Connection) -> Generator[str]:
     kept = select(*keys[1], usage_hours.c.records, *carried(halves))
     for query in (except_(counted, kept), except_(kept, counted)):
         for hour, *key in rows_of(connection, query):
-            yield f"the sums of hour {hour} for {'/'.join(map(str, key[:7]))} are not its records'"
+            yield (
+                f"the sums of hour {hour} for {'/'.join(map(str, key[:7]))} differ from their "
+                "records"
+            )

@@ -27,7 +27,7 @@ def check_texts(*texts: str) -> None:
     """Raise ValueError for a text that no database holds."""
     together = "".join(texts)
     if "\0" in together or not (together.isascii() or _is_unicode(together)):
-        raise ValueError("a text with a character that no database holds")
+        raise ValueError("a text has a character that databases can't store")
 
 
 def _is_unicode(text: str) -> bool:

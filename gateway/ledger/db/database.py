@@ -132,7 +132,9 @@ def check_there(url: str) -> None:
     """Raise StoreError for a missing SQLite file, which opening would create."""
     parsed = _parse(url)
     if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
-        raise StoreError(f"there is no database {parsed.database}: --config or --state names it")
+        raise StoreError(
+            f"the database {parsed.database} does not exist: check --config or --state"
+        )
 
 
 @contextmanager
@@ -149,13 +151,13 @@ def snapshot(url: str) -> Iterator[Connection]:
             version = schema_version(connection)
             if version is not None and version > SCHEMA_VERSION:
                 raise StoreTooNew(
-                    f"a newer gridfed wrote {parsed!r}: its schema is {version}, this program "
-                    f"knows up to {SCHEMA_VERSION}"
+                    f"{parsed!r} was written by a newer gridfed: its schema is {version}, "
+                    f"this version supports up to {SCHEMA_VERSION}"
                 )
             if version != SCHEMA_VERSION:
                 raise StoreError(
-                    f"the schema of {parsed!r} is {version or 'none'}, not {SCHEMA_VERSION}: "
-                    "`gridfed db upgrade` brings an older one up to date"
+                    f"the schema of {parsed!r} is {version or 'none'}, expected "
+                    f"{SCHEMA_VERSION}: run `gridfed db upgrade` if it is older"
                 )
             yield connection
     except DBAPIError as error:
@@ -204,8 +206,8 @@ class _Lock:
             holder = os.read(self._descriptor, 32).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             raise StoreInUse(
-                f"the gateway with process id {holder or 'unknown'} has {database} open: "
-                "stop it first, or give this gateway a database of its own (--state DIR)"
+                f"{database} is open in the gateway with process id {holder or 'unknown'}: "
+                "stop that gateway, or give this one a database of its own (--state DIR)"
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -220,14 +222,14 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError as error:
         raise StoreError(
-            f"{url!r} is not a database: write sqlite:////path/to/ledger.db"
+            f"{url!r} is not a database URL: use sqlite:////path/to/ledger.db"
         ) from error
     if parsed.get_backend_name() not in _BEGIN:
         old = parsed.get_backend_name() == "postgres"  # the name that SQLAlchemy dropped
-        hint = f": write {POSTGRESQL}://…" if old else ""
-        raise StoreError(f"{parsed!r}: the store is in SQLite and PostgreSQL only{hint}")
+        hint = f": use {POSTGRESQL}://…" if old else ""
+        raise StoreError(f"{parsed!r}: only SQLite and PostgreSQL are supported{hint}")
     if not _is_sqlite(parsed) and parsed.drivername != POSTGRESQL:
-        raise StoreError(f"{parsed!r}: the only driver that is known to work is {POSTGRESQL}://…")
+        raise StoreError(f"{parsed!r}: only the driver {POSTGRESQL}://… is supported")
     try:
         parsed.get_dialect().import_dbapi()
     except ImportError as error:
@@ -235,7 +237,7 @@ def _parse(url: str) -> URL:
             f"{parsed!r} needs a package that can't be loaded ({error}): install gridfed[postgres]"
         ) from None
     if _is_sqlite(parsed) and (parsed.database in (None, "", ":memory:") or parsed.query):
-        raise StoreError(f"{url!r} names no file: write sqlite:////path/to/ledger.db")
+        raise StoreError(f"{url!r} names no file: use sqlite:////path/to/ledger.db")
     return parsed
 
 
@@ -267,9 +269,9 @@ def _lock_postgresql(connection: Connection) -> None:
                 (_LOCK_KEY,),
             ).scalar()
             raise StoreInUse(
-                f"the gateway with {holder or 'an unknown process id'} has the database "
-                f"{connection.engine.url!r} open: stop it first, or give this gateway a database "
-                "of its own"
+                f"the database {connection.engine.url!r} is open in the gateway with "
+                f"{holder or 'an unknown process id'}: stop that gateway, or give this one "
+                "a database of its own"
             )
         time.sleep(_LOOK_S)
 
@@ -310,8 +312,8 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
     if sqlite3.sqlite_version_info < SQLITE_LEAST:
         least = ".".join(map(str, SQLITE_LEAST))
         raise StoreError(
-            f"the store needs SQLite {least} or later, this Python has {sqlite3.sqlite_version}: "
-            "run gridfed with a newer Python"
+            f"the store needs SQLite {least} or later, this Python has "
+            f"{sqlite3.sqlite_version}: run gridfed with a newer Python"
         )
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
@@ -388,9 +390,9 @@ def _migrate(connection: Connection) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
         raise StoreTooNew(
-            f"a newer gridfed wrote this database (its schema is {version}, this program knows "
-            f"up to {SCHEMA_VERSION}): run that version of gridfed, or restore a copy of the "
-            "database from before its upgrade"
+            f"this database was written by a newer gridfed (its schema is {version}, this "
+            f"version supports up to {SCHEMA_VERSION}): run that version of gridfed, or "
+            "restore a copy of the database from before its upgrade"
         )
     command.upgrade(config, "head")
 

@@ -19,13 +19,13 @@ class Benchmark:
 def parse_benchmark(text: str) -> Benchmark:
     """Parse "hepspec=10.5". Raises ValueError with the reason."""
     kind, equals, number = text.partition("=")
-    example = f"write KIND=NUMBER, as in hepspec=10.5, with one of {', '.join(KINDS)}"
+    example = f"use KIND=NUMBER, for example hepspec=10.5, with one of {', '.join(KINDS)}"
     if not equals or kind.lower() not in KINDS:
-        raise ValueError(f"{text!r} is no benchmark: {example}")
+        raise ValueError(f"{text!r} is not a benchmark: {example}")
     try:
         value = Decimal(number)
     except InvalidOperation:
         raise ValueError(f"{number!r} is not a number: {example}") from None
     if not value.is_finite() or value <= 0:
-        raise ValueError(f"{number!r} is not above zero: {example}")
+        raise ValueError(f"{number!r} is not greater than zero: {example}")
     return Benchmark(kind.lower(), format(value, "f"))

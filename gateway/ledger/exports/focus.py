@@ -247,7 +247,7 @@ def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
 def _description(charge: _Charge) -> str:
     hour = charge.hour
     if charge.is_correction:
-        return f"Taken back: {charge.corrects}"
+        return f"Reversed: {charge.corrects}"
     if hour.is_fee:
         return f"Fee for reserved slots: {hour.name}, in {hour.pool}"
     kind = {
@@ -256,8 +256,8 @@ def _description(charge: _Charge) -> str:
         "preempted": "that were stopped to make room",
         "repeat": "that were repeated",
         "void": "that could not be delivered",
-        "lost": "that ended with their workers, unpaid",
-        "wasted": "that ended with their workers",
+        "lost": "that were lost with their workers, unpaid",
+        "wasted": "that were lost with their workers",
     }.get(hour.state, "")
     words = ("Runs of", hour.name or "jobs without a name", kind, "in", hour.pool)
     return " ".join(filter(None, words))

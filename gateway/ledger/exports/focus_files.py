@@ -55,7 +55,7 @@ def write_parquet(rows: Iterable[Row], path: Path) -> None:
         from pyarrow.parquet import ParquetWriter
     except ImportError:
         raise ParquetMissing(
-            "Parquet is written by pyarrow, which is not installed: pip install 'gridfed[parquet]'"
+            "Parquet requires pyarrow, which is not installed: pip install 'gridfed[parquet]'"
         ) from None
     types: dict[str, Any] = {
         "text": pyarrow.string(),

@@ -70,7 +70,7 @@ def check(lines: Iterable[str]) -> Iterator[Checked]:
         yield Checked(0, tuple(header_problems(header)))
         for rows, cells in enumerate(reader, start=1):
             if len(cells) != len(header):
-                problem = f"{len(cells)} cells for {len(header)} columns"
+                problem = f"the row has {len(cells)} cells, the header {len(header)} columns"
                 yield Checked(rows, (f"row {rows}: {problem}",))
                 continue
             row = {name: value or None for name, value in zip(header, cells, strict=True)}
@@ -85,12 +85,12 @@ def header_problems(header: list[str]) -> Iterator[str]:
         if column.level == "mandatory" and column.name not in header:
             yield f"the mandatory column {column.name} is missing"
     for name in sorted({name for name in header if header.count(name) > 1}):
-        yield f"the column {name} is there more than once"
+        yield f"the column {name} appears more than once"
     customs = False
     for name in header:
         if name in FOCUS:
             if customs:
-                yield f"{name} comes after a column that is not of FOCUS"
+                yield f"{name} follows a column that is not part of FOCUS"
             continue
         customs = True
         if not name.startswith(CUSTOM_PREFIX):
@@ -127,7 +127,7 @@ def _cell_problems(column: Column, value: str | None) -> Iterator[str]:
             if not _DECIMAL.fullmatch(value):
                 yield f"is {value!r}, not a decimal number"
             elif column.name in _NEVER_NEGATIVE and Decimal(value) < 0:
-                yield f"is {value}, and may not be negative"
+                yield f"is {value}, but must not be negative"
         case "time":
             if not _is_time(value):
                 yield f"is {value!r}, not a time in UTC such as 2026-11-22T05:00:00Z"
@@ -151,7 +151,7 @@ def _json_problems(column: Column, value: str) -> Iterator[str]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key appears twice")
         return found
 
     def refuse(constant: str) -> None:
@@ -174,13 +174,13 @@ def _json_problems(column: Column, value: str) -> Iterator[str]:
 
 def _text_problems(column: Column, value: str) -> Iterator[str]:
     if not value.strip():
-        yield "has nothing but spaces in it"
+        yield "has only spaces"
     if not column.is_nullable and value.strip().lower() in _PLACEHOLDERS:
-        yield f"is {value!r}, which stands for nothing"
+        yield f"is {value!r}, a placeholder without meaning"
     if column.name.endswith("Currency") and not _CURRENCY.fullmatch(value):
         yield f"is {value!r}, not a currency of three capital letters"
     if column.name.endswith("Unit") and not _UNIT.fullmatch(value):
-        yield f"is {value!r}, not a unit as FOCUS writes them"
+        yield f"is {value!r}, not a unit in the format of FOCUS"
 
 
 def _period_problems(row: dict[str, str | None]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _period_problems(row: dict[str, str | None]) -> Iterator[str]:
         return
     is_within = begun <= charged < ended
     if row.get("ChargeClass") is None and row.get("ChargeCategory") == "Usage" and not is_within:
-        yield f"usage of {charged} is billed from {begun} to {ended}, and is no correction"
+        yield f"usage of {charged} is billed from {begun} to {ended}, but is not a correction"
     if row.get("ChargeClass") and is_within:
         yield "a correction within its billing period has no ChargeClass"
 
@@ -205,12 +205,12 @@ def _period_problems(row: dict[str, str | None]) -> Iterator[str]:
 def _null_problems(row: dict[str, str | None]) -> Iterator[str]:
     for one, other in _TOGETHER:
         if one in row and other in row and (row[one] is None) != (row[other] is None):
-            yield f"{one} and {other} are null together or not at all"
+            yield f"{one} and {other} must be null together or not at all"
     for one, other in _ONLY_WITH:
         if one in row and other in row and row[one] is None and row[other] is not None:
             yield f"{other} must be null when {one} is"
     if row.get("ResourceName") and row.get("ResourceName") == row.get("ResourceId"):
-        yield "ResourceName must not be ResourceId again"
+        yield "ResourceName must differ from ResourceId"
     for name, value in row.items():
         is_committed = row.get("CommitmentDiscountId") is not None
         if name.startswith("CommitmentDiscount") and value is not None and not is_committed:
@@ -234,7 +234,7 @@ def _price_problems(row: dict[str, str | None]) -> Iterator[str]:
         if not _is_product(quantity, unit_price, amount):
             yield f"{price} {unit_price} times PricingQuantity {quantity} is not {cost} {amount}"
     if category not in ("Usage", "Purchase") and row.get("BilledCost") != row.get("EffectiveCost"):
-        yield f"EffectiveCost is not BilledCost, and this is {category}"
+        yield f"EffectiveCost differs from BilledCost, although the category is {category}"
 
 
 def _is_product(quantity: str, price: str, cost: str) -> bool:
@@ -249,9 +249,9 @@ def _charge_problems(row: dict[str, str | None]) -> Iterator[str]:
     if "ConsumedQuantity" in row:
         is_used = category == "Usage" and row.get("CommitmentDiscountStatus") != "Unused"
         if not is_used and row["ConsumedQuantity"] is not None:
-            yield "ConsumedQuantity must be null where nothing is used"
+            yield "ConsumedQuantity must be null without usage"
         if is_used and row.get("ChargeClass") is None and row["ConsumedQuantity"] is None:
             yield "ConsumedQuantity must not be null for Usage"
     is_committed = row.get("PricingCategory") == "Committed"
     if is_committed and row.get("CommitmentDiscountId", "") is None:
-        yield "PricingCategory is Committed without a CommitmentDiscountId"
+        yield "PricingCategory is Committed, but CommitmentDiscountId is null"

@@ -29,7 +29,7 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     title = f"Cost by site per day, {currency}"
     found = _of(facts.days, currency)
     if not found:
-        return nothing(title, "our users ran nothing that is billed in this currency.")
+        return nothing(title, "our users had no cost in this currency.")
     sites = _sites(found, 1, colours)
     first, last = int(facts.start_s // _DAY_S), int((facts.end_s - 1) // _DAY_S)
     step = 1 if last - first < BARS_MAX else 7
@@ -73,8 +73,8 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     )
     at_home = sum(each.cost_nanos for each in found if each.key[1] == facts.site)
     lead = (
-        f"{writing.amount(whole, places)} {currency} in all, {writing.share(at_home, whole)} of it "
-        "in our own pools."
+        f"{writing.amount(whole, places)} {currency} in total, "
+        f"{writing.share(at_home, whole)} of it in our own pools."
     )
     alt = f"Stacked bars: cost in {currency} of each {'day' if step == 1 else 'week'}, by site."
     return Figure(title, lead, alt, chart, table)
@@ -85,7 +85,7 @@ def projects(facts: PageFacts, currency: str) -> Figure:
     title = f"Cost by project, {currency}"
     found = _of(facts.projects, currency)
     if not found:
-        return nothing(title, "our users ran nothing that is billed in this currency.")
+        return nothing(title, "our users had no cost in this currency.")
     found.sort(key=lambda each: (each.key[0] is None, -each.cost_nanos, str(each.key[0])))
     names = [each.key[0] for each in found]
     whole = total(found)
@@ -108,10 +108,10 @@ def projects(facts: PageFacts, currency: str) -> Figure:
 
 def flows(facts: PageFacts, currency: str) -> Figure:
     """Return the use of sites by each other: from the sender of work to the site that ran it."""
-    title = f"Who uses whom, {currency}"
+    title = f"Work between sites, {currency}"
     found = _of(facts.flows, currency)
     if not found:
-        return nothing(title, "no work is billed in this currency.")
+        return nothing(title, "no work has a cost in this currency.")
     whole = total(found)
     places = writing.decimals(whole.cost_nanos)
     origins, sites = (_in_order({each.key[at] for each in found}, facts.site) for at in (0, 1))
@@ -131,17 +131,19 @@ def flows(facts: PageFacts, currency: str) -> Figure:
             for row in cells
         ),
         top=max(each.cost_nanos for each in found) / 1e9,
-        about="rows: who sent the work; columns: where it ran",
+        about="rows: origin of the work; columns: where it ran",
     )
     found.sort(key=lambda each: (-each.cost_nanos, -each.tasks, *map(str, each.key)))
     table = Table(
-        tables.heads("Sent by", "Ran at", *_HEADS, texts=2),
+        tables.heads("Origin", "Ran at", *_HEADS, texts=2),
         tuple((*map(tables.name, each.key), *_figures(each, whole, places)) for each in found),
         (tables.text("Total"), tables.text(""), *_figures(whole, whole, places)),
     )
     away = sum(each.cost_nanos for each in found if each.key[0] != each.key[1])
-    lead = f"{writing.share(away, whole.cost_nanos)} of the cost is work that left its site."
-    alt = f"Heat map: cost in {currency} and tasks, by who sent the work and where it ran."
+    lead = (
+        f"{writing.share(away, whole.cost_nanos)} of the cost is for work that ran at another site."
+    )
+    alt = f"Heat map: cost in {currency} and tasks, by the origin of the work and where it ran."
     return Figure(title, lead, alt, chart, table)
 
 
@@ -150,7 +152,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     title = f"Price per slot-hour over the day, {currency}"
     found = [each for each in _of(facts.hours, currency) if each.key[2] == "ok"]
     if not total(found).wall_ns:
-        return nothing(title, "none of our users' work that was done took any slot time.")
+        return nothing(title, "no successful work of our users used slot time.")
     sites = _sites(found, 1, colours)
     by_hour = [[each for each in found if each.key[0] == hour] for hour in range(24)]
     everywhere = [_price(total(each)) for each in by_hour]
@@ -192,8 +194,9 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     )
     known = [each for each in everywhere if each is not None]
     lead = (
-        f"From {writing.rounded(min(known), 4)} to {writing.rounded(max(known), 4)} {currency} on "
-        "average, weighted by slot time; work that was done only, in the hour in which it ended."
+        f"From {writing.rounded(min(known), 4)} to {writing.rounded(max(known), 4)} "
+        f"{currency} on average, weighted by slot time; successful work only, in the hour "
+        "in which it ended."
     )
     alt = f"Lines: mean price per slot-hour in {currency} for each hour of the day, by site."
     return Figure(title, lead, alt, chart, table)
@@ -223,8 +226,8 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
             )
         )
     heads = (
-        *("Currency", "Cost", "At list prices", "Of it bought elsewhere"),
-        *("Of it failed, cancelled, repeated or lost", "Tasks run", "Slot-hours", "Per slot-hour"),
+        *("Currency", "Cost", "At list prices", "Bought from other sites"),
+        *("Failed, cancelled, repeated or lost", "Tasks run", "Slot-hours", "Per slot-hour"),
         "Sold to other sites",
     )
     return Table(tables.heads(*heads), tuple(rows))

@@ -268,7 +268,7 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this is not what a page is made of: {error!r}") from None
+        raise ValueError(f"the facts of a page are invalid: {error!r}") from None
 
 
 def total(sums: Iterable[Sum]) -> Sum:
@@ -289,7 +289,7 @@ def currencies(facts: PageFacts) -> list[str]:
 
 def _typed(kind: type[str], value: object) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not {kind.__name__}")
     return value
 
 

@@ -30,16 +30,16 @@ def gather(
     as_of_s = present.now_s
     bounds_s = [each for each in (start_s, end_s) if each is not None]
     if not all(0 <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
-        raise ValueError("a page is about a time from 1970 to the year 9999")
+        raise ValueError("the period of a page must be between the years 1970 and 9999")
     end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
     # Back to midnight, so that the first day is a whole one.
     start = (
         max(0, end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
     )
     if start >= end:
-        raise ValueError("a page needs a period that begins before it ends")
+        raise ValueError("the period of a page must begin before it ends")
     if end - start > DAYS_MAX * _DAY_S:
-        raise ValueError(f"a page shows {DAYS_MAX} days at most: choose a later --from")
+        raise ValueError(f"a page covers at most {DAYS_MAX} days: choose a later --from")
     return facts_from(
         site,
         (start, end),

@@ -12,7 +12,7 @@ from gateway.ledger.page.facts import PageFacts
 from gateway.ledger.page.figures import Figure, Palette, nothing
 from gateway.ledger.page.tables import Cell, Table
 
-_HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Taken back since")
+_HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Reversed since")
 _COLUMNS: Final = 100  # characters that fit below a chart
 _BOOKED, _SETTLED, _HELD, _RUNNING, _REVERSED = range(5)
 
@@ -32,7 +32,7 @@ def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     found = _by_site(facts, currency)
     whole = _total(found)
     if not any(whole):
-        return nothing(title, "our users ran nothing that is billed in this currency.")
+        return nothing(title, "our users had no cost in this currency.")
     sites = sorted(found, key=lambda site: _place(site, colours))
     room = min(writing.LABEL_MAX, _COLUMNS // len(sites))
     parts = (("settled", _SETTLED, 0), ("held", _HELD, 1), ("running now, estimated", _RUNNING, 4))
@@ -52,8 +52,9 @@ def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     )
     lead = (
         f"As of {writing.moment(facts.as_of_s)}: {writing.amount(whole[_SETTLED], places)} "
-        f"{currency} is settled, {writing.amount(whole[_HELD], places)} is held and may still be "
-        f"refused, {writing.amount(whole[_RUNNING], places)} is estimated for what runs now."
+        f"{currency} is settled, {writing.amount(whole[_HELD], places)} is held and may "
+        f"still be refused, {writing.amount(whole[_RUNNING], places)} is estimated for "
+        "running work."
     )
     alt = f"Stacked bars: settled, held and estimated cost in {currency} of each site."
     return Figure(title, lead, alt, chart, table)

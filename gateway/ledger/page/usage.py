@@ -15,7 +15,7 @@ PARTS: Final = {
     "done": ("ok",),
     "failed": ("failed",),
     "cancelled": ("cancelled",),
-    "stopped for others": ("preempted",),
+    "stopped to make room": ("preempted",),
     "repeated": ("repeat",),
     "not delivered": ("void",),
     "lost with a worker": ("lost", "wasted"),
@@ -63,9 +63,9 @@ def utilisation(facts: PageFacts) -> Figure:
     )
     lead = (
         f"{writing.share(sum(each.used_ns for each in facts.slots), capacity_ns)} of "
-        f"{writing.rounded(writing.slot_hours(capacity_ns), 1)} slot-hours was used, others' work "
-        "included. Slot time counts in the hour in which a task ended, so that an hour may have "
-        "over 100 %."
+        f"{writing.rounded(writing.slot_hours(capacity_ns), 1)} slot-hours were used, "
+        "including work of other sites. Slot time counts in the hour in which a task "
+        "ended, so that an hour may have over 100 %."
     )
     alt = "Heat map: share of slot time used, for each hour of the day and each weekday."
     return Figure(title, lead, alt, chart, table)
@@ -77,7 +77,7 @@ def carbon(facts: PageFacts) -> Figure:
     by_hour = [total(each for each in facts.hours if each.key[0] == hour) for hour in range(24)]
     whole = total(by_hour)
     if not whole.measured_ns:
-        return nothing(title, "nothing is known of the energy of our users' work.")
+        return nothing(title, "the energy of our users' work is unknown.")
     chart = Panels(
         Lines(
             HOURS,
@@ -89,7 +89,9 @@ def carbon(facts: PageFacts) -> Figure:
             (
                 Series("electricity", tuple(each.carbon_ng / 1e9 for each in by_hour), 4),
                 Series(
-                    "making of the hardware", tuple(each.embodied_ng / 1e9 for each in by_hour), 6
+                    "manufacture of the hardware",
+                    tuple(each.embodied_ng / 1e9 for each in by_hour),
+                    6,
                 ),
             ),
             "g CO₂e",
@@ -99,7 +101,7 @@ def carbon(facts: PageFacts) -> Figure:
     table = Table(
         tables.heads(
             *("Hour, UTC", "g CO₂e per kWh", "Energy, kWh", "Electricity, g CO₂e"),
-            *("Hardware, g CO₂e", "All, g CO₂e", "Electricity's CO₂e known"),
+            *("Hardware, g CO₂e", "All, g CO₂e", "Share of electricity with known CO₂e"),
         ),
         tuple(
             (tables.text(f"{hour}:00"), *_carbon_cells(each))
@@ -110,9 +112,9 @@ def carbon(facts: PageFacts) -> Figure:
     grams = Fraction(whole.carbon_ng + whole.embodied_ng, _NG_PER_G)
     lead = (
         f"{writing.significant(grams / 1000)} kg CO₂e for "
-        f"{writing.significant(Fraction(whole.energy_uj, _UJ_PER_KWH))} kWh of our users' work, "
-        "wherever it ran. Both are estimates, from slot time and the factors of each site."
-        f"{_left_out(whole)}"
+        f"{writing.significant(Fraction(whole.energy_uj, _UJ_PER_KWH))} kWh of our users' "
+        "work at all sites. Both are estimates, from slot time and the factors of each "
+        f"site.{_left_out(whole)}"
     )
     alt = "A line: carbon intensity of each hour of the day; below, bars: grams of CO₂e."
     return Figure(title, lead, alt, chart, table)
@@ -171,13 +173,14 @@ def waste(facts: PageFacts) -> Figure:
     spent = sum(sum(times[:-1]) for _, times, _ in rows)
     lost = sum(sum(times[1:-1]) for _, times, _ in rows)
     lead = (
-        f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed, "
-        "were cancelled or stopped to make room, had to run again, or could not be delivered, and "
-        "to workers that were lost. Idle time (slots without work) is known of our own pools only."
+        f"{writing.share(lost, spent)} of the used slot time went to tasks that failed, "
+        "were cancelled or stopped to make room, had to run again, or could not be "
+        "delivered, and to lost workers. Idle time (slots without work) is known only for "
+        "our own pools."
     )
     alt = (
-        "Bars: shares of slot time done, failed, cancelled, stopped, repeated, not delivered, lost "
-        "or idle, by site."
+        "Bars: shares of slot time done, failed, cancelled, stopped, repeated, not "
+        "delivered, lost or idle, by site."
     )
     return Figure(title, lead, alt, chart, table)
 
@@ -213,8 +216,8 @@ def _intensity(each: Sum) -> Fraction | None:
 def _left_out(whole: Sum) -> str:
     """Return the share of the work that the sums don't cover, in words."""
     found = [
-        f" The {what} of {writing.share(whole.wall_ns - known_ns, whole.wall_ns)} of the slot time "
-        "is not known, and not in them."
+        f" The {what} of {writing.share(whole.wall_ns - known_ns, whole.wall_ns)} of the "
+        "slot time is unknown and not included."
         for what, known_ns in (
             ("energy", whole.measured_ns),
             ("carbon of the electricity", whole.rated_ns),

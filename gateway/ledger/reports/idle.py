@@ -71,8 +71,8 @@ def check_utilisation(question: Question) -> None:
     for key in (*question.by, *question.where):
         if not (key.is_time or key.dimension is Dimension.POOL):
             raise ValueError(
-                f"no utilisation by {key.name!r}: slots are a pool's, whoever uses them; choose "
-                "from pool, hour, day, week, month, year, weekday, hour-of-day"
+                f"utilisation can't be reported by {key.name!r}, as slots belong to a pool: "
+                "choose from pool, hour, day, week, month, year, weekday, hour-of-day"
             )
 
 
@@ -82,8 +82,8 @@ def check_showback(question: Question) -> None:
     for key in question.where:
         if key.name not in key_names(question.by):
             raise ValueError(
-                f"showback divides what was idle among all rows: to choose by {key.name!r} have "
-                "it in --by, too"
+                f"showback divides idle time among all rows: to filter by {key.name!r}, add "
+                "it to --by"
             )
 
 
@@ -247,7 +247,7 @@ def _showback(
         for currency in sorted(sums)
     ]
     notes = [
-        f"pool {pool} has no price now: {ratio(ns, HOUR_NS)} idle slot-hours of it are left out"
+        f"pool {pool} has no price now: {ratio(ns, HOUR_NS)} idle slot-hours are left out"
         for pool, ns in sorted(unpriced.items())
     ]
     columns = (*key_names(question.by), "currency", *_SHOWBACK)
@@ -271,4 +271,4 @@ def _costs(amounts: tuple[int, ...]) -> tuple[Cell, ...]:
 
 def _check_hours(question: Question, kind: str) -> None:
     if not question.is_whole_hours:
-        raise ValueError(f"{kind} is known by the hour: begin and end on a full one")
+        raise ValueError(f"{kind} is reported by the hour: begin and end the period at a full hour")

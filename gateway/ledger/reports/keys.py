@@ -64,7 +64,9 @@ class Key:
     def check(self, value: str) -> None:
         """Raise ValueError for a text that can't be one of its cells."""
         if self.form and not re.fullmatch(self.form, value):
-            raise ValueError(f"{self.name} can't be {value[:60]!r}: write it as in {self.example}")
+            raise ValueError(
+                f"{self.name} can't be {value[:60]!r}: use a form such as {self.example}"
+            )
 
 
 @lru_cache(maxsize=4096)

@@ -50,7 +50,7 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     Reads the store, and may take its time.
     """
     if kind not in KINDS:
-        raise ValueError(f"no report {kind[:60]!r}: choose from {', '.join(KINDS)}")
+        raise ValueError(f"unknown report {kind[:60]!r}: choose from {', '.join(KINDS)}")
     report = KINDS[kind](store, question, present)
     whose = ALL if kind == UTILISATION else question.whose
     report = replace(report, notes=(*report.notes, _whose_note(kind, question)))
@@ -75,11 +75,11 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
 
 def _whose_note(kind: str, question: Question) -> str:
     if kind == UTILISATION:
-        return "of all that used the slots, whoever sent it"
+        return "all use of the slots, by any site"
     if question.whose == OURS:
-        return "of our own users' work; --all counts what other sites sent, too"
-    return "of all work, what other sites sent included" + (
-        ", but chosen by origin" if question.chosen_origins else ""
+        return "our own users' work; --all includes work of other sites"
+    return "all work, including work of other sites" + (
+        ", filtered by origin" if question.chosen_origins else ""
     )
 
 

@@ -63,11 +63,11 @@ class Question:
             key.check(value)
             found.setdefault(name, (key, set()))[1].add(value)
         if len(keys) > KEYS_MAX or len(found) > KEYS_MAX:
-            raise ValueError(f"at most {KEYS_MAX} keys to report by, and {KEYS_MAX} to choose by")
+            raise ValueError(f"at most {KEYS_MAX} keys to report by, and {KEYS_MAX} to filter by")
         if any(len(values) > VALUES_MAX for _, values in found.values()):
-            raise ValueError(f"at most {VALUES_MAX} values of a key to choose by")
+            raise ValueError(f"at most {VALUES_MAX} values of a key to filter by")
         if any(at is not None and not 0 <= at < TIME_LIMIT_S for at in (start_s, end_s)):
-            raise ValueError("a period lies between the years 1970 and 9999")
+            raise ValueError("a period must be between the years 1970 and 9999")
         if start_s is not None and end_s is not None and start_s >= end_s:
             raise ValueError("the period ends before it begins")
         asked = {key: frozenset(values) for key, values in found.values()}
@@ -75,7 +75,7 @@ class Question:
             by_origin = any(key.dimension is Dimension.ORIGIN for key in (*keys, *asked))
             whose = ALL if by_origin else OURS
         if whose not in (OURS, ALL):
-            raise ValueError(f'whose work: "{OURS}" or "{ALL}", not {str(whose)[:60]!r}')
+            raise ValueError(f'whose must be "{OURS}" or "{ALL}", not {str(whose)[:60]!r}')
         return cls(keys, asked, start_s, end_s, site, whose)
 
     @property

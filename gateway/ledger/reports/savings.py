@@ -95,8 +95,9 @@ def check_price(work: Iterable[UsageTotal], currency: str) -> None:
     billed = sorted({each.currency for each in _charged(work)})
     if billed and currency not in billed:
         raise ValueError(
-            f"the static price is in {currency}, and the work was billed in {', '.join(billed)}: "
-            "give a price in such a currency, as amounts are never converted"
+            f"the static price is in {currency}, but the work was billed in "
+            f"{', '.join(billed)}: use a price in one of these currencies, as amounts are "
+            "never converted"
         )
 
 
@@ -260,16 +261,21 @@ def _notes(dearest: Mapping[str, Dearest], grids: Mapping[str, StaticGrid]) -> I
     for currency in sorted(dearest):
         each = dearest[currency]
         price = format_money(each.hour_nanos, currency)
-        rate = f"{price} per slot-hour, minimum charges included"
-        yield f"dearest: as if all had run in {each.pool}, at {rate}"
+        rate = f"{price} per slot-hour, including minimum charges"
+        yield f"dearest: if all work had run in {each.pool}, at {rate}"
         grid = grids.get(currency)
         if grid is None:
-            yield f"static: no price of our own is in {currency}; --static-price gives one"
+            yield (
+                f"static: no pool of this site has a price in {currency}; set one with "
+                "--static-price"
+            )
             continue
         price = format_money(grid.price_nanos, currency)
         hours = f"{grid.period_ns / HOUR_NS:,.2f} h"
         slots = count(grid.slots, "slot")
-        yield f"static: a grid of {slots}, as the busiest hour took, for {hours} at {price} each"
+        yield (
+            f"static: a grid of {slots}, the use of the busiest hour, for {hours} at {price} each"
+        )
 
 
 def _charged(found: Iterable[UsageTotal]) -> Iterator[UsageTotal]:

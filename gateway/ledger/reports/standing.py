@@ -126,7 +126,7 @@ def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
     return dict(sorted(sums.items()))
 
 
-_NOT_TOLD: Final = "not known of what was chosen (`--where`)"
+_NOT_TOLD: Final = "unknown for a filtered report (`--where`)"
 
 
 def standing_plain(standing: Standing) -> dict[str, Any]:
@@ -150,15 +150,22 @@ def standing_notes(standing: Standing) -> tuple[str, ...]:
     notes = [
         f"as of {at} UTC",
         f"settled: {_amounts(standing.settled_nanos)}",
-        f"estimated, running now and not in the table: {_amounts(standing.estimated_nanos)}",
+        "estimated, for running work that is not in the table: "
+        f"{_amounts(standing.estimated_nanos)}",
     ]
     # Empty amounts are left out: a site that trades with no other has none.
     for words, nanos in (
         ("held, delivered by other sites and not settled", standing.held_nanos),
-        ("reversed, settled and then taken back by who delivered it", standing.reversed_nanos),
+        (
+            "reversed, settled and later cancelled by the site that delivered it",
+            standing.reversed_nanos,
+        ),
         ("due, delivered to other sites and not settled", standing.due_nanos),
         ("voided, delivered to other sites and refused by them", standing.voided_nanos),
-        ("refunded, delivered to other sites and taken back by us", standing.refunded_nanos),
+        (
+            "refunded, delivered to other sites and later cancelled by this site",
+            standing.refunded_nanos,
+        ),
     ):
         if nanos != {}:
             notes.append(f"{words}: {_amounts(nanos)}")

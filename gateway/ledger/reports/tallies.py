@@ -110,11 +110,14 @@ def _coverage(report: Report) -> Iterator[str]:
     for total in report.totals:
         cells = dict(zip(report.columns, total, strict=True))
         wall_ns = int(cells["wall_ns"] or 0)
-        for what, why in (("energy", "its pool draws"), ("carbon", "its electricity emits")):
+        for what, why in (
+            ("energy", "energy use of a pool"),
+            ("carbon", "carbon intensity of its electricity"),
+        ):
             unknown_ns = int(cells[f"{what}_unknown_ns"] or 0)
             if unknown_ns:
                 part = Decimal(ratio(100 * unknown_ns, wall_ns)).quantize(_SHOWN)
                 yield (
-                    f"{what}: not known of {part} % of the slot time, as nobody said what {why}; "
-                    "the sums are without it"
+                    f"{what}: unknown for {part} % of the slot time, because the {why} is "
+                    "unknown; the sums exclude that share"
                 )

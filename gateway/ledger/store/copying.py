@@ -47,7 +47,7 @@ def restore(path: Path, url: str) -> dict[str, Contents]:
     Raises StoreError: there is no such file, the database holds rows, or is in use.
     """
     if not path.is_file():
-        raise StoreError(f"there is no file {path}")
+        raise StoreError(f"file {path} does not exist")
     with _copied_aside(path) as aside:
         return move(f"sqlite:///{aside}", url)
 
@@ -63,7 +63,7 @@ def move(url: str, target_url: str) -> dict[str, Contents]:
 
 def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
     if path.exists():
-        raise StoreError(f"{path} exists: name a file that does not")
+        raise StoreError(f"{path} exists: choose a new file")
     # A partial backup must not be taken for a whole one: it is renamed when it is complete.
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
@@ -95,13 +95,14 @@ def _copy(source: Connection, target: Connection) -> dict[str, Contents]:
     for table in tables:
         if target.execute(select(table).limit(1)).first() is not None:
             raise StoreError(
-                f"{target.engine.url!r} is not empty, it has rows in {table.name!r}: name a new one"
+                f"{target.engine.url!r} is not empty: table {table.name!r} has rows; choose "
+                "an empty database"
             )
     with transaction(target):
         copied = {table.name: _copy_table(source, target, table) for table in tables}
         for table in tables:
             if _contents(_rows(target, table)) != copied[table.name]:
-                raise StoreError(f"{table.name!r} came out otherwise than it is: nothing was kept")
+                raise StoreError(f"{table.name!r} differs after the copy: the copy was discarded")
     return copied
 
 

@@ -29,6 +29,6 @@ async def open_patiently(open_: Callable[[], T], wait_s: float, say: Callable[[s
                 raise
             if str(away) != told:
                 told = str(away)
-                say(f"{told}; trying again for up to {left_s:,.0f} s")
+                say(f"{told}; retrying for up to {left_s:,.0f} s")
             await trio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, AGAIN_MAX_S)

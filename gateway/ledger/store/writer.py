@@ -51,7 +51,7 @@ _SYNCHRONOUS: Final = {
     "postgresql": {True: "SET synchronous_commit TO on", False: "SET synchronous_commit TO off"},
 }
 
-_LOST: Final = "the database can't be reached: start it, and the gateway goes on"
+_LOST: Final = "the database can't be reached: start it; the gateway then continues"
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _SQLITE_BUSY: Final = 5
 _SQLITE_FULL: Final = 13
@@ -146,7 +146,7 @@ class Writer:
         request = _Request(records, durable, done, sum(map(_size_bytes, records)))
         with self._lock:
             if self._failure is not None:
-                raise StoreFailed(f"the store has stopped: {self._failure}") from self._failure
+                raise StoreFailed(f"the store has failed: {self._failure}") from self._failure
             if self._closed:
                 raise StoreClosed("the store is closed")
             self._unacknowledged += 1
@@ -182,7 +182,7 @@ class Writer:
         """
         with self._using:
             if self._closed or self._failure is not None or self._is_lost:
-                raise StoreClosed("the store takes nothing at this moment")
+                raise StoreClosed("the store can't accept records at this moment")
             with transaction(self._connection):
                 for statement in statements:
                     done = self._connection.execute(statement)
@@ -208,8 +208,7 @@ class Writer:
         self._connection.close()
         if self._failure is not None:
             raise StoreFailed(
-                f"{self._backlog} records, none of them acknowledged, were not written: "
-                f"{self._failure}"
+                f"{self._backlog} unacknowledged records were not written: {self._failure}"
             ) from self._failure
 
     def _run(self) -> None:
@@ -393,8 +392,8 @@ def _passing_trouble(error: Exception) -> str | None:
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None)
     if state == _POSTGRESQL_DISK_FULL or code in (_SQLITE_FULL, _SQLITE_IOERR_SHMSIZE):
-        return "the disk of the store is full: free some space, and the gateway goes on"
+        return "the disk of the store is full: free some space; the gateway then continues"
     # The extended codes of SQLITE_BUSY share its lowest byte.
     if isinstance(code, int) and code & 0xFF == _SQLITE_BUSY:
-        return "another program is writing to the store: end it, and the gateway goes on"
+        return "another program is writing to the store: end it; the gateway then continues"
     return None

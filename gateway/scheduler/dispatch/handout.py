@@ -596,7 +596,7 @@ class Handout:
 
 
 def _leaf(leaf: Node | None) -> Node:
-    assert leaf is not None, "a job is filed by its share where slots are shared out"
+    assert leaf is not None, "a job needs a share where fair shares apply"
     return leaf
 
 

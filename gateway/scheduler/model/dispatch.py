@@ -56,7 +56,7 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     """Why this worker can't take a task of this job now, or None."""
     misfit = misfits(job, worker)
     if misfit is None and worker.preparing and job.spec.function in worker.preparing:
-        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
+        return Refusal(Reason.ENVIRONMENT_PREPARING, "is building the environment")
     return misfit
 
 
@@ -69,17 +69,19 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
     if never is not None:
         return never
     if job.unfit and worker.place in job.unfit:
-        return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
+        return Refusal(Reason.ENVIRONMENT_FAILED, "environment build failed on this worker")
     if worker.draining:
         is_waiting = Drainer.LOSSES in worker.drained_by
-        waits = "was lost with tasks again and again, and waits for a while"
+        waits = "is in back-off: it was lost with running tasks repeatedly"
         return Refusal(Reason.DRAINING, waits if is_waiting else "is draining")
     if worker.job and worker.job != job.id:
         return Refusal(Reason.ELSEWHERE, "is a contract for another job")
     if job.spec.pool not in ("", worker.offer.pool):
-        return Refusal(Reason.ELSEWHERE, "is not the pool that was sold")
+        return Refusal(Reason.ELSEWHERE, "is not the pool that the contract names")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
-        return Refusal(Reason.ELSEWHERE, "is given none of it by the plan (`gridfed explain JOB`)")
+        return Refusal(
+            Reason.ELSEWHERE, "has no tasks of this job in the plan (`gridfed explain JOB`)"
+        )
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(
@@ -101,8 +103,11 @@ def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal
     """
     if worker.ends_s is None or now_s + (task_s or 0.0) < worker.ends_s:
         return None
-    words = "is stopped by its grid in {:.0f} s, and a task takes {}"
-    figures = (worker.ends_s - now_s, "who knows how long" if task_s is None else f"{task_s:.0f} s")
+    words = "is stopped by its grid in {:.0f} s, and a task has {}"
+    figures = (
+        worker.ends_s - now_s,
+        "an unknown duration" if task_s is None else f"a duration of {task_s:.0f} s",
+    )
     return Refusal(Reason.WINDOW_CLOSED, words, figures)
 
 

@@ -86,7 +86,7 @@ def check_ask(ask: AskQuote, given: Allowance) -> None:
     errand = given.errand
     if tuple(ask.path) != given.path:
         came, told = " > ".join(given.path), " > ".join(ask.path)
-        raise NotGranted(WRONG_PATH, f"the grant came by {came}, the job by {told}")
+        raise NotGranted(WRONG_PATH, f"the path of the grant is {came}, the path of the job {told}")
     # Each site that forwards a job appends the name of the site that it came from.
     user = "@".join((errand.user, *given.path[:-1]))
     asked = ask.contract, ask.user, ask.project, ask.function, ask.currency
@@ -96,10 +96,10 @@ def check_ask(ask: AskQuote, given: Allowance) -> None:
         if one != other:
             raise NotGranted(WRONG_PURPOSE, f"the grant is for another {name}")
     if ask.hops_left > errand.hops_left:
-        reason = f"{ask.hops_left} hops, where {errand.hops_left} are granted"
+        reason = f"{ask.hops_left} hops exceed the {errand.hops_left} of the grant"
         raise NotGranted(WIDENED, reason)
     wanted = ask.wishes.get("jurisdictions")
     if errand.regions is not None and not (
         isinstance(wanted, list) and errand.regions.issuperset(wanted)
     ):
-        raise NotGranted(WIDENED, "more jurisdictions than are granted")
+        raise NotGranted(WIDENED, "the jurisdictions exceed those of the grant")

@@ -55,11 +55,11 @@ def job_event(
     """Convert a message to a job; BadJob gives the reason against it. `groups` are by user."""
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
     if ":" in message.job:
-        raise BadJob("a job id with a colon: those are of jobs that other sites send")
+        raise BadJob("a job id must not contain a colon, which is used for jobs of other sites")
     if message.retries > RETRIES_MAX:
-        raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+        raise BadJob(f"retries is {message.retries}, the limit is {RETRIES_MAX}")
     if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
-        raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
+        raise BadJob(f"the job has {message.tasks:,} tasks, the limit is {TASKS_IN_JOB_MAX:,}")
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
@@ -78,13 +78,13 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
     _check_text("project", message.project, NAME_CHARS_MAX)
     _check_text("user", user, 2 * NAME_CHARS_MAX)
     if len(message.function) != 32:
-        raise BadJob("the function is not named by a SHA-256 digest")
+        raise BadJob("the function must be named by a SHA-256 digest")
     if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:
-        raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
+        raise BadJob(f"timeout_s is {message.timeout_s!r}: must be greater than zero")
     if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
-        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
+        raise BadJob(f"task_s is {message.task_s!r}: must be greater than zero, in seconds")
     if not _is_version(message.python) or len(message.currency) > 3:
-        raise BadJob("the Python version or the currency is not one")
+        raise BadJob("the Python version or the currency is invalid")
     try:
         tags, wishes = check_tags(message.tags), check_wishes(message.wishes)
     except ValueError as error:
@@ -121,7 +121,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
     """
     unknown = set(plain) - WISHES
     if unknown:
-        raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
+        raise ValueError(f"unknown option {sorted(unknown)[0]!r:.60}")
     deadline_s = plain.get("deadline_s")
     if deadline_s is not None and not (
         type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
@@ -193,14 +193,14 @@ def client_event(message: Any, client: int) -> Event | None:
     match message:
         case messages.Tasks():
             if message.first + len(message.arguments) > TASKS_IN_JOB_MAX:
-                raise ProtocolError("a task number that is too large")
+                raise ProtocolError("a task number is too large")
             return events.TasksArrived(client, message.job, message.first, message.arguments)
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
-                raise ProtocolError("a job that is too large")
+                raise ProtocolError("the job is too large")
             elsewhere = check_ranges(message.elsewhere)
             if elsewhere and elsewhere[-1][1] > message.total:
-                raise ProtocolError("tasks that ended beyond the end of their job")
+                raise ProtocolError("a task number is beyond the end of the job")
             return events.JobClosed(client, message.job, message.total, elsewhere)
         case messages.Cancel():
             ranges = check_ranges(message.ranges)
@@ -254,12 +254,11 @@ def check_worker_name(name: str, own: Set[str], *, is_own: bool) -> None:
     # These mark other sites' pools, a worker with its grid's name, and a second worker of one name.
     for mark in ("/", " = ", " #"):
         if mark in name:
-            raise BadWorker(f"the name {name!r} has {mark!r} in it: choose another with --name")
+            raise BadWorker(f"the name {name!r} contains {mark!r}: choose another with --name")
     pool, _, number = name.rpartition("-")
     if pool in own and number.isdecimal() and not is_own:
         raise BadWorker(
-            f"{name!r} is how this gateway names workers of its pool {pool}: choose another name "
-            "with --name"
+            f"the name {name!r} is reserved for workers of pool {pool}: choose another with --name"
         )
 
 
@@ -273,29 +272,33 @@ def worker_joined(
     """Convert a worker's description to an event for the broker, with its pool's own tags added."""
     slots, pool, python = about.get("slots"), about.get("pool"), about.get("python")
     if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
-        raise BadWorker(f"slots is {slots!r:.40}: it must be 1 to {SLOTS_MAX}")
+        raise BadWorker(f"slots is {slots!r:.40}: must be from 1 to {SLOTS_MAX}")
     if pool == "":
         pool = _usual_pool(pools)
     if type(pool) is not str or pool not in pools:
         known = ", ".join(sorted(pools))
-        wrong = f"there is no pool {pool!r:.60} here" if pool else "it names none of several pools"
-        raise BadWorker(f"{wrong}: choose one with --pool; there are {known}")
+        wrong = (
+            f"pool {pool!r:.60} does not exist"
+            if pool
+            else "no pool is named, and there are several"
+        )
+        raise BadWorker(f"{wrong}: choose one with --pool; the pools are {known}")
     if type(python) is not str or not _is_version(python):
-        raise BadWorker("it does not say which Python it runs")
+        raise BadWorker("the worker does not state its Python version")
     tags = about.get("tags", {})
     if type(tags) is not dict:
-        raise BadWorker("its tags are not a map")
+        raise BadWorker("the tags are not a map")
     try:
         own = check_tags(tags)
     except ValueError as error:
         raise BadWorker(str(error)) from None
     trip_s = about.get("round_trip_s", 0.0)
     if type(trip_s) not in (int, float) or not 0.0 <= trip_s <= TRIP_MAX_S:
-        raise BadWorker(f"round_trip_s is {trip_s!r:.40}: it must be 0 to {TRIP_MAX_S:g}")
+        raise BadWorker(f"round_trip_s is {trip_s!r:.40}: must be from 0 to {TRIP_MAX_S:g}")
     offered = {**pools[pool], **own}
     memory_bytes = about.get("host_memory_bytes", MEMORY_BYTES_MAX)
     if type(memory_bytes) is not int or memory_bytes < 1:
-        raise BadWorker(f"host_memory_bytes is {memory_bytes!r:.40}: it must be above zero")
+        raise BadWorker(f"host_memory_bytes is {memory_bytes!r:.40}: must be greater than zero")
     return events.WorkerJoined(
         *(worker, name, pool, slots, offered, python),
         round_trip_s=float(trip_s),
@@ -308,7 +311,9 @@ def worker_joined(
 def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
     """Return the tasks that a worker reports as begun; ProtocolError if the rows are malformed."""
     if len(rows) > SLOTS_MAX or any(len(row) != 3 for row in rows):
-        raise ProtocolError("what has begun is [assignment, task, milliseconds], of each slot once")
+        raise ProtocolError(
+            "started tasks must be [assignment, task, milliseconds], once for each slot"
+        )
     return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
 
 
@@ -322,12 +327,12 @@ def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:
 def check_ranges(pairs: list[list[int]]) -> tuple[Range, ...]:
     """Return ranges that are not empty, in order and disjoint; ProtocolError otherwise."""
     if len(pairs) > RANGES_MAX:
-        raise ProtocolError("too many ranges")
+        raise ProtocolError("there are too many ranges")
     ranges = []
     end = 0
     for first, stop in pairs:
         if first < end or stop <= first:
-            raise ProtocolError("ranges that are empty, overlap or are out of order")
+            raise ProtocolError("ranges must not be empty, overlap or be out of order")
         ranges.append((first, stop))
         end = stop
     return tuple(ranges)

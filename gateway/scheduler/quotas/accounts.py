@@ -82,10 +82,10 @@ class Accounts:
         """Why one more job can't be accepted now, as code and sentence."""
         held_bytes = self.kept.held_bytes
         if len(self.clients[event.client].jobs) >= limits.jobs_max:
-            return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
+            return Reason.BUSY, f"the client has {limits.jobs_max:,} unfinished jobs, the maximum"
         if event.spec.detached and held_bytes > limits.kept_bytes_max:
             reason = (
-                f"detached jobs hold {held_bytes:,} bytes of arguments here, over the limit of "
+                f"detached jobs hold {held_bytes:,} bytes of arguments here, the limit is "
                 f"{limits.kept_bytes_max:,}: try again when some have run"
             )
             return Reason.BUSY, reason
@@ -95,9 +95,9 @@ class Accounts:
         """How a client has exceeded the limits of its Welcome; empty when it has not."""
         held_bytes = client.account.held_bytes + client.owed_bytes
         if client.tasks > limits.tasks_max and client.port is not PortKind.PEER:
-            return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
+            return f"the client exceeds its limit of {limits.tasks_max:,} unfinished tasks"
         if held_bytes > limits.bytes_max and client.port is not PortKind.PEER:
-            return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"
+            return f"the client exceeds its limit of {limits.bytes_max:,} unfinished bytes"
         return ""
 
     # --- job ownership -------------------------------------------------------------------------

@@ -285,9 +285,11 @@ class Entitling:
         verdict = self.verdict(work, pool)
         if not verdict.is_yes:
             reason = REASONS.get(verdict.why, Reason.NOT_ENTITLED)
-            return Refusal(reason, "is barred: {}", (self.text(verdict, work),))
+            return Refusal(reason, "is not allowed: {}", (self.text(verdict, work),))
         figures = self._slots_text(verdict, work)
-        return Refusal(Reason.OVER_ENTITLEMENT, "has no more slots for it: {}", (figures,))
+        return Refusal(
+            Reason.OVER_ENTITLEMENT, "has reached the entitlement's limit of slots: {}", (figures,)
+        )
 
     def text(self, verdict: Verdict, work: Work) -> str:
         """Explain a refusal, with the rule and its place in the file."""

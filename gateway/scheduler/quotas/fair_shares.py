@@ -124,7 +124,7 @@ class Shares:
 
 
 def _leaf(job: Job) -> Node:
-    assert job.leaf is not None, "opened before it is counted"
+    assert job.leaf is not None, "a job must be opened before it is counted"
     return job.leaf
 
 

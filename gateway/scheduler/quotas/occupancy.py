@@ -344,7 +344,7 @@ class Occupancy:
         for closes in pool.ahead(job.whose, claim):
             if not _may_begin(closes, job.spec, task_s, utc_s):
                 return _closes(closes)
-        words = "has no more slots for {}{}: it has {} of {}"
+        words = "has no more slots for {}{}: {} of {} are in use"
         used, most = pool.used[claim], pool.levels[claim].most
         figures = (_who(pool, claim), _held_until(pool.rules.now), used, most)
         return Refusal(Reason.OVER_CLAIM, words, figures)
@@ -413,9 +413,9 @@ def _closed(pool: Pool, claim: int) -> Refusal:
 
 def _closes(closes: Closing) -> Refusal:
     if not closes.window:
-        words = "begins nothing of it that may not be done by {}, when it may have fewer slots"
+        words = "starts no task of this job that may run after {}, when its slots may be fewer"
         return Refusal(Reason.WINDOW_CLOSED, words, (_clock(closes.at_s),))
-    words = "begins nothing of it that may not be done when window {!r} begins at {}"
+    words = "starts no task of this job that may run into window {!r}, which begins at {}"
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
 
 

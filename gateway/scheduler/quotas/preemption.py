@@ -201,8 +201,9 @@ class Preemption:
             if tasks:
                 worker = told.assignment.worker
                 text = (
-                    f"worker {worker.name} of pool {worker.offer.pool} still has {tasks} of the "
-                    f"tasks that it was to stop by {_clock(each.stops_s)}: others make room instead"
+                    f"worker {worker.name} of pool {worker.offer.pool} has not stopped "
+                    f"{tasks} of its tasks by {_clock(each.stops_s)}: other tasks are "
+                    "stopped instead"
                 )
                 self._effects.append(Remark(text))
 
@@ -228,7 +229,7 @@ class Preemption:
             used[claim] -= slots
         wanted = self._wanted(name, pool, used, utc_s)
         for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
-            text = f"slots are guaranteed to others who need them{_in(window)}"
+            text = f"guaranteed slots are needed by their owners{_in(window)}"
             reason = _Reason(name, window, utc_s + grace_s, text)
             self._take(held.get(claim, []), slots, reason, utc_s)
         self._tell_ahead(name, pool, held, utc_s)
@@ -345,7 +346,7 @@ class Preemption:
     ) -> None:
         """Free `slots` slots of these: recall unstarted tasks now, stop running ones in time."""
         if reason.window is not None and reason.window.is_dry:
-            self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
+            self._say_once(reason, f"{slots} tasks would be stopped: {reason.text}")
             return
         stopped = 0
         for each in held:
@@ -358,7 +359,7 @@ class Preemption:
                 self._recall(each)
         if stopped:
             stop = _clock(reason.stops_s)
-            text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
+            text = f"pool {reason.pool} stops {stopped} tasks by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
     def _stop(
@@ -369,7 +370,7 @@ class Preemption:
         They are the last tasks without notice for this time or earlier.
         """
         each, window = told.assignment, reason.window
-        assert window is not None, "asked before: reason.may_stop"
+        assert window is not None, "reason.may_stop must be true here"
         chosen = _last(each.left, told.told(reason.stops_s), most)
         count = len(chosen)
         if not count:
@@ -382,7 +383,7 @@ class Preemption:
         self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
         if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
-        text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
+        text = f"{reason.pool} stops {count} of its tasks by {_clock(reason.stops_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
         return count
 

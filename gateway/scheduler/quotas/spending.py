@@ -237,9 +237,7 @@ class Spending:
             if purse.is_exhausted(least_nanos):
                 found[purse] = purse.objection(one_nanos)
             elif not purse.is_open:
-                why = (
-                    purse.refused or f"{budget.owner} has not given us a part of it, or not lately"
-                )
+                why = purse.refused or f"{budget.owner} has not lent a slice of it, or not recently"
                 found[purse] = f"{named(budget)} has no room: {why}"
             else:
                 found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
@@ -276,7 +274,7 @@ def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
     """Return why nothing more is paid; another site is told the figures of its own purse alone."""
     if spec.price is None or purse.budget.party.kind is Kind.SITE:
         return purse.objection(one_nanos)
-    return "what this site lets others use up is used up"
+    return "the budget that this site lends to other sites is exhausted"
 
 
 def used_of(purse: Purse, record: UsageRecord) -> int:

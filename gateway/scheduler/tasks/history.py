@@ -81,11 +81,11 @@ class History:
         if ended is None:
             return None
         if ended.user != event.spec.user:
-            reason = f"job {event.job} is somebody else's"
+            reason = f"job {event.job} belongs to another user"
         elif ended.detached:
             return answer_ended(event.job, ended.state, ended.reason, ended.total)
         elif ended.state == "cancelled" and event.again:
             return RejectJob(event.job, Reason.JOB_NOT_FOUND, ended.reason)
         elif ended.state in ("done", "cancelled") and not event.again:
-            reason = f"there was a job {event.job} before: each needs an id of its own"
+            reason = f"the job id {event.job} was used before: each job needs an id of its own"
         return RejectJob(event.job, Reason.BAD_REQUEST, reason) if reason else None

@@ -116,8 +116,8 @@ class Losses:
         self._release(assignment, task, task + 1)
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
-        text = f"it ran over its time limit of {assignment.job.spec.timeout_s:g} s"
-        text += f", and its worker {assignment.worker.title} did not stop it"
+        text = f"the task exceeded its time limit of {assignment.job.spec.timeout_s:g} s"
+        text += f", and worker {assignment.worker.title} did not stop it"
         self._fail(assignment, _report(assignment, task, ran_ns, "timeout", text))
 
     def _put_back(self, assignment: Assignment, first: int, stop: int, gone: _Gone) -> None:
@@ -135,7 +135,7 @@ class Losses:
             run.losses += 1
             run.is_wary = True
             if run.losses >= self._losses_max:
-                text = f"its worker was lost {run.losses} times, the last was {worker.title}"
+                text = f"its worker was lost {run.losses} times, the last one was {worker.title}"
                 ranges = job.ended.missing(first, stop)
                 self._endings.drop(job, ranges, "lost", text)
                 return
@@ -177,7 +177,7 @@ class Losses:
         in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
         loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
-        job.note(gone.now_s, f"task {task} had begun when its worker was lost: {loss}")
+        job.note(gone.now_s, f"task {task} had started when its worker was lost: {loss}")
         run = Run(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
@@ -299,6 +299,6 @@ def _report(
 def _explain(losses: list[Loss]) -> str:
     """Explain why a task is given up: its losses, the latest of them one by one."""
     listed = "; ".join(map(str, losses[-LISTED_MAX:]))
-    more = f"{len(losses) - LISTED_MAX} before; " if len(losses) > LISTED_MAX else ""
+    more = f"{len(losses) - LISTED_MAX} earlier; " if len(losses) > LISTED_MAX else ""
     times = "once" if len(losses) == 1 else f"{len(losses)} times"
     return f"its worker was lost {times} while it ran: {more}{listed}"

@@ -131,7 +131,7 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
 def _explain(job: Job, task: int, kind: str, text: str) -> str:
     if kind != "crash" or job.spec.price is not None:
         return text
-    return f"task {task} of job {job.id} took its slot down {CRASHES_MAX} times: {text}"
+    return f"task {task} of job {job.id} crashed its slot {CRASHES_MAX} times: {text}"
 
 
 def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:

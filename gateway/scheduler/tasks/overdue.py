@@ -88,7 +88,7 @@ class Overdue:
         assignment, task = found[0]
         more = f" and {len(found) - 1} more tasks" if len(found) > 1 else ""
         name = f"task {task} of job {assignment.job.id}{more}"
-        return Fault(worker, f"it did not stop {name} at the time limit", found)
+        return Fault(worker, f"the worker did not stop {name} at the time limit", found)
 
     def _stalled(self, worker: Worker, still: dict[int, tuple[int, int, float]]) -> Fault | None:
         """Look whether a worker works at anything; note in `still` since when it does not."""
@@ -103,4 +103,4 @@ class Overdue:
         still[worker.handle] = (*sign, since_s)
         if self._clock_s - since_s <= STALLED_S + self._lease_s:
             return None
-        return Fault(worker, f"none of its {worker.in_flight} tasks has begun", [])
+        return Fault(worker, f"none of its {worker.in_flight} tasks has started", [])

@@ -22,8 +22,8 @@ from gateway.scheduler.quotas.accounts import Client
 
 CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
 CANCEL_REFUSED: Final[dict[str, str]] = {
-    Reason.JOB_NOT_FOUND: "no unfinished job of yours has that id",
-    Reason.BUSY: f"{CANCELS_MAX} cancels of yours are under way: wait for their answers",
+    Reason.JOB_NOT_FOUND: "none of your unfinished jobs has that id",
+    Reason.BUSY: f"{CANCELS_MAX} of your cancel requests are in progress: wait for their answers",
 }
 
 

@@ -171,7 +171,9 @@ def _open_second(root: Path, ours: dict[str, str], name: str) -> Cgroups:
             why = f"{error.filename}: {error.strerror}"
             continue
         return Cgroups(2, dict.fromkeys(CONTROLLERS, folder))
-    raise CgroupsUnavailable(f"cgroup v2 lets us make no groups ({why}): delegate some to us")
+    raise CgroupsUnavailable(
+        f"cgroup v2 does not allow new groups ({why}): delegate a group to this user"
+    )
 
 
 def _open_first(root: Path, ours: dict[str, str], name: str) -> Cgroups:
@@ -179,7 +181,7 @@ def _open_first(root: Path, ours: dict[str, str], name: str) -> Cgroups:
     for controller in CONTROLLERS:
         mount = root / controller
         if controller not in ours or not (mount / "cgroup.procs").exists():
-            raise CgroupsUnavailable(f"there is no control group for {controller} at {mount}")
+            raise CgroupsUnavailable(f"no control group for {controller} was found at {mount}")
         why = ""
         for parent in _parents(mount, ours[controller]):
             try:

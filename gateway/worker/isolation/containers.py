@@ -144,13 +144,13 @@ def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
     """Explain why a container never became a slot, by its runtime's exit code and last words."""
     if code == 127 or "executable file not found" in said:
         return (
-            f"image {image} has no {rules.image_python}: put a Python into it, or name the one "
-            "that it has as image_python in [pool.environments]"
+            f"image {image} has no {rules.image_python}: install Python in the image, or "
+            "set image_python in [pool.environments] to its path"
         )
     if code == 126:
-        return f"image {image}: its {rules.image_python} can't be run"
+        return f"image {image}: {rules.image_python} can't be run"
     if "SyntaxError" in said or "No module named" in said:
-        return f"image {image}: its {rules.image_python} can't run a slot; it needs Python 3.11"
+        return f"image {image}: {rules.image_python} can't run a slot, which needs Python 3.11"
     return f"image {image} does not start (exit code {code})"
 
 
@@ -166,13 +166,13 @@ def find_runtime(rules: Rules) -> Runtime:
     tried = []
     for program in rules.runtimes:
         if shutil.which(program) is None:
-            tried.append(f"no {program}")
+            tried.append(f"{program} is not installed")
             continue
         done = _ask((program, "info"))
         if done.returncode == 0:
             return Runtime(program)
         tried.append(f"{program} does not work: {_last_words(done)}")
-    raise ContainerUnavailable(f"nothing here runs containers: {'; '.join(tried)}")
+    raise ContainerUnavailable(f"no container runtime works on this host: {'; '.join(tried)}")
 
 
 def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedProcess[bytes]":
@@ -199,10 +199,10 @@ def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
         if not is_refused:
             # It runs containers, even if this image lacks something.
             return replace(candidate, is_limiting=_UNLIMITED not in done.stderr)
-    assert done is not None, "its own choice is always tried"
+    assert done is not None, "the runtime's own choice must be among those tried"
     raise ContainerUnavailable(
-        f"{runtime.program} runs no container here: {_last_words(done)} (on hybrid cgroups it "
-        "needs runc; as a plain user it needs subordinate ids)"
+        f"{runtime.program} can't run a container here: {_last_words(done)} (hybrid cgroups "
+        "need runc; an unprivileged user needs subordinate ids)"
     )
 
 
@@ -214,25 +214,25 @@ def provide(runtime: Runtime, image: str, rules: Rules) -> None:
     ):
         done = _ask((*runtime.command, "pull", image), PULL_S)
         if done.returncode:
-            raise ContainerUnavailable(f"it can't be pulled: {_last_words(done)}")
+            raise ContainerUnavailable(f"the pull failed: {_last_words(done)}")
     elif not is_here and image in rules.build:
         _build(runtime, image, rules.build[image])
     elif not is_here:
         raise ContainerUnavailable(
-            f"it is not on this host, and pull is {rules.pull!r}: import it there "
-            f"({runtime.program} load, or import), or let it be built or pulled"
+            f"the image is not on this host, and pull is {rules.pull!r}: import it "
+            f"({runtime.program} load, or import), or allow a build or a pull"
         )
 
 
 def _build(runtime: Runtime, image: str, folder: str) -> None:
     if not Path(folder).is_dir():
-        raise ContainerUnavailable(f"it is to be built from {folder}, which is no folder")
+        raise ContainerUnavailable(f"the build folder {folder} does not exist")
     command = [*runtime.command, "build", "--tag", image, "--network", "none"]
     # podman passes its OCI runtime only to `run`.
     command += ["--runtime", runtime.below] if runtime.below else []
     done = _ask((*command, folder), PULL_S)
     if done.returncode:
-        raise ContainerUnavailable(f"it can't be built from {folder}: {_last_words(done)}")
+        raise ContainerUnavailable(f"the build from {folder} failed: {_last_words(done)}")
 
 
 def remove_strays(runtime: Runtime) -> int:
@@ -269,7 +269,7 @@ def _ask(command: Sequence[str], timeout_s: float = ASK_S) -> "subprocess.Comple
         )
     except subprocess.TimeoutExpired:
         raise ContainerUnavailable(
-            f"{' '.join(command[:4])} … did not end in {timeout_s:g} s"
+            f"{' '.join(command[:4])} … timed out after {timeout_s:g} s"
         ) from None
 
 

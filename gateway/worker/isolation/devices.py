@@ -43,7 +43,7 @@ class Devices:
     def hold(self, slot: int, gpus: int) -> list[str]:
         """Give a slot this many GPUs, instead of those it had; the first ones that are free."""
         self.release(slot)
-        assert gpus <= len(self._free), "moved to a home without looking for its GPUs"
+        assert gpus <= len(self._free), "GPUs must be checked before a slot changes its environment"
         taken, self._free = self._free[:gpus], self._free[gpus:]
         if taken:
             self._held[slot] = taken

@@ -31,7 +31,7 @@ from policies.placement.environments import SANDBOX_TAG, matches, tags_of
 
 PREFIX: Final = "gridfed-slots-"
 OFFERS_NONE: Final = (
-    "this worker offers no environments: its pool has no [pool.environments] that allows that"
+    "this worker offers no environments: [pool.environments] of its pool does not allow them"
 )
 
 
@@ -105,12 +105,13 @@ class Host:
                 sandbox.probe(self._kit)
             elif rules.sandbox == "user" and self._user is None:
                 raise UserUnavailable(
-                    "its slots run as the worker's own user: set user in its [[pool]], as root"
+                    "slots run as the worker's own user: set user in its [[pool]], and run "
+                    "the worker as root"
                 )
             if rules.sandbox == "bubblewrap":
                 self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
                 if not no_user_namespaces():
-                    self._say("can't keep tasks in bubblewrap from making user namespaces here")
+                    self._say("can't prevent user namespaces inside bubblewrap on this host")
             if rules.has_images:
                 images = self._open_runtime(rules)
         except (
@@ -118,14 +119,16 @@ class Host:
             containers.ContainerUnavailable,
             UserUnavailable,
         ) as error:
-            raise EnvironmentUnavailable(f'sandbox is "{rules.sandbox}", and {error}') from None
+            raise EnvironmentUnavailable(
+                f'sandbox = "{rules.sandbox}" is not available: {error}'
+            ) from None
         self._open_cgroups()
         if self._usual is not None:
             self.provide(self._usual)
         if rules.takes_others:
             self.tags[f"{SANDBOX_TAG}{rules.sandbox}"] = True
         if rules.accept_risk:
-            self._say(f"shuts no work in, and its owner has accepted that {rules.accept_risk}")
+            self._say(f"does not sandbox tasks; its owner accepts the risk: {rules.accept_risk}")
         self.tags |= tags_of(images, packages.kinds(rules))
 
     def _choose(self, rules: Rules) -> Rules:
@@ -136,8 +139,9 @@ class Host:
             if self._user is not None:
                 return replace(rules, sandbox="user")
             self._say(
-                f"takes no work of other sites: {error}; or, as root, let its slots run as another "
-                'user; or accept the risk, with sandbox = "none" (docs/environments.md)'
+                f"accepts no work of other sites: {error}; or, as root, run the slots as "
+                'another user; or accept the risk with sandbox = "none" '
+                "(docs/environments.md)"
             )
             return replace(rules, sandbox="none")
         return replace(rules, sandbox="bubblewrap")
@@ -149,7 +153,9 @@ class Host:
             self._user = find_user(wanted)
         except UserUnavailable as error:
             if wanted != ANY_USER:
-                raise EnvironmentUnavailable(f'user is "{wanted}", and {error}') from None
+                raise EnvironmentUnavailable(
+                    f'user = "{wanted}" is not possible: {error}'
+                ) from None
             self._say(
                 "runs its slots as its own user, so tasks of this site's own users can act as the "
                 f"site (docs/trust.md): {error}"
@@ -166,10 +172,12 @@ class Host:
         except (CgroupsUnavailable, OSError) as error:
             self._close_cgroups()
             if self._confines.cgroups == "required":
-                raise EnvironmentUnavailable(f'cgroups is "required", and {error}') from None
+                raise EnvironmentUnavailable(
+                    f'cgroups = "required" is not possible: {error}'
+                ) from None
             self._say(
-                f"has no control groups, {error}: memory is watched, and cpus and pids_max "
-                "do not hold"
+                f"runs without control groups: {error}; memory is monitored, cpus and "
+                "pids_max are not enforced"
             )
 
     def _close_cgroups(self) -> None:
@@ -184,10 +192,10 @@ class Host:
         except containers.ContainerUnavailable as error:
             if rules.sandbox == "image":
                 raise
-            self._say(f"runs no images: {error}")
+            self._say(f"can't run images: {error}")
             return ()
         if strays:
-            self._say(f"has removed {strays} containers of workers that are gone")
+            self._say(f"removed {strays} containers of workers that no longer exist")
         return rules.images
 
     def close(self) -> None:
@@ -225,20 +233,25 @@ class Host:
         is_allowed = any(matches(image, pattern) for pattern in rules.images)
         if not is_allowed and image != rules.sandbox_image:
             known = ", ".join(rules.images) or "none"
-            raise containers.ContainerUnavailable(f"its owner allows no such image: only {known}")
+            raise containers.ContainerUnavailable(
+                f"the worker's owner does not allow this image, only {known}"
+            )
         if self._runtime is None:
-            raise containers.ContainerUnavailable("nothing here runs containers")
+            raise containers.ContainerUnavailable("no container runtime works on this host")
         containers.provide(self._runtime, image, rules)
         if not self._is_probed:
             found = containers.probe_below(self._runtime, image, rules)
             if not found.is_limiting and self._confines.cgroups == "required":
                 raise containers.ContainerUnavailable(
-                    f'cgroups is "required", and {found} holds containers to no limits here'
+                    f'cgroups = "required" is not possible: {found} does not enforce limits '
+                    "on containers here"
                 )
             self._runtime, self._is_probed = found, True
             self._say(f"runs images with {found}")
             if not found.is_limiting:
-                self._say(f"{found} holds containers to no cpus and pids_max; memory is watched")
+                self._say(
+                    f"{found} does not enforce cpus and pids_max on containers; memory is monitored"
+                )
 
     @property
     def usual(self) -> str:
@@ -254,10 +267,13 @@ class Host:
     def objection(self, home: Home) -> str:
         """Return why no slot here can have such a home, though its environment is here."""
         if home.gpus and (home.image or home.site):
-            return "GPUs are not handed into containers and sandboxes"
+            return "GPUs are not passed into containers and sandboxes"
         is_image = self._rules is not None and self._rules.sandbox == "image"
         if home.site and is_image and not home.image:
-            return f"work of {home.site} runs in images here, and takes no packages: name an image"
+            return (
+                f"work of {home.site} runs in images here, and can't install packages: specify "
+                "an image"
+            )
         return ""
 
     # --- slots -----------------------------------------------------------------------------------
@@ -273,7 +289,7 @@ class Host:
         try:
             return replace(launch, cores=cores, group=self._cgroups.make(limits))
         except CgroupsUnavailable as error:
-            self._say(f"can't make a control group for a slot: {error}")
+            self._say(f"can't create a control group for a slot: {error}")
             return replace(launch, cores=cores)
 
     def _launch(
@@ -307,8 +323,8 @@ class Host:
         return Launch(command, variables, self._memory_bytes, folder=folder)
 
     def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
-        assert self._runtime is not None, "an image was provided"
-        assert self._folder is not None, "it was opened"
+        assert self._runtime is not None, "an image must be provided before it is used"
+        assert self._folder is not None, "the runtime must be opened before it is used"
         self._numbers += 1
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
@@ -337,7 +353,7 @@ class Host:
         """Return why a slot of this home never became ready."""
         if self._rules is not None and home.image:
             return containers.explain_end(code or 0, said, home.image, self._rules)
-        return f"{home} can't be started"
+        return f"{home} failed to start"
 
 
 def _remove_strays() -> None:

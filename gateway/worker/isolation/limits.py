@@ -79,8 +79,8 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
 def describe_memory(used_bytes: int, limit_bytes: int) -> str:
     """Explain why a slot that is over its limit is killed."""
     if used_bytes == UNCOUNTED:
-        return f"it has more than {THREADS_MAX:,} threads, too many to watch its slot's memory"
-    return f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+        return f"the slot has more than {THREADS_MAX:,} threads, too many to monitor its memory"
+    return f"the slot used {used_bytes:,} bytes of memory, the limit is {limit_bytes:,}"
 
 
 def _read(path: str) -> bytes:

@@ -72,11 +72,15 @@ def provide(environment: Environment, rules: Rules) -> Path:
 
 def _check(environment: Environment, rules: Rules) -> None:
     if environment.packages not in kinds(rules):
-        why = "there is no uv" if rules.packages else "packages is not true in [pool.environments]"
-        raise PackagesUnavailable(f"nothing is installed by {environment.packages} here: {why}")
+        why = (
+            "uv is not installed"
+            if rules.packages
+            else "packages is not true in [pool.environments]"
+        )
+        raise PackagesUnavailable(f"{environment.packages} can't be installed here: {why}")
     if environment.python != PYTHON:
         raise PackagesUnavailable(
-            f"its packages are for Python {environment.python}, this worker has {PYTHON}"
+            f"the packages are for Python {environment.python}, this worker has {PYTHON}"
         )
 
 
@@ -165,12 +169,12 @@ def _run(command: list[str], rules: Rules, folder: Path) -> None:
             # With its children: they would run on, in a folder that is removed.
             os.killpg(process.pid, signal.SIGKILL)
             raise PackagesUnavailable(
-                f"they were not installed within build_s, {rules.build_s:g} s"
+                f"the installation timed out after {rules.build_s:g} s (build_s)"
             ) from None
     if process.returncode:
         said = (stderr + stdout).decode(errors="replace").strip()
         raise PackagesUnavailable(
-            f"they can't be installed (wheels_only is {str(rules.wheels_only).lower()}): "
+            f"the installation failed (wheels_only is {str(rules.wheels_only).lower()}): "
             f"{said[-SAID_CHARS_MAX:]}"
         )
 

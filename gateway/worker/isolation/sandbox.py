@@ -134,24 +134,25 @@ def probe(kit: Path) -> None:
     for folder in python_folders():
         if Path.home().resolve().is_relative_to(folder.resolve()):
             raise SandboxUnavailable(
-                f"the Python of this worker is in {folder}, so all of that would be seen, home and "
-                "keys and all: run the worker from a virtual environment, or another Python"
+                f"this worker's Python is installed in {folder}, so a sandbox would expose "
+                "that whole folder, with home directories and keys: run the worker from a "
+                "virtual environment, or with another Python"
             )
     if shutil.which(PROGRAM) is None:
-        raise SandboxUnavailable("there is no bubblewrap (bwrap) on this host: install it")
+        raise SandboxUnavailable("bubblewrap (bwrap) is not installed on this host: install it")
     if _is_root() and not Path(SETPRIV).exists():
-        raise SandboxUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
+        raise SandboxUnavailable(f"{SETPRIV} is not installed on this host: install util-linux")
     shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
     command = Launch((*shut_in, *run_code("pass", is_ours=False)), {}, filter=no_user_namespaces())
     try:
         done = _try(command)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxUnavailable(f"bwrap does not start here: {error}") from None
+        raise SandboxUnavailable(f"bubblewrap does not start here: {error}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()[-300:]
         raise SandboxUnavailable(
-            f"bwrap does not start here ({said or done.returncode}): it needs user namespaces; or "
-            "to be run by root, and a Python that all users may read"
+            f"bubblewrap does not start here ({said or done.returncode}): it needs user "
+            "namespaces, or root and a Python that all users can read"
         )
 
 

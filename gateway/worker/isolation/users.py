@@ -72,10 +72,10 @@ def find_user(wanted: str) -> SlotUser | None:
     if os.geteuid() != 0:
         raise UserUnavailable("only root may run slots as another user")
     if not Path(SETPRIV).exists():
-        raise UserUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
+        raise UserUnavailable(f"{SETPRIV} is not installed on this host: install util-linux")
     user = _account(wanted)
     if user.uid == 0:
-        raise UserUnavailable(f"user {user.name} is root, from whom nothing can be kept")
+        raise UserUnavailable(f"user {user.name} is root: slots must run as an unprivileged user")
     _probe(user)
     return user
 
@@ -89,7 +89,7 @@ def _account(wanted: str) -> SlotUser:
         home = found.pw_dir if _is_owners(found.pw_dir, found.pw_uid) else HOME
         return SlotUser(name, found.pw_uid, found.pw_gid, home)
     raise UserUnavailable(
-        f"there is no user {wanted if wanted != ANY_USER else NOBODY} on this host"
+        f"user {wanted if wanted != ANY_USER else NOBODY} does not exist on this host"
     )
 
 
@@ -117,10 +117,10 @@ def _probe(user: SlotUser) -> None:
             cwd=user.home,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserUnavailable(f"slots don't start as user {user.name}: {error}") from None
+        raise UserUnavailable(f"slots can't start as user {user.name}: {error}") from None
     if done.returncode or done.stdout.decode(errors="replace").strip() != ours:
         said = (done.stderr or done.stdout).decode(errors="replace").strip()[-200:]
         raise UserUnavailable(
-            f"user {user.name} can't run {sys.executable} as we do ({said}): install "
-            "gridfed where all users may read it, as in /opt"
+            f"user {user.name} can't run {sys.executable} in the same way ({said}): install "
+            "gridfed where all users can read it, for example in /opt"
         )

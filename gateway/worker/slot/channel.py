@@ -141,7 +141,7 @@ class Decoder:
         while len(self._buffer) >= HEADER.size:
             (size,) = HEADER.unpack_from(self._buffer)
             if size > self.bytes_max:
-                raise NonsenseError("a message that is too large")
+                raise NonsenseError("the message is too large")
             end = HEADER.size + size
             if len(self._buffer) < end:
                 return
@@ -211,5 +211,5 @@ def _decode(body: memoryview | bytes) -> list[Any]:
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise NonsenseError(f"{type(error).__name__}: {error}"[:200]) from None
     if type(message) is not list or not message or type(message[0]) is not str:
-        raise NonsenseError("no message")
+        raise NonsenseError("the message is invalid")
     return message

@@ -31,7 +31,7 @@ def fetch(path: str) -> "list[int]":
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
     connection.close()
     if len(numbers) != 3:
-        sys.exit("gridfed: the agent is gone")
+        sys.exit("gridfed: the worker agent has ended")
     return list(numbers)
 
 

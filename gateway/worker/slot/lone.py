@@ -127,13 +127,13 @@ class _Process:
     def describe_end(self) -> str:
         """Describe how it ended, with its last output."""
         code = self._process.wait()
-        words = f"its process ended with exit code {code}"
+        words = f"the process ended with exit code {code}"
         if code < 0:
             known = {each.value: each.name for each in signal.Signals}
-            words = f"its process was ended by signal {known.get(-code, -code)}"
+            words = f"the process was killed by signal {known.get(-code, -code)}"
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - TAIL_BYTES))
         tail = self._said.read().decode(errors="replace").strip()
-        return f"{words}; the last it wrote:\n{tail}" if tail else words
+        return f"{words}; its last output:\n{tail}" if tail else words
 
     def close(self) -> None:
         """Kill it and release its resources."""
@@ -274,7 +274,7 @@ class LoneSlot:
             # A task can write that it has just begun, or that there is none.
             busy_s = max(busy_s, (process.meter.silent_ns(_moment()) - WAY_NS) / 1e9)
         if timeout_s is not None and busy_s > timeout_s:
-            return "timeout", f"it ran over its time limit of {timeout_s:g} s and was stopped"
+            return "timeout", f"the task exceeded its time limit of {timeout_s:g} s and was stopped"
         if self._memory_bytes:
             used_bytes = memory_used_bytes(process.pid, self._memory_bytes)
             if used_bytes > self._memory_bytes:

@@ -50,8 +50,8 @@ LAST_READS: Final = 64
 LOOK_SHARE: Final = 20
 REMOVE_S: Final = 20.0
 BREACHED: Final = (
-    "the slot's channel was closed or written to by somebody else: did the task close, or write "
-    "to, file descriptors that are not its own?"
+    "another writer used or closed the slot's channel: check whether the task closes, or "
+    "writes to, file descriptors that it did not open"
 )
 
 
@@ -248,12 +248,14 @@ class SlotProcess:
             self.pid = await handover.hand_over()
         except OSError as error:
             # It was killed just then; or an image's process other than ours has connected.
-            self.kill(Doom(NOBODY, "environment", f"it did not take its channel: {error}"))
+            self.kill(
+                Doom(NOBODY, "environment", f"the slot process did not open its channel: {error}")
+            )
             return
         wanted = self._launch.python
         if wanted and handover.version != wanted:
             self.is_unfit = True
-            text = f"its Python is {handover.version:.20}, and the job was made with {wanted}"
+            text = f"the slot runs Python {handover.version:.20}, the job requires {wanted}"
             self.kill(Doom(NOBODY, "environment", text))
 
     async def _insist(self) -> None:
@@ -349,18 +351,21 @@ class SlotProcess:
     def describe_end(self) -> str:
         """Describe how it ended, with its last output."""
         code = self._process.returncode
-        words = f"its process ended with exit code {code}"
+        words = f"the process ended with exit code {code}"
         if self.doom is None and self._is_over_memory:
-            return f"it used more memory than its slot may, {self._launch.memory_bytes:,} bytes"
+            return (
+                "the process exceeded the memory limit of its slot, "
+                f"{self._launch.memory_bytes:,} bytes"
+            )
         if self.doom is not None:
             words = self.doom.text
         elif self.is_breached:
             words = BREACHED
         elif code is not None and code < 0:
             known = {each.value: each.name for each in signal.Signals}
-            words = f"its process was ended by signal {known.get(-code, -code)}"
+            words = f"the process was killed by signal {known.get(-code, -code)}"
         tail = self._tail[-STDERR_SHOWN_BYTES:].decode(errors="replace").strip()
-        return f"{words}; the last it wrote:\n{tail}" if tail else words
+        return f"{words}; its last output:\n{tail}" if tail else words
 
     async def close(self) -> None:
         """Kill it, if it has not ended, and close every descriptor."""

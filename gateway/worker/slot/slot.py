@@ -252,8 +252,8 @@ def _pickle(value: Any) -> bytes:
 
 def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:
     return _RefusedError(
-        f"the result, of type {_type_name(value)}, is {len(data):,} bytes and the limit is "
-        f"{bytes_max:,}: return less, or write it to a file and return its name"
+        f"the result, of type {_type_name(value)}, has {len(data):,} bytes, the limit is "
+        f"{bytes_max:,}: return less data, or write it to a file and return its name"
     )
 
 

@@ -55,12 +55,12 @@ class BooksAgree(Invariant):
             # A delivery that is void at the seller is missing or void at the buyer.
             is_same = other == row if row[2] == "post" else other is None or other[2] == "void"
             if row[2] == "pending":
-                self.fail(f"nobody has settled {text}")
+                self.fail(f"no verdict was reached for {text}")
             elif not is_same:
                 self.fail(text)
         for key, row in bought.items():
             if key not in sold and row[2] != "void":
-                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} knows nothing of it")
+                self.fail(f"{key}: {buyer.name} bought {row}, which {seller.name} has no record of")
 
 
 def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
@@ -95,7 +95,7 @@ class ReportsAreStatements(Invariant):
                 charged = sum(each.cost_nanos for each in used)
                 is_passed_on = side == "buy" and ":" in job
                 if not is_passed_on and charged != nanos:
-                    text = f"charged {charged} nanos, and {nanos} were delivered"
+                    text = f"charged {charged} nanos, but {nanos} were delivered"
                     self.fail(f"{site.name}, {side} with {other}: {text}", job)
             self._check_strangers(site, {job for side, _, job in delivered if side == "sell"})
 
@@ -104,7 +104,7 @@ class ReportsAreStatements(Invariant):
         for job, used in site.disk.tables.usage.items():
             charged = sum(each.cost_nanos for each in used.values() if each.origin)
             if charged and job not in sold:
-                self.fail(f"{site.name} charged {charged} nanos for {job}, under no contract", job)
+                self.fail(f"{site.name} charged {charged} nanos for {job}, without a contract", job)
 
 
 def _delivered(site: Member) -> Counter[tuple[str, str, str]]:
@@ -190,13 +190,13 @@ class BooksBalance(Invariant):
         for account in dict.fromkeys(sides):
             balance = balances[account]
             if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
-                self.fail(f"{site.name}: less than nothing is held on {account}: {balance}")
+                self.fail(f"{site.name}: the holds on {account} are negative: {balance}")
             net, held = ledger.seen.get(account, (0, 0))
             ledger.seen[account] = balance.net_nanos, balance.held_nanos
             nets[account.currency] += balance.net_nanos - net
             nets[f"{account.currency} held"] += balance.held_nanos - held
         if any(nets.values()):
-            self.fail(f"{site.name}: debits are not credits: {dict(nets)}")
+            self.fail(f"{site.name}: debits differ from credits: {dict(nets)}")
 
     def finish(self) -> None:
         """Compare the debts between sites."""
@@ -247,7 +247,9 @@ class DaysAgree(Invariant):
         at_ms = _stands(site, record)
         for first_ms, stop_ms in self._agreed[site.name, record.side, record.site]:
             if at_ms is not None and first_ms <= at_ms < stop_ms:
-                self.fail(f"{site.name} books into [{first_ms}, {stop_ms}), agreed on: {record}")
+                self.fail(
+                    f"{site.name} books into [{first_ms}, {stop_ms}), which is agreed on: {record}"
+                )
 
     def _agree(self, site: Member, record: StatementKept) -> None:
         span = record.first_ms, record.stop_ms
@@ -257,7 +259,7 @@ class DaysAgree(Invariant):
         for each in (_entries(buyer, "buy", seller, span), _entries(seller, "sell", buyer, span)):
             if tally_of(each).digest != record.digest:
                 text = f"{site.name} agrees on [{span[0]}, {span[1]}) with {record.site}"
-                self.fail(f"{text}, and their books differ: {_difference(buyer, seller)}")
+                self.fail(f"{text}, but their books differ: {_difference(buyer, seller)}")
 
     def finish(self) -> None:
         """Check that everything is settled, and the same at both."""
@@ -317,7 +319,7 @@ def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
         return  # no world lasts until the end of a real day
     differing = sorted(_difference(buyer, seller), key=lambda each: (each.contract, each.row))
     for entry in differing:
-        yield f"{buyer.name} bought of {seller.name}, and not in both books: {entry}"
+        yield f"{buyer.name} bought of {seller.name}, but not in both books: {entry}"
     days = {_day(entry, day_ms) for entry in _entries(buyer, "buy", seller, (0, END_MS))}
     for first_ms in sorted(days):
         yield from _not_agreed(buyer, seller, (first_ms, first_ms + day_ms), is_final=False)

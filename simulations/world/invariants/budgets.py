@@ -72,12 +72,12 @@ class BudgetsHold(Invariant):
                     used = _used(budget, each) if budget.covers(_whose(each)) else 0
                     self._spent[site.name, budget.name] += used
             if budget.is_hard:
-                self._compare("the books have", _key(site.plan, budget), self._in_books)
+                self._compare("booked are", _key(site.plan, budget), self._in_books)
 
     def check(self) -> None:
         """Add up the spent, held and lent amounts of all sites; and recount the holds."""
         for key in self._amounts:
-            self._compare("spent, or may be, are", key, self._at_stake)
+            self._compare("spent or possibly spent are", key, self._at_stake)
         for site in self.world.sites.values():
             if site.reception is not None:
                 self._recount(site)
@@ -86,7 +86,7 @@ class BudgetsHold(Invariant):
         found = {site.name: count(site, budget) for site, budget in self._spenders(key)}
         most = self._amounts[key] + self._over[key]
         if sum(found.values()) > most:
-            self.fail(f"budget {key[1]!r} of {key[0]}: {what} {found}, and there are {most}")
+            self.fail(f"budget {key[1]!r} of {key[0]}: {what} {found}, the maximum is {most}")
 
     def _spenders(self, key: Key) -> Iterator[tuple[Member, Budget]]:
         for site in self.world.sites.values():
@@ -120,7 +120,7 @@ class BudgetsHold(Invariant):
         for purse in site.reception.broker.purses:
             if purse.held_nanos != held[purse]:
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
-                self.fail(f"{text}, and {held[purse]} for what is under way")
+                self.fail(f"{text}, but {held[purse]} for running work")
 
     def _check_holds(self, site: Member, assignment: Assignment) -> None:
         """Check that each task that is out has a hold for its maximum cost, even after a restart.
@@ -163,7 +163,7 @@ class BudgetsHold(Invariant):
                     over = self._over[_key(site.plan, budget)]
                     if share.unspent > kept or not 0 <= unheard <= over:
                         text = f"{site.name}: {share.site} has {share.unspent} of {budget.name!r}"
-                        self.fail(f"{text}, and told {told} of {theirs} that it has spent")
+                        self.fail(f"{text}, but told {told} of {theirs} that it has spent")
 
 
 def are_given_back(sites: Iterable[Member]) -> bool:

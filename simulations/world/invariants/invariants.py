@@ -209,13 +209,13 @@ class ChargedOnce(Invariant):
             for dimension in (Dimension.JOB, Dimension.USER, Dimension.POOL):
                 summed = sum(each.cost_nanos for each in store.usage.totals([dimension]))
                 if summed != total:
-                    self.fail(f"{site.name}: {summed} nanos by {dimension}, {total} in all")
+                    self.fail(f"{site.name}: {summed} nanos by {dimension}, {total} in total")
             by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs.latest(1 << 30))
             if by_row > total:
                 self.fail(f"{site.name}: jobs cost {by_row} nanos, {total} were charged")
             for each in site.disk.charges():
                 if each.wall_ns and not each.carbon_source:
-                    self.fail(f"{site.name}: what {each.job} emitted is not known", each.job)
+                    self.fail(f"{site.name}: the emissions of {each.job} are unknown", each.job)
 
 
 class InItsPlace(Invariant):
@@ -332,7 +332,7 @@ class AddsUp(Invariant):
             if node.path and (node.held_ns, node.jobs) != (held[node], jobs[node]):
                 self.fail(f"{site}: share {node.title} holds {node.held_ns}, not {held[node]}")
             if not node.used >= below >= 0:
-                self.fail(f"{site}: share {node.title} has used less than those in it")
+                self.fail(f"{site.name}: share {node.title} has used less than its children")
 
     def _recount_job(self, site: str, job: BrokerJob) -> None:
         waiting = sum(len(run.arguments) for run in job.queue)
@@ -345,7 +345,7 @@ class AddsUp(Invariant):
         if len(at_work) != in_flight or len(queued) != waiting:
             self.fail(f"{site}: a task is in two places", job.id)
         if any(at_work.within(*pair) or job.ended.within(*pair) for pair in queued):
-            self.fail(f"{site}: a task waits that is elsewhere", job.id)
+            self.fail(f"{site.name}: a task is queued, but is elsewhere", job.id)
 
 
 class WithinLimits(Invariant):
@@ -408,7 +408,7 @@ class WindowsKept(Invariant):
                 if each.job.whose.site and _is_shut(windows.at(each.given_s)):
                     window = windows.at(each.given_s)
                     assert window is not None
-                    text = f"{site.name} gave others a task in window {window.name!r}"
+                    text = f"{site.name} gave slots to others in window {window.name!r}"
                     self.fail(text, each.job.id)
 
     def _check_running(self, worker: "Worker") -> None:
@@ -426,7 +426,7 @@ class WindowsKept(Invariant):
         if utc_s - begun_s > window.spill_s + window.grace_s + late_s:
             for job in worker.running():
                 if ":" in job:
-                    self.fail(f"{worker.name} still runs work of another site's", job)
+                    self.fail(f"{worker.name} still runs work of another site", job)
 
 
 def _is_shut(window: Window | None) -> bool:

@@ -99,4 +99,4 @@ class ReservationsKept(Invariant):
         wanted = {"booked": HAS, "ended": HAS, "cancelled": HAS_NOT}.get(row.state)
         if wanted is not None and not wanted.issuperset(theirs):
             name = f"{NAMED}{row.reservation} of {row.whole}"
-            self.fail(f"{site.name} has {name} as {row.state}, where it is {', '.join(theirs)}")
+            self.fail(f"{site.name} has {name} as {row.state}, other sites as {', '.join(theirs)}")

@@ -101,5 +101,5 @@ class ToldIsStored(Invariant):
             text = f"{missing} records from before it are not stored"
             self.fail(f"{site.name} says {type(message).__name__}, and {text}")
         if before.hardened > life.hardened:
-            text = "what it rests on would not survive a power cut"
-            self.fail(f"{site.name} says {type(message).__name__}, and {text}")
+            text = "it depends on records that a power cut would lose"
+            self.fail(f"{site.name} says {type(message).__name__}, but {text}")

@@ -163,10 +163,10 @@ class RunsWhereWished(Invariant):
             home = self._homes[entry.job]
             distrusted = self.world.sites[home].plan.runs_not
             if site != home and home in self.world.sites[site].plan.takes_not:
-                self.fail(f"{entry.host} of {site} runs what {home} may not send it", entry.job,
+                self.fail(f"{entry.host} of {site} runs work that {home} may not send", entry.job,
                           entry.first)  # fmt: skip
             if site in (*plan.never, *distrusted) or (plan.only and site not in plan.only):
-                self.fail(f"{entry.host} of {site} runs what is forbidden there", entry.job,
+                self.fail(f"{entry.host} of {site} runs work that is forbidden there", entry.job,
                           entry.first)  # fmt: skip
 
 

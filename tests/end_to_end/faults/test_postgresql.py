@@ -109,7 +109,7 @@ def test_a_gateway_that_starts_before_its_database_waits_for_it(server, site):
     server.kill()
     with ThreadPoolExecutor(1) as starting:
         started = starting.submit(site.start)
-        wait_until(lambda: "trying again for up to" in site.text(), "the gateway to wait")
+        wait_until(lambda: "retrying for up to" in site.text(), "the gateway to wait")
         server.start()
         started.result()
     with site.client() as client:

@@ -164,7 +164,7 @@ def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
     try:
         with Client(site.address) as client:
             wait_until(lambda: scale(client)["start"] == 2, "it would start two")
-            assert scale(client)["why"] == ["no fewer than 2 slots are kept"]
+            assert scale(client)["why"] == ["the minimum of 2 slots is kept"]
             waiting = [client.options(task_s=2.0).submit(slow_square, n) for n in range(20)]
             wanted = "waste 1 x 40 slot-s of work / 2 s for each start (1 to start, 1 idle)"
 

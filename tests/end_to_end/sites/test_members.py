@@ -240,7 +240,7 @@ def test_an_invitation_needs_an_address_that_others_can_dial(alone):
 
 
 def test_an_invitation_that_was_not_copied_whole_is_told(alone):
-    assert "it must begin with gfi1_" in alone.run("join", "hello", code=1)
+    assert "must begin with gfi1_" in alone.run("join", "hello", code=1)
 
 
 def test_nobody_leaves_untold(alone):
@@ -267,7 +267,7 @@ def test_a_token_says_who_and_can_be_revoked(alone):
 def test_the_folder_of_the_configuration_may_come_from_the_environment(alone, monkeypatch):
     monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(alone.folder))
     assert "london" in quick("known")
-    assert f"there is no database {alone.folder}" in quick("audit", code=1)
+    assert f"the database {alone.folder}" in quick("audit", code=1)
 
 
 # --- how people write rules and times ------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_what_is_beyond_a_budget_is_refused_with_the_figure_also_after_a_kill(ma
         with pytest.raises(JobRefused, match=said) as refused:
             client.options(project="risk", timeout_s=LIMIT_S).submit(work, TASK_S).result(200)
         assert refused.value.code == "budget-exhausted"
-        assert "it begins anew" in str(refused.value)
+        assert "the next period begins" in str(refused.value)
         assert client.options(project="other").submit(work, TASK_S).result(200) == TASK_S
     text = gridfed(site, "explain", "--project", "risk", "--tasks", "9")
     assert "it would be refused: the budget 'risk'" in text
@@ -116,7 +116,7 @@ def test_a_job_that_waits_for_its_budget_says_so_and_is_stopped_by_it(make_site)
             return client.ask("job", job=job.id).get("why_waiting", [])
 
         # Of 1.5 USD at first; more is held for what runs longer.
-        said = re.compile(r"[1-9][0-9.]* USD is held for what runs")
+        said = re.compile("[1-9][0-9.]* USD is held for running work")
         wait_until(lambda: any(said.search(each["text"]) for each in why()), "the reason")
         assert "paid from risk (project:risk): the budget" in gridfed(site, "explain", job.id)
         wait_until(lambda: client.ask("job", job=job.id)["failed"] == 1, "that it is stopped")

@@ -415,7 +415,7 @@ def test_large_arguments_and_results_travel_in_pieces(client):
 
 
 def test_too_large_an_argument_is_refused_and_harms_nobody(client):
-    with pytest.raises(SerializationError, match="the gateway takes"):
+    with pytest.raises(SerializationError, match="the limit of the gateway is"):
         client.submit(len, bytes(70 << 20))
     assert client.submit(square, 2).result() == 4
 
@@ -438,7 +438,9 @@ def test_somebody_there_who_does_not_answer(tmp_path):
         with pytest.raises(GatewayUnreachable, match="does not answer as a gateway") as caught:
             Client(f"ipc://{tmp_path}/deaf.sock", connect_timeout_s=0.5)
     assert "gridfed up" not in str(caught.value)
-    assert "Name another by Client(address), --gateway or $GRIDFED_GATEWAY." in str(caught.value)
+    assert "Specify another with Client(address), --gateway or $GRIDFED_GATEWAY." in str(
+        caught.value
+    )
 
 
 def test_detached_jobs_survive_their_client(shared_site):
@@ -625,7 +627,7 @@ def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
         )
         stream = mallory._engine.open_stream(opening, sealed)
         mallory._engine.drive(lambda: stream.rejected, 30)
-        assert "somebody else's" in stream.rejection.text
+        assert "belongs to another user" in stream.rejection.text
         used = ann.map(square, range(2))
         assert list(used) == [0, 1]
         ann.job(used.job).wait(300)

@@ -80,7 +80,7 @@ def test_a_user_waits_for_a_window_and_is_told_so_until_it_begins(site, tmp_path
         wait_until(lambda: client.ask("jobs"), "the job is there")
         wait_until(lambda: "window-closed" in why(client), "it is said why it waits")
         text = why(client)["window-closed"]
-        assert "in window night alone (site.toml:12: allows user:dan; windows night)" in text
+        assert "only in window night (site.toml:12: allows user:dan; windows night)" in text
         [job] = client.ask("jobs")
         [place] = client.ask("explain", job=job["id"])["places"]
         assert "(site.toml:12: " in place["why_not"]
@@ -119,12 +119,14 @@ def test_a_group_has_its_slots_and_tasks_and_no_more(site, tmp_path):
         assert bob.submit(hold_on, tmp_path, 8).result(200) == 8
     with (
         Client(site.address, user="zoe") as zoe,
-        pytest.raises(JobRefused, match=r"no \[\[entitlement\]\] of site.toml allows it to zoe"),
+        pytest.raises(
+            JobRefused, match=r"no \[\[entitlement\]\] of site.toml allows the work of zoe"
+        ),
     ):
         zoe.submit(abs, -1).result(200)
     with Client(site.address, user="zoe") as zoe:
         refused_by = zoe.ask("explain", tasks=1)["refused_by_rule"]
-    assert refused_by == "no [[entitlement]] of site.toml allows it to zoe"
+    assert refused_by == "no [[entitlement]] of site.toml allows the work of zoe"
     with Client(site.address, user="ann") as ann:
         assert ann.ask("explain", tasks=1)["refused_by_rule"] == ""
 

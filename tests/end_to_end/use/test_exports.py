@@ -115,7 +115,7 @@ def test_a_period_without_anything_is_empty(export):
         (("focus", "--from", "2020-01-01T00:30"), "by the hour"),
         (("focus", "--from", "soon"), "write 2026-11-20"),
         (("focus", "--from", "2020-01-02", "--to", "2020-01-01T00:00"), "is not before"),
-        (("apel", "--benchmark", "fast"), "write KIND=NUMBER"),
+        (("apel", "--benchmark", "fast"), "use KIND=NUMBER"),
         (("focus", "--out", "/nowhere/at/all.csv"), "can't write"),
     ],
 )
@@ -125,4 +125,6 @@ def test_what_is_wrong_is_told(export, arguments: tuple[str, ...], complaint: st
 
 
 def test_no_database_is_told(tmp_path: Path):
-    assert "there is no database" in quick("export", "focus", "--state", str(tmp_path), code=1)
+    assert "does not exist: check --config" in quick(
+        "export", "focus", "--state", str(tmp_path), code=1
+    )

@@ -119,7 +119,7 @@ def test_what_turns_out_to_be_too_slow_is_said_and_goes_on(site, client):
 
     wait_until(is_said, "it is said")
     said = run("job", job.id, "--gateway", site.address)
-    assert "of what is left," in said
+    assert "of the remaining tasks," in said
     assert "can't all be done by" in said
     assert job.progress().failed == 0
     job.cancel(stop=True)
@@ -130,7 +130,7 @@ def test_what_is_of_use_only_as_a_whole_is_ended_when_it_turns_out_too_slow(clie
     terms = {"max_cost": "5 USD", "task_s": 0.1, "deadline_s": time.time() + 20.0}
     whole = client.options(**terms, whole=True)
     futures = [whole.submit(slow, x) for x in range(150)]
-    with pytest.raises(DeadlinePassed, match=r"of what is left, .* can't all be done by"):
+    with pytest.raises(DeadlinePassed, match=r"of the remaining tasks, .* can't all be done by"):
         futures[-1].result(200)
     assert time.time() < terms["deadline_s"]
     assert futures[0].result(200) == 0

@@ -45,7 +45,7 @@ def test_it_is_written_whole_or_not_at_all(shared_site, written: Path, tmp_path:
     before = written.read_bytes()
     missing = tmp_path / "nowhere" / "page.html"
     assert "can't write" in page(shared_site, str(missing), code=1)
-    assert "366 days at most" in page(shared_site, str(written), "--from", "2001-01-01", code=1)
+    assert "at most 366 days" in page(shared_site, str(written), "--from", "2001-01-01", code=1)
     assert "2026-11-20" in page(shared_site, str(written), "--from", "yesterday", code=2)
     assert written.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]

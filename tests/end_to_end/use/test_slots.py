@@ -35,7 +35,7 @@ def nested(base):
 def overstep():
     """What a task asks for that is not its to have, and how it is refused."""
     refused = {}
-    with Client(user="somebody else") as client:
+    with Client(user="another writer") as client:
         for verb, details in (
             ("token", {"user": "root", "scopes": ["admin"]}),
             ("report", {"kind": "cost"}),

@@ -78,8 +78,8 @@ def test_work_makes_room_for_a_window_and_goes_on_after_it(site, tmp_path):
         )
         texts = [each["text"] for each in client.ask("explain", job=job["id"])["notes"]]
         assert texts[0] == (
-            "local told 1 of its tasks to stop by 2026-11-23 17:00:01 UTC: window "
-            "'risk run' begins at 2026-11-23 17:00:00 UTC"
+            "local stops 1 of its tasks by 2026-11-23 17:00:01 UTC: window 'risk run' "
+            "begins at 2026-11-23 17:00:00 UTC"
         )
         assert texts[-1] == "local stopped 1 of its tasks, to make room"
         [pool] = client.ask("status")["pools"]

@@ -153,19 +153,19 @@ def test_images_have_names_of_images(name, is_good):
     if is_good:
         check_image(name)
         return
-    with pytest.raises(ValueError, match="is none: write it as in"):
+    with pytest.raises(ValueError, match="is not a valid image name: use a form such as"):
         check_image(name)
 
 
 def test_what_is_no_environment_says_what_would_be(tmp_path):
-    with pytest.raises(ValueError, match=r"for a file write Path\('requirements.txt'\)"):
+    with pytest.raises(ValueError, match=r"for a file use Path\('requirements.txt'\)"):
         Options(environment="requirements.txt")
     with pytest.raises(TypeError, match="the name of an image, or the Path"):
         Options(environment=3)
     with pytest.raises(FileNotFoundError):
         Options(environment=tmp_path / "requirements.txt")
     (tmp_path / "requirements.txt").write_bytes(b"#" * (FILES_BYTES_MAX + 1))
-    with pytest.raises(ValueError, match="over the limit"):
+    with pytest.raises(ValueError, match="exceed the limit"):
         Options(environment=tmp_path / "requirements.txt")
 
 

@@ -110,7 +110,7 @@ def test_what_is_no_list_of_payments_is_refused(rows):
 
 
 def test_too_many_and_the_same_twice_are_refused():
-    with pytest.raises(ProtocolError, match="more payments"):
+    with pytest.raises(ProtocolError, match="too many payments"):
         lines_of([[f"wire-{n}", "USD", "paid", 1, 5] for n in range(LINES_MAX + 1)])
     with pytest.raises(ProtocolError, match="two payments"):
         lines_of([PAID.row, RECEIVED.row])

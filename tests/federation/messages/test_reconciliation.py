@@ -34,8 +34,8 @@ def entry(first=0, state=S, epoch=1, cost=5, contract="c-1", currency="USD"):
         ([entry(state=P)], [entry(state=P)], Findings(say=[[1, 0, 1]], post=[entry().delivery])),
         ([entry(state=P)], [], Findings(void=[entry().delivery])),
         ([], [entry(state=P)], Findings(say=[[1, 0, 0]])),
-        ([entry()], [], Findings(unclear=["epoch 1, task 0: 5 here alone"])),
-        ([], [entry()], Findings(unclear=["epoch 1, task 0: 5 there alone"])),
+        ([entry()], [], Findings(unclear=["epoch 1, task 0: 5 here only"])),
+        ([], [entry()], Findings(unclear=["epoch 1, task 0: 5 there only"])),
         (
             [entry()],
             [entry(cost=6)],
@@ -49,7 +49,7 @@ def entry(first=0, state=S, epoch=1, cost=5, contract="c-1", currency="USD"):
         (
             [entry(), entry(state=R)],
             [entry()],
-            Findings(unclear=["the reversal of epoch 1, task 0: 5 here alone"]),
+            Findings(unclear=["the reversal of epoch 1, task 0: 5 here only"]),
         ),
     ],
 )  # fmt: skip

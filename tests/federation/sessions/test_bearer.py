@@ -15,9 +15,9 @@ from federation.transport import TlsSettings
 
 @pytest.mark.parametrize("address", ["tcp://gw.example:7461", "tcp://10.0.0.1:1", "tcp://[::2]:1"])
 def test_a_token_does_not_go_over_plain_tcp_to_another_host(address):
-    with pytest.raises(AddressError, match="a token is for whoever holds it"):
+    with pytest.raises(AddressError, match="a token is a bearer credential"):
         check_bearer(address)
-    with pytest.raises(AddressError, match="a token is for whoever holds it"):
+    with pytest.raises(AddressError, match="a token is a bearer credential"):
         Client(address, token="gft1_x")
     with pytest.raises(AddressError):
         Client(["ipc:///nowhere/gw.sock", address], token="gft1_x")
@@ -32,7 +32,7 @@ def test_it_goes_over_tls_and_within_this_host(address):
 
 def test_a_token_from_the_environment_is_as_careful(monkeypatch):
     monkeypatch.setenv("GRIDFED_TOKEN", "gft1_x")
-    with pytest.raises(AddressError, match="a token is for whoever holds it"):
+    with pytest.raises(AddressError, match="a token is a bearer credential"):
         Client("tcp://gw.example:7461")
 
 

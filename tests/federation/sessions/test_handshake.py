@@ -82,7 +82,7 @@ def test_what_arrives_grants_nothing_and_what_is_acknowledged_does_from_when_it_
 def test_names_are_not_longer_than_can_be_shown(name: Any, user: Any) -> None:
     """Where a number stands for a name, it is so long."""
     pair = Pair(*("x" * each if isinstance(each, int) else each for each in (name, user)))
-    with pytest.raises(SessionRefused, match="a name of over"):
+    with pytest.raises(SessionRefused, match="the name has more than"):
         pair.open(0.0)
     pair.close()
 

@@ -143,7 +143,7 @@ def test_noise_is_no_envelope(one, other):
 
 def test_a_large_body_is_refused_before_anything_is_checked():
     raw = sealer().seal("quote", "paris", bytes(1001), NOW_S)
-    with pytest.raises(ProtocolError, match="a body of 1,001 bytes"):
+    with pytest.raises(ProtocolError, match="the body has 1,001 bytes"):
         verifier(body_bytes_max=1000).open(raw, NOW_S)
     with pytest.raises(ProtocolError, match="over the limit"):
         verifier(body_bytes_max=100).open(raw, NOW_S)

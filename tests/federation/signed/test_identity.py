@@ -56,7 +56,7 @@ def test_a_key_that_anybody_can_sign_for_is_no_key(y, sign, offset):
     raw = (y + offset | sign << 255).to_bytes(32, "little")
     forged = b"\x01" + bytes(63)
     assert not any(verify(raw, forged, "card", b"%d" % at) for at in range(64))
-    with pytest.raises(ValueError, match="no signature can be trusted"):
+    with pytest.raises(ValueError, match="weak key"):
         public_key(raw)
 
 
@@ -114,7 +114,7 @@ def test_text_that_is_cut_or_of_another_kind_is_noticed(spoil):
 
 
 def test_text_is_bounded():
-    with pytest.raises(Untrusted, match="over 10 characters"):
+    with pytest.raises(Untrusted, match="more than 10 characters"):
         from_text("gfx1", to_text("gfx1", b"payload"), 10)
 
 
@@ -130,7 +130,7 @@ def test_each_side_of_a_meeting_proves_itself():
 
 
 def test_a_proof_can_not_be_turned_round_or_made_by_another():
-    with pytest.raises(Untrusted, match="dialler did not prove to be 'london'"):
+    with pytest.raises(Untrusted, match="dialler did not prove the identity of 'london'"):
         MEETING.check([LONDON.public], Side.DIALLER, MEETING.sign(LONDON, Side.LISTENER))
     with pytest.raises(Untrusted, match="bad-signature"):
         MEETING.check([LONDON.public], Side.DIALLER, MEETING.sign(PARIS, Side.DIALLER))

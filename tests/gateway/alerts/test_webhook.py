@@ -28,7 +28,7 @@ async def test_the_body_is_posted_as_it_is_documented(door):
             "key": "test",
             "level": 0,
             "at": "1970-01-01T00:00:01Z",
-            "text": "a test of the alert desk: nothing has happened",
+            "text": "test of the alert desk: nothing has happened",
             "facts": {},
         }
     ]

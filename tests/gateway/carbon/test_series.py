@@ -129,11 +129,11 @@ def test_times_may_say_their_offset_and_come_in_any_order(write):
 @pytest.mark.parametrize(
     ("row", "line", "why"),
     [
-        ("2023-01-01T01:00Z,x", 3, "no number"),
-        ("2023-01-01T01:00Z,-1", 3, "must be 0 to 5,000"),
-        ("2023-01-01T01:00Z,nan", 3, "must be 0 to 5,000"),
-        ("2023-01-01T01:00Z,1e99999999", 3, "must be 0 to 5,000"),
-        ("2023-01-01T01:00Z,5001", 3, "must be 0 to 5,000"),
+        ("2023-01-01T01:00Z,x", 3, "not a number"),
+        ("2023-01-01T01:00Z,-1", 3, "must be from 0 to 5,000"),
+        ("2023-01-01T01:00Z,nan", 3, "must be from 0 to 5,000"),
+        ("2023-01-01T01:00Z,1e99999999", 3, "must be from 0 to 5,000"),
+        ("2023-01-01T01:00Z,5001", 3, "must be from 0 to 5,000"),
         ("2023-01-01T01:00Z", 3, "1 cells, but 2 columns"),
         ("2023-01-01T01:00Z,1,2", 3, "3 cells, but 2 columns"),
         ("yesterday,1", 3, "'yesterday' is not a time"),

@@ -104,7 +104,7 @@ def test_rules_are_read_whole(path):
     [
         ('"group:quants"', '"group:quant"', "line 7: [[entitlement]]: allow: group 'quant' "
          "not found in [groups]; known groups: quants"),
-        ('"group:quants"', '"quants"', "line 7: [[entitlement]]: allow: 'quants' is nobody"),
+        ('"group:quants"', '"quants"', "line 7: [[entitlement]]: allow: 'quants' is not a party"),
         ('"group:quants"', "3", "line 7: [[entitlement]]: allow: it must be a party, or a list"),
         ('"group:quants"', "[]", "line 7: [[entitlement]]: allow: it must be a party, or a list"),
         ('["fast", ', '["fst", ', "line 7: [[entitlement]]: pools: pool 'fst' not found here; "
@@ -118,8 +118,11 @@ def test_rules_are_read_whole(path):
         ('["preemptible"]', '["cheap"]', "classes: unknown class 'cheap'; known classes: gua"),
         ("slots_max = 40", "slot_max = 40", "line 7: [[entitlement]]: unknown key 'slot_max'"),
         ('deny = "user:bob"', "", "line 21: [[entitlement]]: it needs either allow or deny"),
-        ('deny = "user:bob"', 'deny = "user:bob"\nslots_max = 3', "line 21: [[entitlement]]: a "
-         "rule that denies has no limits"),
+        (
+            'deny = "user:bob"',
+            'deny = "user:bob"\nslots_max = 3',
+            "line 21: [[entitlement]]: a rule that denies can't have limits",
+        ),
         ('deny = "user:bob"', 'deny = "user:bob"\nallow = "all"', "it needs either allow or deny"),
         ('name = "slow"', 'name = "elsewhere"', "means the pools of other sites"),
         ("[[entitlement]]", "[entitlement]", "entitlement must be an array of tables"),
@@ -193,7 +196,7 @@ def test_who_is_denied_is_told_by_which_line(path):
     assert (row["may"], row["why"], row["rule"]["line"]) == (False, "denied", 21)
     text = told(path, "bob", "--at", EVENING, "--pool", "fast")
     assert "site.toml:21" in text
-    assert "fast: it is denied to bob (site.toml:21: denies user:bob; windows night)" in text
+    assert "fast: the work of bob is denied (site.toml:21: denies user:bob; windows night)" in text
 
 
 def test_a_group_may_be_tried_and_must_be_one(path):

@@ -47,7 +47,7 @@ def run(*arguments):
         (["cost", "--by", "user,colour"], "no report by 'colour': choose from user"),
         (["cost", "--where", "colour=red"], "no report by 'colour'"),
         (["cost", "--where", "user"], "write KEY=VALUE"),
-        (["cost", "--where", "month=May"], "write it as in 2026-11"),
+        (["cost", "--where", "month=May"], "use a form such as 2026-11"),
         (["cost", "--csv", "--json"], "only one of"),
         (["cost", "--csv", "--parquet", "x"], "only one of"),
         (["cost", "--from", "9999-12-31", "--to", "9999-12-31"], "write 2026-11-20"),

@@ -132,28 +132,31 @@ def test_people_see_times_there_and_who_may_use_what(write):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('to = "23:00"', 'to = "17:00"', "line 12: [[pool.window]] 'risk run' of fast: a window "
-         "that ends when it begins"),
+        (
+            'to = "23:00"',
+            'to = "17:00"',
+            "line 12: [[pool.window]] 'risk run' of fast: a window ends when it begins",
+        ),
         ('"Europe/London"', '"Europe/Lodnon"', "zone: 'Europe/Lodnon' is not a time zone"),
         ('calendar = "london"', 'calendar = "paris"', "calendar 'paris' not found; known "
          "calendars: london"),
         ("priority = 5", 'days2 = "mon"', "line 28: [[pool.window]] 'month end' of fast: unknown "
          "key 'days2'"),
-        ('"others", borrows = 0', '"other", borrows = 0', "claims[1].who: 'other' is nobody"),
-        ("80%", "180%", "claims[2].guaranteed: '180%' is no number of slots"),
-        ('name = "batch"', 'name = "risk run"', "line 8: [[pool]] fast: there are two windows"),
+        ('"others", borrows = 0', '"other", borrows = 0', "claims[1].who: 'other' is not a party"),
+        ("80%", "180%", "claims[2].guaranteed: '180%' is not a number of slots"),
+        ('name = "batch"', 'name = "risk run"', "line 8: [[pool]] fast: two windows are named"),
         ('name = "batch"', "", "it needs a name of 1 to 60"),
-        ("0 2 * * sat", "0 2 * * 6", "cron: write days of the week by name"),
-        ("0 2 * * sat", "0 2 30 feb *", "cron: '0 2 30 feb *' is never"),
+        ("0 2 * * sat", "0 2 * * 6", "cron: days of the week must be names"),
+        ("0 2 * * sat", "0 2 30 feb *", "cron: '0 2 30 feb *' never occurs"),
         ("lasts_s = 14400", "", "lasts_s must be a number"),
         ("lasts_s = 14400", 'lasts_s = 14400\nto = "04:00"', "cron and to exclude each other"),
         ("grace_s = 30", "grace_s = 30\nlasts_s = 60", "lasts_s needs cron"),
-        ('days = "business"', 'days = "busy"', "days: 'busy' are no days"),
+        ('days = "business"', 'days = "busy"', "days: 'busy' is not a set of days"),
         ("2026-11-27", "27.11.2026", "never: '27.11.2026' is not a date"),
         ("drain_lead_s = 600", "drain_lead_s = -1", "drain_lead_s is -1"),
         ('holidays = "london.txt"', 'holidays = "rome.txt"', "rome.txt: it can't be read"),
-        ("12:30", "12.30", "line 4: [calendar.london]: dates: line 1: '12.30' is no time"),
-        ('"50%"', '"half"', "line 10: [[pool]] fast: claims[1].borrows: 'half' is no number"),
+        ("12:30", "12.30", "line 4: [calendar.london]: dates: line 1: '12.30' is not a time"),
+        ('"50%"', '"half"', "line 10: [[pool]] fast: claims[1].borrows: 'half' is not a number"),
         ("follows_work = true", 'follows_work = "yes"', "follows_work must be true or false"),
     ],
 )  # fmt: skip

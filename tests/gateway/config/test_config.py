@@ -220,7 +220,7 @@ OF_RISK = "share 'risk'"
         ("share = 7", 1, ": share must be an array of tables, written as [[fair_share.share]]"),
         ("[[fair_share.share]]\nwho = 'all'", 2, ": a [[fair_share.share]] needs a name"),
         (f"{RISK}", 2, f" {OF_RISK}: who is missing"),
-        (f"{RISK}who = 'risk'", 2, f" {OF_RISK}: who: 'risk' is nobody: write one of user:NAME"),
+        (f"{RISK}who = 'risk'", 2, f" {OF_RISK}: who: 'risk' is not a party: use one of user:NAME"),
         (f"{RISK}who = ['all']", 2, f" {OF_RISK}: who must be a party"),
         (
             f"{RISK}who = 'all'\nshares = 0",
@@ -229,16 +229,20 @@ OF_RISK = "share 'risk'"
         ),
         (f"{RISK}who = 'all'\nshares = 1.5", 2, f" {OF_RISK}: shares is 1.5: it must be a whole"),
         (f"{RISK}who = 'all'\nshares = nan", 2, f" {OF_RISK}: shares is nan: it must be 1 to"),
-        (f"{RISK}who = 'all'\nparent = 'x'", 5, f" {OF_RISK}: parent is 'x', and there is no"),
+        (f"{RISK}who = 'all'\nparent = 'x'", 5, f" {OF_RISK}: parent is 'x': no"),
         (f"{RISK}who = 'all'\nparent = 7", 2, f" {OF_RISK}: parent must be the name of a share"),
-        (f"{RISK}who = 'all'\nparent = 'risk'", 5, f" {OF_RISK}: parent leads in a circle"),
+        (f"{RISK}who = 'all'\nparent = 'risk'", 5, f" {OF_RISK}: parent forms a cycle"),
         (f"{RISK}who = 'all'\neach = 'x'", 2, f" {OF_RISK}: each is 'x': it must be one of"),
         (f"{RISK}who = 'all'\nweight = 1", 2, f" {OF_RISK}: unknown key 'weight'; known keys:"),
-        (f"{RISK}who = 'all'\n{RISK}who = 'ours'", 6, f" {OF_RISK}: name is another share's"),
+        (
+            f"{RISK}who = 'all'\n{RISK}who = 'ours'",
+            6,
+            f" {OF_RISK}: name is the name of another share",
+        ),
         (
             f"{RISK}who = 'all'\n[[fair_share.share]]\nname = 'b'\nwho = 'ours'",
             7,
-            " share 'b': who is 'ours', and 'risk' (all) before it takes all of that",
+            " share 'b': who is 'ours', but 'risk' (all) comes first and covers all of it",
         ),
     ],
 )

@@ -42,8 +42,8 @@ def test_all_that_it_may_say(read):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ('slots = "150%"', "line 2: [reservations]: slots: '150%' is no number of slots"),
-        ("slots = -1", "line 2: [reservations]: slots: -1 is no number of slots"),
+        ('slots = "150%"', "line 2: [reservations]: slots: '150%' is not a number of slots"),
+        ("slots = -1", "line 2: [reservations]: slots: -1 is not a number of slots"),
         ('longest = "8d"', "line 2: [reservations]: longest is 8d: it must be 1m to 7d"),
         ("ahead = 7", "line 2: [reservations]: ahead must be a length of time, as in"),
         ("unused_factor = 1.5", "line 2: [reservations]: unused_factor is 1.5: it must be 0 to 1"),

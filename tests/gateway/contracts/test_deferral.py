@@ -187,7 +187,7 @@ def test_explain_says_until_when_it_waits_and_what_that_saves(town):
     job = london.broker.jobs["other"]
     found = explain_job(job, london.exchange, london.broker, UTC_S)
     assert found["deferral"]["waits"] == 0
-    assert "does not: " in found["deferral"]["text"]
+    assert "but starts now: " in found["deferral"]["text"]
 
 
 @settings(max_examples=40, deadline=None)

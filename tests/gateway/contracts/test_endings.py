@@ -215,7 +215,7 @@ def test_closed_before_it_was_committed_to_is_against_the_rules(town):
     london.submit(200, wishes=ABROAD)
     [purchase] = london.exchange.purchases.purchases.values()
     closed = deals.Closed(purchase.contract)
-    with pytest.raises(ProtocolError, match="before it was committed to"):
+    with pytest.raises(ProtocolError, match="before the commit"):
         london.kernel.hear("paris", Side.SELLER, closed, town.now_s, UTC_S)
 
 
@@ -228,7 +228,7 @@ def test_a_lapsed_contract_that_is_declined_is_booked_as_lapsed(town):
     town.cut.add(apart)
     town.pass_time(10.0)
     assert purchase.phase is Phase.LAPSED
-    decline = deals.Decline(purchase.contract, "job-not-found", "no such contract")
+    decline = deals.Decline(purchase.contract, "job-not-found", "the contract does not exist")
     london.kernel.hear("paris", Side.SELLER, decline, town.now_s, UTC_S + town.now_s)
     town.pass_time(30.0)
     ended = [

@@ -41,7 +41,7 @@ def test_a_site_that_is_denied_gets_no_quote_and_not_the_rule(town):
     declined = said(town, deals.Decline)
     assert {each.code for each in declined} == {Reason.NOT_ENTITLED}
     assert {each.reason for each in declined} == {
-        "the entitlements of paris give london none of it"
+        "the entitlements of paris allow london no slots for this job"
     }
     assert not said(town, deals.Forward)
 
@@ -71,7 +71,9 @@ def test_a_contract_ends_when_its_site_is_denied_and_nothing_is_lost(town):
     town.run(finished(town, 5000))
     town.pass_time(3.0)
     assert not paris.broker.jobs
-    ended = [each for each in said(town, deals.Decline) if "nothing of it now" in each.reason]
+    ended = [
+        each for each in said(town, deals.Decline) if "no slots for this job now" in each.reason
+    ]
     assert {each.code for each in ended} == {Reason.NOT_ENTITLED}
 
 
@@ -106,7 +108,9 @@ def test_it_is_explained_why_work_does_not_leave(town):
     london.exchange.refresh(UTC_S + town.now_s)
     decision = london.exchange.decide(spec(), 10, UTC_S + town.now_s)
     texts = {candidate.key[0]: refusal.text for candidate, refusal in decision.refused}
-    assert texts == {"paris": "is another site's, and its user is entitled to none of those"}
+    assert texts == {
+        "paris": "belongs to another site, and the user is not entitled to use other sites"
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,4 +137,4 @@ def test_a_job_for_other_sites_alone_of_a_user_who_may_use_none_is_refused_at_on
     london.submit(5, wishes=Wishes(allowed_sites=frozenset({"paris"})))
     refused = [each for each in london.told if isinstance(each, RejectJob)]
     assert refused[0].code == Reason.SITE_FORBIDDEN
-    assert "its user may use no other site's (`gridfed can`)" in refused[0].reason
+    assert "the user is not entitled to use other sites (`gridfed can`)" in refused[0].reason

@@ -174,7 +174,7 @@ def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
     assert given_back(1.0) == []
     assert given_back(1.0 + town.rules.hold_s) == [[[0, 2]]]
     declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
-    assert [each.reason for each in declined] == ["pool local of paris can start no slots now"]
+    assert [each.reason for each in declined] == ["pool local of paris can't start slots now"]
 
 
 def test_a_share_is_of_what_could_be_there_as_adverts_say():

@@ -92,7 +92,7 @@ def test_what_may_be_kept_or_is_not_known_is_not_refused(town, limits):
     assert opened(town.sites["london"], **limits) is None
 
 
-HOPELESS = "60 tasks of 600 s can't all be done {}for 0.00001 USD; none of them could: one task "
+HOPELESS = "60 tasks of 600 s can't all be done {}for 0.00001 USD; none of them can: one task "
 
 
 @pytest.mark.parametrize("deadline_s", [None, HOUR_S])
@@ -105,7 +105,7 @@ def test_what_pays_for_no_task_anywhere_is_refused_at_once_with_the_figure(deadl
         limits["wishes"] = Wishes()
     refused = opened(london, **limits)
     by = "by 1970-01-12 14:46:40 UTC " if deadline_s else ""
-    found = f"{HOPELESS.format(by)}costs 0.001666667 USD at london/local, where it is cheapest"
+    found = f"{HOPELESS.format(by)}costs 0.001666667 USD at london/local, the cheapest pool"
     assert refused is not None
     assert (refused.code, refused.reason) == ("limits-unmet", found)
     assert refused.details == {"offers": []}
@@ -221,7 +221,7 @@ def test_what_can_not_be_kept_any_more_is_said_and_goes_on(town):
     town.pass_time(UNMET_S / 2)
     assert job.unmet == ""
     town.pass_time(UNMET_S)
-    assert job.unmet.startswith("of what is left, 36 tasks of 60 s")
+    assert job.unmet.startswith("of the remaining tasks, 36 tasks of 60 s")
     assert "tasks of 60 s can't all be done by" in job.unmet
     assert "All can by" in job.unmet
     assert [note["text"] for note in views.notes(job)] == [job.unmet]

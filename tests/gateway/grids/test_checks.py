@@ -162,21 +162,21 @@ class Bench(ProcessesBench):
 
 QUICK = [
     (Nameless, checks.check_names_itself, "does not name the grid"),
-    (Unlimited, checks.check_names_itself, "no order is small enough"),
-    (Generous, checks.check_names_itself, "more now than ever"),
-    (Babbling, checks.check_names_itself, "the secret stands in what check"),
+    (Unlimited, checks.check_names_itself, "allow no pilot in an order"),
+    (Generous, checks.check_names_itself, "more slots now than at most"),
+    (Babbling, checks.check_names_itself, "the secret appears in what check"),
     (Trusting, checks.check_hostile_names, "no GridFault"),
     (Blaming, checks.check_too_large, "blamed again, not never"),
 ]
 THOROUGH = [
-    (Lazy, checks.check_stop_at_once, "left behind, and billed"),
+    (Lazy, checks.check_stop_at_once, "left behind, and charged"),
     (Bare, checks.check_life, "has GRIDFED_CHECK ="),
-    (Talkative, checks.check_life, "the secret stands in the list of processes"),
+    (Talkative, checks.check_life, "the secret appears in the list of processes"),
     (Forgetful, checks.check_started_once, "twice"),
-    (Shy, checks.check_found_again, "not within 5 s"),
-    (Greedy, checks.check_stop_of_nothing, "by a name that is not its own"),
+    (Shy, checks.check_found_again, "timed out after 5 s"),
+    (Greedy, checks.check_stop_of_nothing, "a name that does not exist stopped"),
     (Backward, checks.check_life, "went back from starting to queued"),
-    (Patient, checks.check_lonely_pilots_end, "not within 5 s"),
+    (Patient, checks.check_lonely_pilots_end, "timed out after 5 s"),
 ]
 
 

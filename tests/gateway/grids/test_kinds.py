@@ -75,17 +75,17 @@ def test_two_of_one_name_are_none(install):
 def test_nobody_takes_a_built_in_name(install):
     install("acme", "local", GOOD)
     assert "acme 1.0 must not" in refusal("local")
-    assert "gridfed's own" in refusal("remote")
+    assert "reserved by gridfed" in refusal("remote")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("KIND = print", "is no gateway.grids.contract.GridKind, but <built-in function print>"),
+        ("KIND = print", "is not a gateway.grids.contract.GridKind, but <built-in function print>"),
         ("1 / 0", "can't be loaded: ZeroDivisionError: division by zero"),
         ("KIN = 1", "can't be loaded: AttributeError"),
-        ("import no_such_module", "needs module 'no_such_module', which is not here"),
-        (GOOD.replace("{name}", "else"), "calls itself 'else'"),
+        ("import no_such_module", "needs module 'no_such_module', which is not installed"),
+        (GOOD.replace("{name}", "else"), "has the name 'else'"),
     ],
 )
 def test_what_is_wrong_with_one_is_said_with_whose_it_is(install, text, said):
@@ -99,12 +99,12 @@ def test_what_is_wrong_with_one_is_said_with_whose_it_is(install, text, said):
 def test_a_library_that_is_missing_is_named_with_what_brings_it(install):
     requires = ["Bo_To.99>=1; extra == 'cloud'", "trio>=0.3", "cats; extra == 'pets'"]
     install("acme", "acme", "import bo_to_99", requires=requires)
-    assert refusal("acme").endswith("not here: pip install 'acme[cloud]'")
+    assert refusal("acme").endswith("not installed: pip install 'acme[cloud]'")
 
 
 def test_the_entry_point_may_say_what_brings_its_libraries(install):
     install("acme", "acme", "import boto99", value="acme_grid:KIND [cloud]")
-    assert refusal("acme").endswith("not here: pip install 'acme[cloud]'")
+    assert refusal("acme").endswith("not installed: pip install 'acme[cloud]'")
 
 
 def test_a_kind_that_imports_late_says_what_it_needs(install, monkeypatch):
@@ -139,10 +139,10 @@ def test_a_reader_that_breaks_is_named_with_whose_it_is(install, tmp_path):
     install("acme", "acme", BROKEN)
     with pytest.raises(KnobError) as caught:
         read_settings(find_kind("acme"), {})
-    text = "kind 'acme' of acme 1.0 broke when it was to read its table: KeyError: 'hosts' "
+    text = "kind 'acme' of acme 1.0 failed while reading its table: KeyError: 'hosts' "
     assert text + "(acme_grid.py, line 7)" in str(caught.value)
     (tmp_path / "site.toml").write_text(POOL.format('"x"'))
-    with pytest.raises(ConfigError, match=r"line 6: .*broke when it was to read.*TypeError"):
+    with pytest.raises(ConfigError, match=r"line 6: .*failed while reading.*TypeError"):
         load(str(tmp_path / "site.toml"), Installed())
 
 
@@ -152,14 +152,14 @@ def test_a_reader_that_breaks_on_reload_leaves_all_as_it_was(install, tmp_path):
     path.write_text(POOL.format('["good"]'))
     config = check(load(str(path), Installed()), 0.0)
     path.write_text(POOL.format("[]").replace("max = 2", "max = 3"))
-    with pytest.raises(ConfigError, match="broke when it was to read its table: TypeError"):
+    with pytest.raises(ConfigError, match="failed while reading its table: TypeError"):
         read_again(config, 0.0)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "kind 'acme' of acme 1.0 broke when it was to be opened: KeyError: 'region'"),
+        ({}, "kind 'acme' of acme 1.0 failed while opening the grid: KeyError: 'region'"),
         ({"region": 3}, "opened 3, which lacks check, limits, capacity, pilots, start, stop"),
     ],
 )

@@ -91,7 +91,7 @@ def test_an_advert_from_a_clock_that_runs_ahead_is_not_dealt_by() -> None:
     member = Member()
     member.pass_on(1, issued_s=UTC_S + 10)
     assert not member.market.has_others
-    assert [line for line in member.said if "ahead of our clock" in line]
+    assert [line for line in member.said if "ahead of the local clock" in line]
 
 
 def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_carrier_is_not() -> (

@@ -210,11 +210,11 @@ def test_who_refuses_says_why_and_nothing_is_left(world):
     whole = world.begin(["london", "paris"], slots=5)
     world.run()
     assert whole.machine.phase is Phase.RELEASED
-    assert whole.machine.reason == ("london: pool fast: 5 slots are more than the 4 that there are")
+    assert whole.machine.reason == ("london: pool fast: 5 slots exceed the pool's total of 4")
     assert world.states("paris") == []
     whole = world.begin(["paris", "rome"], slots=9)
     world.run()
-    assert whole.machine.reason == "paris: pool fast: 9 slots are more than the 8 that there are"
+    assert whole.machine.reason == "paris: pool fast: 9 slots exceed the pool's total of 8"
     world.tick()
     assert world.sites["london"].buying.wholes == {}
 
@@ -343,8 +343,8 @@ def test_what_a_buyer_may_not_say(world, changes):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"slots": 0}, "one slot at least"),
-        ({"until_ms": HOLD.from_ms}, "has no length"),
+        ({"slots": 0}, "at least one slot"),
+        ({"until_ms": HOLD.from_ms}, "must end after it begins"),
         ({"from_ms": 1_000_000}, "which is past"),
         ({"pool": "slow"}, "pool 'slow' not found at paris"),
         ({"user": "a" * 200}, "the user's name is too long, 207 characters"),
@@ -481,8 +481,11 @@ def test_what_a_site_says_is_shown_without_its_control_characters(world):
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        ([Rule(False, (read_party("site:london"),))], "it is denied to ada@london"),
-        ([Rule(True, (read_party("site:rome"),))], "no [[entitlement]] allows it to ada@london"),
+        ([Rule(False, (read_party("site:london"),))], "the work of ada@london is denied"),
+        (
+            [Rule(True, (read_party("site:rome"),))],
+            "no [[entitlement]] allows the work of ada@london",
+        ),
         ([Rule(True, (read_party("site:london"),), slots_max=3)], "may have at most 3 slots"),
         ([Rule(True, (read_party("site:london"),), slots_max=4)], ""),
     ],
@@ -521,9 +524,13 @@ def test_the_price_is_held_in_its_makers_budget_and_what_is_billed_is_spent(worl
 @pytest.mark.parametrize(
     ("amount_usd", "unit", "text"),
     [
-        (7, "USD", "has no room for 4 USD: 0 USD of 7 USD is spent, 4 USD is held for what runs"),
+        (
+            7,
+            "USD",
+            "has no room for 4 USD: 0 USD of 7 USD is spent, 4 USD is held for running work",
+        ),
         (3, "USD", "has no room for 4 USD: 0 USD of 3 USD is spent"),
-        (99, "EUR", "is in EUR, and pays for nothing in USD"),
+        (99, "EUR", "is in EUR, and can't pay for work in USD"),
     ],
 )
 def test_what_a_budget_does_not_pay_for_is_not_reserved_anywhere(world, amount_usd, unit, text):
@@ -602,7 +609,7 @@ def test_credit_in_another_currency_reserves_nothing(world):
     paris.start(world.now_s)
     whole = world.begin(["paris"])
     world.run()
-    assert "london has credit in EUR here, and none in USD" in whole.machine.reason
+    assert "london has credit in EUR at this site, not in USD" in whole.machine.reason
     assert world.taken("paris") == 0
 
 
@@ -699,8 +706,8 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
         site.bookings.ask(4, *span, "group:quants", ADA, NOON)
     for by, slots, why in (
         (ADA, 4, "ada may have at most 3 slots"),
-        (Whose("bob"), 1, "allows it to bob"),
-        (Whose("eve@paris", site="paris"), 1, "denied to eve@paris"),
+        (Whose("bob"), 1, "allows the work of bob"),
+        (Whose("eve@paris", site="paris"), 1, "the work of eve@paris is denied"),
     ):
         with pytest.raises(CantReserve, match=why):
             site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
@@ -710,9 +717,9 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
 def test_what_a_pool_can_grow_to_can_be_reserved():
     site = Site("london", 2)
     span = NOON + 3_600.0, NOON + 7_200.0
-    with pytest.raises(CantReserve, match="8 slots are more than the 2 that there are"):
+    with pytest.raises(CantReserve, match="8 slots exceed the pool's total of 2"):
         site.bookings.ask(8, *span, "user:ada", ADA, NOON)
     site.broker.handle(events.PoolGrows("fast", Growth(6, 60.0, 600.0)), NOON)
     assert site.bookings.ask(8, *span, "user:ada", ADA, NOON).slots == 8
-    with pytest.raises(CantReserve, match="more than the 8"):
+    with pytest.raises(CantReserve, match="total of 8"):
         site.bookings.ask(9, *span, "user:ada", ADA, NOON)

@@ -96,7 +96,7 @@ def test_a_seller_has_one_second_beyond_what_has_passed_for_a_whole_contract():
     bought = purchase()
     for _ in range(9):
         check_time(bought, deliver(0.1 + 0.1 * SLACK_S), 0.1)
-    with pytest.raises(ProtocolError, match="longer than has passed"):
+    with pytest.raises(ProtocolError, match="more time than has passed"):
         check_time(bought, deliver(0.1 + 0.2 * SLACK_S), 0.1)
 
 

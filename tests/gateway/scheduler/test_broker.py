@@ -697,7 +697,7 @@ def test_a_detached_job_that_was_abandoned_is_rejected_when_its_client_comes_bac
     assert world.broker.remembers("j")
     effects = world.do(events.JobOpened(9, "j", spec(detached=True), again=True))
     (reject,) = told(effects, messages.RejectJob)
-    assert "its client left before everything was submitted" in reject.reason
+    assert "the client disconnected before all tasks were submitted" in reject.reason
     effects = world.do(events.TasksArrived(9, "j", 5, [b"5"]))
     assert told(effects, messages.Kept) == written(effects, records.BundleKept) == []
 
@@ -719,7 +719,7 @@ def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
     world.do(events.ClientJoined(9, "mallory"))
     opened = events.JobOpened(9, "j", spec(user="mallory"), again=True)
     (reject,) = told(world.do(opened), messages.RejectJob)
-    assert "somebody else's" in reject.reason
+    assert "belongs to another user" in reject.reason
     assert world.broker.jobs == {}
 
 
@@ -728,7 +728,7 @@ def test_an_open_job_is_taken_over_in_its_own_project_only() -> None:
     world.submit(1, project="risk")
     opened = events.JobOpened(CLIENT, "j", spec(project="fx"), again=True)
     (reject,) = told(world.do(opened), messages.RejectJob)
-    assert "somebody else's" in reject.reason
+    assert "belongs to another user" in reject.reason
 
 
 def test_an_id_is_used_again_only_by_who_comes_back_and_then_is_not_charged_again() -> None:

@@ -90,18 +90,19 @@ def test_what_nobody_offers_is_refused_with_a_name():
     world.join(2, tags_of(["quay.io/*"], []))
     refused, *_ = told(world.submit(), messages.RejectJob)
     assert refused.code == "environment-missing"
-    assert "runs no image localhost/quant:1, only quay.io/*" in refused.reason
+    assert "does not allow image localhost/quant:1, only quay.io/*" in refused.reason
 
 
 def test_of_a_pool_and_its_worker_the_worker_knows():
     offer = Offer("pool local", "local", {}, "3.11", "USD")
     world = World({"pool local": offer})
     refused, *_ = told(world.submit(), messages.RejectJob)
-    assert "pool local runs no image" in refused.reason
+    assert "pool local does not allow image" in refused.reason
     world.join(2, tags_of(["quay.io/*"], []))
     refused, *_ = told(world.submit(job="k"), messages.RejectJob)
     assert refused.reason == (
-        "no pool here can ever run it: worker w2 runs no image localhost/quant:1, only quay.io/*"
+        "no pool here can ever run it: worker w2 does not allow image localhost/quant:1, "
+        "only quay.io/*"
     )
 
 

@@ -72,7 +72,7 @@ def test_slots_are_kept_for_its_party_while_it_runs():
         {Reason.OVER_CLAIM},
         [
             "has no more slots for all in window 'reservation r1', until 1970-01-01 14:00:00 UTC: "
-            "it has 1 of 1"
+            "1 of 1 are in use"
         ],
     )
     assert assigned(world.submit("hers", 10)) == 3
@@ -175,8 +175,8 @@ def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits(
     assert world.why("long") == (
         {Reason.WINDOW_CLOSED},
         [
-            "begins nothing of it that may not be done when window 'reservation r1' begins at "
-            "1970-01-01 13:00:00 UTC"
+            "starts no task of this job that may run into window 'reservation r1', which "
+            "begins at 1970-01-01 13:00:00 UTC"
         ],
     )
     assert assigned(world.submit("short", 10, name="short")) == 3

@@ -50,7 +50,7 @@ def test_a_bound_is_kept_over_all_workers_of_a_pool():
     assert world.running("theirs") == 3
     reasons, texts = world.why("theirs")
     assert reasons == {Reason.OVER_CLAIM}
-    assert texts[0] == "has no more slots for others: it has 3 of 3"
+    assert texts[0] == "has no more slots for others: 3 of 3 are in use"
     world.do(events.WorkerGone(3, "lost", is_orderly=True))
     assert world.running("theirs") == 3
 
@@ -71,8 +71,8 @@ def test_nothing_begins_that_would_not_be_done_when_a_window_begins(task_s, begu
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
     if not begun:
         assert world.why("theirs")[1] == [
-            "begins nothing of it that may not be done when window 'risk run' begins at "
-            "1970-01-01 17:00:00 UTC"
+            "starts no task of this job that may run into window 'risk run', which begins "
+            "at 1970-01-01 17:00:00 UTC"
         ]
 
 
@@ -111,8 +111,8 @@ def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
     assert [(each.assignment, each.kill) for each in recalls] == [(order.assignment, False)]
     [remark] = [each.text for each in effects if isinstance(each, Remark)]
     assert remark == (
-        "pool fast told 4 tasks to stop by 1970-01-01 17:00:30 UTC: others may have 0 slots "
-        "in window 'risk run'"
+        "pool fast stops 4 tasks by 1970-01-01 17:00:30 UTC: others may have 0 slots in "
+        "window 'risk run'"
     )
     # Nothing is asked for a second time.
     world.now_s += 5
@@ -221,8 +221,8 @@ def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_m
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
     if not begun:
         assert world.why("theirs")[1] == [
-            "begins nothing of it that may not be done by 1970-01-01 23:00:00 UTC, when it may "
-            "have fewer slots"
+            "starts no task of this job that may run after 1970-01-01 23:00:00 UTC, when "
+            "its slots may be fewer"
         ]
 
 
@@ -361,8 +361,7 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would():
     assert not orders(effects, messages.Notice)
     assert not orders(effects, messages.Recall)
     assert [each.text for each in effects if isinstance(each, Remark)] == [
-        "pool fast, dry run: 4 tasks would be told to stop: others may have 0 slots in window "
-        "'risk run'"
+        "pool fast, dry run: 4 tasks would be stopped: others may have 0 slots in window 'risk run'"
     ]
 
 
@@ -530,8 +529,8 @@ def test_a_worker_that_stops_nothing_is_told_of_and_not_waited_for():
     }
     said = [each.text for each in effects if isinstance(each, Remark)]
     assert said[0] == (
-        f"worker {deaf.name} of pool fast still has 1 of the tasks that it was to stop by "
-        "1970-01-01 12:00:01 UTC: others make room instead"
+        f"worker {deaf.name} of pool fast has not stopped 1 of its tasks by 1970-01-01 "
+        "12:00:01 UTC: other tasks are stopped instead"
     )
     world.now_s += 2
     assert not [each for each in world.do() if isinstance(each, Remark)]

@@ -161,7 +161,7 @@ def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_i
 def test_who_is_turned_away_is_named_by_what_it_said(make_house):
     house = make_house()
     caller = Caller(house.port, name="essex", role="gateway")
-    with pytest.raises(Exception, match="not let in"):
+    with pytest.raises(Exception, match="is not accepted here"):
         meet(house, caller)
     (away,) = house.of(TurnedAway)
     assert (away.role, away.name, away.code) == ("gateway", "essex", "role")

@@ -64,7 +64,7 @@ def test_a_task_that_goes_on_is_stopped_and_named_as_that(gateway, start_agent, 
     notice(gateway, work, 0.1)
     [(kind, text, payload)] = work.wait().failures().values()
     assert (kind, payload) == ("preempted", b"")
-    assert text.startswith("it was stopped to make room for other work")
+    assert text.startswith("the task was stopped to make room for other work")
     assert work.reports[0].wall_ns > 10**8
 
 

@@ -189,7 +189,7 @@ def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     gateway.assign(gateway.guest(), act, [(waits_for, mark, tmp_path / "never")])
     gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(signal.SIGINT)
-    gateway.wait_for(lambda: "once more" in agent.text())
+    gateway.wait_for(lambda: "interrupt it again" in agent.text())
     agent.process.send_signal(signal.SIGINT)
     assert agent.process.wait(200) == 130
     ended(int(mark.read_text()))

@@ -34,7 +34,7 @@ def test_amounts_are_slots_or_a_part_of_them(value, of_200):
 
 @pytest.mark.parametrize("value", [-1, 1.5, True, "40", "101%", "%", "1.234%", None, 10**9])
 def test_what_is_no_amount_is_said(value):
-    with pytest.raises(ValueError, match="is no number of slots"):
+    with pytest.raises(ValueError, match="is not a number of slots"):
         read_amount(value)
 
 
@@ -92,12 +92,12 @@ def test_what_is_over_its_claim_is_found():
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
-        ([Claim(OTHERS), Claim(OTHERS)], "others is named twice"),
+        ([Claim(OTHERS), Claim(OTHERS)], "others is listed twice"),
         (
             [Claim(OTHERS, Amount(part=6_000)), Claim(read_party("ours"), Amount(part=5_000))],
-            "110 % of the slots are guaranteed",
+            "the guarantees add up to 110 % of the slots",
         ),
-        ([Claim(read_party(f"user:u{n}")) for n in range(65)], "64 at most"),
+        ([Claim(read_party(f"user:u{n}")) for n in range(65)], "more than 64"),
     ],
 )
 def test_what_can_not_be_claimed_is_said(claims, why):

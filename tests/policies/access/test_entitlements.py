@@ -147,7 +147,7 @@ def test_who_may_nothing_has_no_room():
 
 
 def test_what_denies_has_no_limits():
-    with pytest.raises(ValueError, match="has no limits"):
+    with pytest.raises(ValueError, match="can't have limits"):
         rule(False, "ours", slots_max=1)
 
 
@@ -186,12 +186,12 @@ def test_a_rule_and_a_verdict_in_words():
     work = Work(DAN)
     text = rules.explain(rules.verdict(work, "fast", ""), work)
     assert text == (
-        "it is allowed to dan in window night alone "
-        "(site.toml:12: allows user:dan; pools fast; windows night; slots_max 40)"
+        "the work of dan is allowed only in window night (site.toml:12: allows user:dan; "
+        "pools fast; windows night; slots_max 40)"
     )
     work = Work(ANN)
     text = rules.explain(rules.verdict(work, "fast", ""), work)
-    assert text == "no [[entitlement]] of site.toml allows it to ann"
+    assert text == "no [[entitlement]] of site.toml allows the work of ann"
 
 
 # --- what holds for all rules --------------------------------------------------------------------

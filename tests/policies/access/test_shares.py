@@ -27,51 +27,51 @@ def test_trees_that_can_be(shares):
 
 BAD = [
     ((), "share is missing: write [[fair_share.share]] tables, or each"),
-    ((share("a", "all", "x"),), "share 'a': parent is 'x', and there is no such share"),
-    ((share("a", "all", "a"),), "share 'a': parent leads in a circle: 'a', 'a'"),
+    ((share("a", "all", "x"),), "share 'a': parent is 'x': no such share"),
+    ((share("a", "all", "a"),), "share 'a': parent forms a cycle: 'a', 'a'"),
     (
         (share("a", "all", "b"), share("b", "all", "c"), share("c", "all", "a")),
-        "share 'c': parent leads in a circle: 'a', 'b', 'c', 'a'",
+        "share 'c': parent forms a cycle: 'a', 'b', 'c', 'a'",
     ),
     (
         (share("x", "all", "b"), share("b", "all", "c"), share("c", "ours", "b")),
-        "share 'c': parent leads in a circle: 'b', 'c', 'b'",
+        "share 'c': parent forms a cycle: 'b', 'c', 'b'",
     ),
-    ((share("a", "all", shares=0),), "share 'a': shares is 0: it must be 1 to 1000000"),
+    ((share("a", "all", shares=0),), "share 'a': shares is 0: must be from 1 to 1000000"),
     ((share("a", "all", shares=-1),), "share 'a': shares is -1"),
-    ((share("a", "user:x"), share("a", "user:y")), "share 'a': name is another share's"),
-    ((share("rest", "all"),), "share 'rest': name is taken"),
+    ((share("a", "user:x"), share("a", "user:y")), "share 'a': name is the name of another share"),
+    ((share("rest", "all"),), "share 'rest': name is reserved"),
     ((share("", "all"),), "share '': name must be"),
     ((share("a/b", "all"),), "share 'a/b': name must be"),
     ((share("a\n", "all"),), "name must be"),
     ((share("x" * 61, "all"),), "name must be"),
-    ((share("a"),), "share 'a': who is missing, and no share has it as its parent"),
+    ((share("a"),), "share 'a': who is missing, and no share has this one as its parent"),
     (
         (share("a", each=Kind.USER), share("b", "all", "a")),
-        "share 'a': each needs who",
+        "share 'a': each requires who",
     ),
     (
         (share("a", "all", each=Kind.ALL),),
-        "share 'a': each is 'all': it must be one of group, project",
+        "share 'a': each is 'all': must be one of group, project",
     ),
     (
         (share("a", "project:risk"), share("b", "project:risk")),
-        "share 'b': who is 'project:risk', as that of 'a' is: name a party once",
+        "share 'b': who is 'project:risk', which 'a' has too: name a party once",
     ),
     (  # named once in each of two groups: the second would never have anything
         (share("g"), share("h"), share("a", "user:x", "g"), share("b", "user:x", "h")),
-        "share 'b': who is 'user:x', as that of 'a' is",
+        "share 'b': who is 'user:x', which 'a' has too",
     ),
-    ((share("a", "all"), share("b", "user:x")), "share 'b': who is 'user:x', and 'a' (all)"),
-    ((share("a", "others"), share("b", "site:x")), "write 'b' above it"),
-    ((share("a", "ours"), share("b", "group:x")), "write 'b' above it"),
+    ((share("a", "all"), share("b", "user:x")), "share 'b': who is 'user:x', but 'a' (all)"),
+    ((share("a", "others"), share("b", "site:x")), "move 'b' above it"),
+    ((share("a", "ours"), share("b", "group:x")), "move 'b' above it"),
     (
         tuple(share(str(n), "all", str(n + 1) if n < 8 else "") for n in range(9)),
         "share '0': parent is 8 levels deep",
     ),
     (
         tuple(share(str(n), f"user:{n}") for n in range(1_001)),
-        "share is there 1,001 times, over 1,000",
+        "share has 1,001 entries, the limit is 1,000",
     ),
 ]
 

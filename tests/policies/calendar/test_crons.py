@@ -71,16 +71,16 @@ def test_when_it_is_open(cron, start, end, spans):
 @pytest.mark.parametrize(
     ("fields", "lasts_s", "why"),
     [
-        ("0 17 * *", 60, "cron has five fields"),
-        ("0 17 * * mon-fri 2026", 60, "cron has five fields"),
-        ("0 17 * * 1-5", 60, "by name"),
-        ("0 17 * * mon,0", 60, "by name"),
-        ("0 17 31 feb *", 60, "is never"),
+        ("0 17 * *", 60, "cron must have five fields"),
+        ("0 17 * * mon-fri 2026", 60, "cron must have five fields"),
+        ("0 17 * * 1-5", 60, "must be names"),
+        ("0 17 * * mon,0", 60, "must be names"),
+        ("0 17 31 feb *", 60, "never occurs"),
         ("0 25 * * *", 60, "25"),
         ("x 17 * * *", 60, "x"),
-        ("0 17 * * *", 59, "must last from 60 s to 31 days"),
-        ("0 17 * * *", 32 * DAY_S, "must last from 60 s to 31 days"),
-        ("0 " * 60, 60, "cron has five fields"),
+        ("0 17 * * *", 59, "must be from 60 s to 31 days"),
+        ("0 17 * * *", 32 * DAY_S, "must be from 60 s to 31 days"),
+        ("0 " * 60, 60, "cron must have five fields"),
     ],
 )
 def test_what_can_not_be_is_said(fields, lasts_s, why):

@@ -61,7 +61,7 @@ def test_days_are_read(text, days):
 
 @pytest.mark.parametrize("text", ["", "monday", "mon-", "business 0", "business x", "mon fri", ","])
 def test_what_are_no_days_is_said(text):
-    with pytest.raises(ValueError, match="are no days: write one of daily, mon-fri"):
+    with pytest.raises(ValueError, match="is not a set of days: use one of daily, mon-fri"):
         read_days(text)
 
 
@@ -175,8 +175,8 @@ def test_spans_are_where_it_is_open_quarter_by_quarter(from_s, length_s, days, z
     ("fields", "complaint"),
     [
         ({"from_s": 60, "to_s": 60}, "ends when it begins"),
-        ({"from_s": 86_400}, "a window is from 00:00 to 23:59:59"),
-        ({"to_s": 0}, "a window is from 00:00"),
+        ({"from_s": 86_400}, "a window must begin from 00:00 to 23:59:59"),
+        ({"to_s": 0}, "a window must begin from 00:00"),
         ({"also": frozenset({date(2026, 1, 1)}), "never": frozenset({date(2026, 1, 1)})}, "both"),
     ],
 )
@@ -186,5 +186,5 @@ def test_a_window_that_can_not_be_is_refused(fields, complaint):
 
 
 def test_nobody_looks_ahead_for_ever():
-    with pytest.raises(ValueError, match="up to 400 days"):
+    with pytest.raises(ValueError, match="at most 400 days"):
         list(open_spans(Hours(), 0.0, 401 * 86_400.0))

@@ -46,7 +46,7 @@ def test_a_budget_tells_at_each_level_what_is_settled_and_what_is_held():
     assert alert.mark == Mark("desk", "2026-11 100 USD", 50)
     assert alert.text == (
         "desk: project risk, 2026-11: 50 % of 100 USD is reached (60.0 %): 45 USD settled, "
-        "15 USD held; estimated 120 USD by its end"
+        "15 USD held; estimated 120 USD by the end of the period"
     )
     assert (alert.facts["settled_nanos"], alert.facts["held_nanos"]) == (45 * USD, 15 * USD)
     assert alert.facts["estimate_nanos"] == 120 * USD
@@ -56,14 +56,14 @@ def test_what_was_spent_in_another_currency_is_named_and_does_not_count():
     others = {"GBP": 3 * USD, "EUR": 400 * USD}
     facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 60 * USD, 0, others)})
     (alert,) = judge([budget()], facts, ())
-    assert alert.text.endswith("; besides 400 EUR, 3 GBP, which does not count")
+    assert alert.text.endswith("; 400 EUR, 3 GBP in other currencies does not count")
     assert alert.facts["others_nanos"] == others
     # Also where no level is reached, as nothing of it counts.
     facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 0, 0, others)})
     assert judge([budget()], facts, ()) == []
     assert overlooked(budget(), facts) == {
-        "2026-11 EUR GBP": "all users, 2026-11: 400 EUR, 3 GBP was spent besides, and does not "
-        "count for a budget in USD"
+        "2026-11 EUR GBP": "all users, 2026-11: 400 EUR, 3 GBP was spent in other currencies, "
+        "and does not count for a budget in USD"
     }
     assert overlooked(budget(), spent(60)) == {}
     assert overlooked(budget(), Facts(0.0)) == {}
@@ -74,7 +74,7 @@ def test_a_price_that_nothing_is_compared_with_is_told():
     euros, dollars = (PoolPrice("paris", "gpu", 9, currency) for currency in ("EUR", "USD"))
     others = PoolPrice("paris", "cpu", 9, "USD"), PoolPrice("rome", "gpu", 9, "USD")
     assert overlooked(rule, Facts(0.0, prices=others)) == {
-        "paris/gpu": "no pool paris/gpu is known here: until there is one nothing is watched"
+        "paris/gpu": "no pool paris/gpu is known: the rule watches nothing until the pool appears"
     }
     assert overlooked(rule, Facts(0.0, prices=(*others, euros))) == {
         "paris/gpu": "paris/gpu is priced in EUR, and the limit is in USD"
@@ -202,8 +202,8 @@ def test_deliveries_without_a_verdict_are_told_by_side_and_site_until_they_have_
     both = Facts(9000.0, pending={"late": [paris, rome]})
     first, second = judge([rule], both, ())
     assert first.text == (
-        "late: 2 deliveries from paris (1 EUR, 3 USD) had no verdict for over 2 h; "
-        "the first is of 1970-01-01T00:00:00Z"
+        "late: 2 deliveries from paris (1 EUR, 3 USD) had no verdict for more than 2 h; "
+        "the oldest is of 1970-01-01T00:00:00Z"
     )
     assert second.text.startswith("late: 1 delivery to rome (1 USD)")
     raised = {first.mark, second.mark}

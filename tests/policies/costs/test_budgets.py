@@ -201,19 +201,19 @@ def test_what_people_are_told_has_the_figure_and_the_time():
     found.spent_nanos, found.held_nanos = 100 * UNIT, 2 * UNIT
     found.elsewhere_nanos, found.lent_nanos = 3 * UNIT, 5 * UNIT
     assert found.objection() == (
-        "the budget 'b' (project:risk) is exhausted: 100 USD of 100 USD is spent in 2026-11, 3 USD "
-        "at other sites, other sites hold 5 USD, 2 USD is held for what runs; it begins anew "
-        "2026-12-01 00:00 Europe/London"
+        "the budget 'b' (project:risk) is exhausted: 100 USD of 100 USD is spent in "
+        "2026-11, 3 USD at other sites, 5 USD is held by other sites, 2 USD is held for "
+        "running work; the next period begins 2026-12-01 00:00 Europe/London"
     )
     quota = purse("user:ada", SLOT_TIME, 3600 * UNIT, span=None)
     assert quota.objection(UNIT * 10) == (
-        "the quota 'b' (user:ada) is exhausted: 0 slot-s of 3600 slot-s is spent; a task may use "
-        "up to 10 slot-s"
+        "the quota 'b' (user:ada) is exhausted: 0 slot-s of 3600 slot-s is spent; a task "
+        "may cost up to 10 slot-s"
     )
     credit = purse("site:paris", span=None, is_credit=True)
     credit.spent_nanos = 100 * UNIT
     assert named(credit.budget) == "the credit of paris"
-    assert "paris owes 100 USD, of 100 USD that it may owe" in credit.objection()
+    assert "paris owes 100 USD, of a credit limit of 100 USD" in credit.objection()
 
 
 # --- contracts -----------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_what_is_let_go_counts_until_it_is_gone():
     leaving = [Pilot(f"old{at}", Stage.DRAINING, 1, NOW_S) for at in range(3)]
     found = attend(rules, leaving, Work(100, 1e6), PAST, NOW_S)
     assert (found.wanted, found.start) == (4, 1)
-    assert "are not gone yet" in found.why[-1]
+    assert "draining pilots count" in found.why[-1]
 
 
 def test_failed_starts_are_followed_by_pauses():
@@ -291,7 +291,7 @@ def test_no_more_are_started_or_stopped_in_a_minute_than_may_be():
     pilots = [ready(f"p{at}", NOW_S - 1_000.0) for at in range(10)]
     found = attend(rules, pilots, Work(), past, NOW_S)
     assert len(found.drain) == 2
-    assert found.why[-1] == "no more than 3 are stopped in a minute"
+    assert found.why[-1] == "the limit of 3 stops a minute is reached"
 
 
 stages = st.sampled_from([Stage.QUEUED, Stage.STARTING, Stage.READY, Stage.DRAINING])
@@ -357,7 +357,7 @@ def test_a_pool_is_told_the_same_until_something_changes(pool):
     first = attend(rules, pilots, work, past, NOW_S)
     made = [Pilot(f"new{at}", Stage.QUEUED, rules.pilot_slots, NOW_S) for at in range(first.start)]
     again = attend(replace_limits(rules), [*pilots, *made], work, past, NOW_S)
-    if first.start and not any("in a minute" in each for each in first.why):
+    if first.start and not any("a minute is reached" in each for each in first.why):
         assert again.start == 0
     assert isinstance(again, Orders)
 
@@ -389,11 +389,11 @@ def test_overhead_grows_with_each_of_its_parts(start_s, idle_s, step_s):
         (
             replace(PAST, barred="no such queue"),
             0,
-            "until somebody has put that right",
+            "until the fault is fixed",
         ),
-        (replace(PAST, attainable=7), 7, "can give no more than 7 slots beside those there are"),
+        (replace(PAST, attainable=7), 7, "the grid can provide 7 slots more now"),
         (replace(PAST, attainable=500), 100, "1 slot in"),
-        (replace(PAST, attainable=0), 0, "can give no more than 0 slots"),
+        (replace(PAST, attainable=0), 0, "the grid can provide 0 slots"),
     ],
     ids=["until somebody acts", "a part", "enough", "none"],
 )
@@ -408,12 +408,13 @@ def test_the_figures_that_decide_are_named():
     past = replace(PAST, start_s=19.0)
     [why] = attend(rules, fleet(1), Work(30, 58.0), past, NOW_S).why
     assert why == (
-        "1 slot: waste 0.1 x 39 slot-s not yet covered (58 in all, 19 done by what is there before "
-        "more could start) / 39 s for each start (19 to start, 20 idle); raise waste for more"
+        "1 slot: waste 0.1 x 39 slot-s not yet covered (58 in all, 19 done by the present "
+        "slots before new ones start) / 39 s for each start (19 to start, 20 idle); raise "
+        "waste for more"
     )
     [why] = attend(rules, [], Work(30, 1e4, haste=10.0), past, NOW_S).why
     assert why.startswith(
-        "30 slots, no more than there are tasks for: waste 0.1 x 10 for haste x 10,000"
+        "30 slots, limited to the number of queued tasks: waste 0.1 x 10 for urgency x 10,000"
     )
     assert attend(rules, [], Work(), past, NOW_S).why[0].startswith("at rest")
 

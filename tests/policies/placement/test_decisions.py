@@ -51,7 +51,7 @@ def test_every_candidate_is_shown_with_its_figures() -> None:
     assert {"wait_s", "begin_s", "finish_s", "cost", "carbon_g", "age_s", "fits"} <= set(first)
     (refused,) = shown["refused"]
     assert (refused["reason"], refused["never"], refused["count"]) == ("python-differs", True, 1)
-    assert refused["examples"][0]["text"] == "runs Python 3.9, the job was made with 3.11"
+    assert refused["examples"][0]["text"] == "runs Python 3.9, the job requires 3.11"
 
 
 def test_it_is_bounded_however_many_candidates_there_are() -> None:
@@ -86,13 +86,19 @@ def test_costs_in_two_currencies_are_not_added() -> None:
             "none of 2 known pools can ever run it, and none charges in GBP, the currency of its",
         ),
         ({"a": make_pool()}, {}, {}, "best", "the best by more than 10%"),
-        ({"a": make_pool(), "b": make_pool()}, {}, {}, "drawn", "drawn among 2 pools within 10%"),
+        (
+            {"a": make_pool(), "b": make_pool()},
+            {},
+            {},
+            "drawn",
+            "drawn at random from 2 pools within",
+        ),
         (
             {"home": make_pool()},
             {"terms": make_terms(trusted=frozenset())},
             {"prefer_own_s": 30.0},
             "home-first",
-            "at home what starts there within 30 s",
+            "at home, as it starts there within 30 s",
         ),
     ],
 )

@@ -124,31 +124,41 @@ def test_what_it_saves_is_said_in_grams_and_money():
 @pytest.mark.parametrize(
     ("ask", "pool", "house", "why"),
     [
-        ({}, electric(400), {}, "no pool that it may run at knows of other hours"),
+        ({}, electric(400), {}, "has a forecast of other hours"),
         ({}, electric(100, 200, 300), {}, "would gain 0%"),
-        ({}, electric(100, 91), {}, "would gain 9%, and counts from 10% on"),
+        ({}, electric(100, 91), {}, "would gain 9%, less than the minimum of 10%"),
         ({}, electric(100, 91), {"defer_gain": 0.05}, ""),
-        ({"task_s": None}, electric(400, 100), {}, "how long its tasks take is not known"),
+        ({"task_s": None}, electric(400, 100), {}, "the duration of its tasks is not known"),
         ({"task_s": 60.0, "hours": 1.5}, electric(400, 100), {}, ""),
-        ({"tasks": 200, "hours": 10}, electric(400, 100), {}, "not all of it could be done now"),
-        ({"hours": 1.01}, electric(400, 100), {"defer_margin_s": 60.0}, "knows of other hours"),
+        (
+            {"tasks": 200, "hours": 10},
+            electric(400, 100),
+            {},
+            "part of the job can't be placed now",
+        ),
+        (
+            {"hours": 1.01},
+            electric(400, 100),
+            {"defer_margin_s": 60.0},
+            "a forecast of other hours",
+        ),
         ({"hours": 1.05}, electric(400, 100), {"defer_margin_s": 60.0}, "would gain 2%"),
         ({"hours": 2.02}, electric(400, 100), {"defer_margin_s": 60.0}, ""),
         ({"hours": 1.4}, electric(400, 100), {"defer_margin": 0.5}, "leaves no time"),
         ({"hours": 2.5}, electric(400, 100), {"defer_margin": 0.5}, ""),
         ({"objective": FASTEST}, electric(400, 100), {}, "weighs time"),
         ({"objective": Objective(0, 1, 1)}, electric(400, 100), {}, "weighs time"),
-        ({"objective": CHEAPEST}, electric(400, 100), {}, "knows of other hours"),
+        ({"objective": CHEAPEST}, electric(400, 100), {}, "a forecast of other hours"),
         ({"objective": Objective(1, 0, 1)}, electric(400, 100), {}, ""),
         (
             {"budget_nanos": 10 * 4 * CENT},
             electric(400, 100, next_price=PriceChange(5 * CENT, NOW_S + HOUR)),
             {},
-            "would cost more than it may",
+            "would exceed its cost limit",
         ),
         ({"budget_nanos": 10 * 4 * CENT}, electric(400, 100), {}, ""),
         # What is not known of carbon is no reason to wait.
-        ({}, electric(400, 100, slot_watts=None), {}, "knows of other hours"),
+        ({}, electric(400, 100, slot_watts=None), {}, "a forecast of other hours"),
         ({}, electric(0, 0), {}, "would gain 0%"),
     ],
 )
@@ -233,7 +243,7 @@ def test_an_estimate_has_the_mean_of_its_run():
 
 
 def test_what_may_wait_has_a_deadline():
-    with pytest.raises(ValueError, match="has a deadline"):
+    with pytest.raises(ValueError, match="needs a deadline"):
         make_ask(deferrable=True)
 
 

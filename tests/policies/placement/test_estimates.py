@@ -98,26 +98,26 @@ def test_of_several_windows_the_objective_picks(objective, windows, begin_s, pri
 @pytest.mark.parametrize(
     ("ask", "pool", "reason", "text"),
     [
-        ({}, {"slots_total": 0}, Reason.NO_SLOTS, "no slot"),
+        ({}, {"slots_total": 0}, Reason.NO_SLOTS, "no free slot"),
         ({"task_s": 101.0}, {"windows": (DAY,)}, Reason.WINDOW_CLOSED, "closes in 100 s"),
-        ({}, {"windows": (Window(0, 1, 1, 1),)}, Reason.WINDOW_CLOSED, "no window"),
-        ({}, {"windows": (Window(0, 9e9, 0, 1),)}, Reason.NO_SLOTS, "no slot"),
+        ({}, {"windows": (Window(0, 1, 1, 1),)}, Reason.WINDOW_CLOSED, "no open window"),
+        ({}, {"windows": (Window(0, 9e9, 0, 1),)}, Reason.NO_SLOTS, "no free slot"),
         (
             {"deadline_s": NOW_S + 9.5},
             {},
             Reason.DEADLINE,
-            "first task in 10.0 s, the deadline is in 9.5 s",
+            "first task in 10.0 s, after the deadline in 9.5 s",
         ),
-        ({"deadline_s": NOW_S - 1}, {}, Reason.DEADLINE, "deadline is in -1.0 s"),
+        ({"deadline_s": NOW_S - 1}, {}, Reason.DEADLINE, "after the deadline in -1.0 s"),
         ({"deadline_s": NOW_S + HOUR}, {"windows": (NIGHT,)}, Reason.DEADLINE, "first task in"),
         (
             {"budget_nanos": 111_110},
             {},
             Reason.COST_LIMIT,
-            "0.000111111 USD a task, 0.00011111 USD is left",
+            "0.000111111 USD a task, and 0.00011111 USD is left",
         ),
         ({"budget_nanos": 0}, {}, Reason.COST_LIMIT, "0 USD is left"),
-        ({}, {"currency": "EUR"}, Reason.CURRENCY_DIFFERS, "no rate to USD"),
+        ({}, {"currency": "EUR"}, Reason.CURRENCY_DIFFERS, "no exchange rate to USD"),
         (
             {"terms": make_terms(tags={"gpu": 2})},
             {"tags": {"gpu": 4}, "free_tags": {"gpu": 1}},
@@ -206,7 +206,7 @@ def test_an_advert_is_believed_as_long_as_it_says() -> None:
     assert isinstance(estimate(ask, candidate, NOW_S + 60, house), Estimate)
     refusal = estimate(ask, candidate, NOW_S + 61, house)
     assert refusal.reason == Reason.ADVERT_STALE
-    assert "61 s ago, and its word was good for 60 s" in refusal.text
+    assert "61 s ago, and its advert was valid for 60 s" in refusal.text
 
 
 def test_another_currency_is_compared_by_our_rate_and_charged_as_it_is() -> None:

@@ -133,7 +133,7 @@ def test_an_advert_from_the_future_is_refused() -> None:
 def test_the_number_of_sites_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr("policies.placement.market.SITES_MAX", 2)
     market = make_market(a=make_pool(), b=make_pool())
-    with pytest.raises(ProtocolError, match="2 sites already"):
+    with pytest.raises(ProtocolError, match="the limit of 2 sites"):
         market.learn(make_advert("c"), NOW_S)
     assert market.learn(make_advert("a", version=2), NOW_S)
 

@@ -113,25 +113,25 @@ def test_what_does_not_fit_is_refused_with_figures_and_what_does():
         book.check(BOB, 7, NOON, NOON + HOUR_S * 2, NOON)
     assert str(error.value) == (
         "7 of 10 slots can't be reserved from 2026-11-23 12:00:00 UTC to 2026-11-23 14:00:00 UTC: "
-        "6 slots could be then; 7 from 2026-11-23 15:00:00 UTC on (the others are reserved, "
-        "guaranteed or not to be reserved by bob)"
+        "6 slots are available then; 7 are available from 2026-11-23 15:00:00 UTC on (the others "
+        "are reserved, guaranteed, or can't be reserved by bob)"
     )
-    with pytest.raises(CantReserve, match="11 slots are more than the 10 that there are"):
+    with pytest.raises(CantReserve, match="11 slots exceed the pool's total of 10"):
         book.check(BOB, 11, NOON, NOON + HOUR_S, NOON)
 
 
 @pytest.mark.parametrize(
     ("slots", "from_s", "lasts_s", "text"),
     [
-        (0, 0, 60, "one slot at least"),
-        (-5, 0, 60, "one slot at least"),
-        (1, 0, 0, "has no length"),
-        (1, 0, -1, "has no length"),
+        (0, 0, 60, "at least one slot"),
+        (-5, 0, 60, "at least one slot"),
+        (1, 0, 0, "must end after it begins"),
+        (1, 0, -1, "must end after it begins"),
         (1, -61, 3600, "which is past"),
         (1, -30, 30, "which is past"),
-        (1, 0, 86_401, "longer than 1 d, the longest here"),
-        (1, 14 * 86_400 - 60, 61, "at the latest at 2026-12-07 12:00:00 UTC"),
-        (1, 10**12, 61, "it would end at 9999-12-31 23:59:59 UTC"),
+        (1, 0, 86_401, "exceeds the longest reservation here, 1 d"),
+        (1, 14 * 86_400 - 60, 61, "after the latest end here, 2026-12-07 12:00:00 UTC"),
+        (1, 10**12, 61, "the reservation would end at 9999-12-31 23:59:59 UTC"),
     ],
 )
 def test_what_nobody_can_have(slots, from_s, lasts_s, text):
@@ -148,7 +148,7 @@ def test_one_reserves_for_oneself_ones_group_and_project():
     for text in ("user:ada", "group:quants", "project:risk"):
         check_who(read_party(text), ADA)
     for who in (read_party("user:bob"), read_party("project:pnl"), ALL, Party(Kind.GROUP, "")):
-        with pytest.raises(CantReserve, match=r"for user:ada, group:quants, project:risk you can"):
+        with pytest.raises(CantReserve, match=r"only for user:ada, group:quants, project:risk"):
             check_who(who, ADA)
 
 
@@ -335,7 +335,9 @@ def test_a_refusal_looks_at_each_reservation_once():
     who = Counted(Kind.USER, "ada")
     booked = [made(str(n), 1, 1 + n / 100, 50 + n / 100, who=who) for n in range(300)]
     book = Book(NO_WINDOWS, 310, RULES, booked)
-    with pytest.raises(CantReserve, match="10 slots could be then; 300 from 2026-11-25 16:5"):
+    with pytest.raises(
+        CantReserve, match="10 slots are available then; 300 are available from 2026-11-25 16:5"
+    ):
         book.check(BOB, 300, NOON + 20 * HOUR_S, NOON + 30 * HOUR_S, NOON)
     assert looks <= 3 * len(booked)
 

@@ -44,9 +44,9 @@ def test_whatever_happens_many_times(seed):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--slots", "3"], "--slots 3: it must be 40"),
-        (["--days", "9"], "--days 9: it must be 0"),
-        (["--seeds", "0"], "--seeds 0: it must be 1"),
+        (["--slots", "3"], "--slots 3: must be from 40"),
+        (["--days", "9"], "--days 9: must be from 0"),
+        (["--seeds", "0"], "--seeds 0: must be from 1"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, words, capsys):

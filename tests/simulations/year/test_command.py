@@ -12,10 +12,10 @@ from simulations.year.scenario import Scenario
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--days", "0"], "--days 0: it must be 1 to 365"),
-        (["--days", "400"], "it must be 1 to 365"),
-        (["--days", "30", "--from-day", "350"], "2023 ends before 30 days from there are over"),
-        (["--from-day", "-1"], "2023 ends before"),
+        (["--days", "0"], "--days 0: must be from 1 to 365"),
+        (["--days", "400"], "must be from 1 to 365"),
+        (["--days", "30", "--from-day", "350"], "30 days from there go past the end of 2023"),
+        (["--from-day", "-1"], "past the end of 2023"),
         (["--objective", "prettiest"], "invalid choice"),
     ],
 )

@@ -100,7 +100,7 @@ class Callback(soamapi.SessionCallback):
             else:
                 said["text"] = _explain(handle.get_exception())
         except Exception as error:
-            said["ok"], said["text"] = False, "its output can't be read: {}".format(error)
+            said["ok"], said["text"] = False, "the output is invalid: {}".format(error)
         self._pipe.write(said, data)
 
     def on_exception(self, error: Exception) -> None:

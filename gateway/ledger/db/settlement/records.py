@@ -126,7 +126,7 @@ class Payment:
         check_numbers(self.amount_nanos, self.attempt)
         check_times(self.paid_at_s)
         if self.direction not in DIRECTIONS or self.through not in MEANS:
-            raise ValueError(f"{self.direction!r} through {self.through!r} is no payment")
+            raise ValueError(f"{self.direction!r} through {self.through!r} is not a valid payment")
 
 
 @dataclass(frozen=True, slots=True)

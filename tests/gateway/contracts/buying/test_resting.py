@@ -77,11 +77,11 @@ def test_refusals_of_work_that_is_not_asked_for_any_more_are_forgotten(resting):
 
 
 def test_an_answer_ends_the_rest_of_a_silent_site_and_no_other(resting):
-    resting.spare_silent("paris", 0.0, "gave no quote in time")
+    resting.spare_silent("paris", 0.0, "sent no quote in time")
     resting.answered("paris")
     assert not resting.is_resting("paris", 0.1)
     resting.spare("paris", 0.2, "declined")
-    resting.spare_silent("paris", 0.3, "gave no quote in time")
+    resting.spare_silent("paris", 0.3, "sent no quote in time")
     resting.answered("paris")
     assert resting.is_resting("paris", 0.4)
 
@@ -89,7 +89,7 @@ def test_an_answer_ends_the_rest_of_a_silent_site_and_no_other(resting):
 def test_a_silent_site_never_rests_for_long(resting):
     utc_s = 0.0
     for _ in range(20):
-        resting.spare_silent("paris", utc_s, "gave no quote in time")
+        resting.spare_silent("paris", utc_s, "sent no quote in time")
         assert resting.sites["paris"].until_s - utc_s <= SILENT_MAX_S
         utc_s = resting.sites["paris"].until_s
 

@@ -51,9 +51,9 @@ def test_a_job_whose_first_tasks_were_tiny_leaves_the_pool_that_is_dear_for_the_
         ran[each.site] += each.tasks
     assert ran.total() == 200
     assert ran["paris"] > 150
-    moved = [text for _, text in job.notes if "took back" in text]
+    moved = [text for _, text in job.notes if "recalled" in text]
     assert len(moved) == 1
-    assert "at rome/local" in moved[0]
+    assert "from rome/local" in moved[0]
 
 
 def job_named(name, function=b"f" * 32, path=()):

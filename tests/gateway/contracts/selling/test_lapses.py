@@ -26,7 +26,7 @@ def test_one_is_bad_luck_and_all_of_a_moment_are_one(lapses):
         lapses.note("london", 10.0, 100.0 + at)
     assert not lapses.refuses("london", 105.0)
     assert lapses.told(105.0) == [
-        "london let 5 contracts lapse under running tasks: 50 slot-seconds that nobody pays"
+        "london let 5 contracts lapse while tasks ran: 50 slot-seconds are unpaid"
     ]
 
 
@@ -39,7 +39,7 @@ def test_who_does_it_again_waits_longer_each_time_until_an_hour_has_passed(lapse
         assert wait_s(lapses, now_s) == expected_s
         assert wait_s(lapses, now_s, "rome") == 0
     assert "5 contracts" in lapses.told(now_s)[0]
-    assert lapses.told(now_s)[0].endswith("it gets no new one for 40 s")
+    assert lapses.told(now_s)[0].endswith("no new contracts for 40 s")
     now_s += FORGIVEN_S + 1
     assert lapses.told(now_s) == []
     lapses.note("london", 10.0, now_s)
@@ -64,4 +64,4 @@ def test_a_seller_counts_what_ran_under_a_contract_that_was_abandoned():
     abandon = deals.Abandon(sale.contract)
     paris.kernel.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
     [told] = sales.lapsed()
-    assert told.startswith("london let 1 contract lapse under running tasks: 8 slot-seconds")
+    assert told.startswith("london let 1 contract lapse while tasks ran: 8 slot-seconds")

@@ -498,8 +498,8 @@ def test_a_budget_of_another_site_is_named_by_whoever_waits_for_a_part_of_it():
     town.pass_time(1.0)
     (why,) = paris.broker.spending.why_waiting(paris.broker.jobs["j"]).values()
     assert why == (
-        "the budget 'b' (project:risk) has no room: london has not given us a part of it, or not "
-        "lately"
+        "the budget 'b' (project:risk) has no room: london has not lent a slice of it, or "
+        "not recently"
     )
     town.cut.clear()
     until(town, lambda: len(paris.answers()) == 2)
@@ -511,4 +511,4 @@ def test_a_slice_says_nothing_of_other_currencies():
     town.build("london", CHEAP, 1, [budget(AMOUNT, sites=frozenset({"paris"}))])
     town.build("paris", CHEAP, 1, [changed])
     town.pass_time(1.0)
-    assert "it is in USD, ever, UTC here" in purse(town.sites["paris"]).refused
+    assert "the budget is in USD, ever, UTC at its owner" in purse(town.sites["paris"]).refused

@@ -111,7 +111,7 @@ def test_a_result_that_no_message_holds_is_a_crash_that_says_so():
     one, two, *_ = book.feed()
     (report,) = book.done(done(one, values=[b"v" * 151]), 0.0)
     assert report.failures[0][1] == "crash"
-    assert "larger than 100 bytes" in report.failures[0][2]
+    assert "exceeds 100 bytes" in report.failures[0][2]
     (report,) = book.done(done(two, values=[b"v" * 100], prints=[[0, "p" * 50]]), 0.0)
     assert not report.failures
 

@@ -85,7 +85,7 @@ def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_l
     start(make_grid(), order())
     start(make_grid(zones=[A, B]), order())
     assert len(ec2.alive()) == 2
-    assert any("made before" in line for line in make_launch.said)
+    assert any("attempted before" in line for line in make_launch.said)
 
 
 def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
@@ -125,7 +125,7 @@ def test_who_can_not_be_named_is_seen_and_held_to_the_ceilings(ec2, make_grid, m
     assert shown(grid).keys() == {"o-1.0", "o-1.1"}
     start(grid, order(pilots=2))  # made again, as where an answer was lost
     assert len(ec2.alive()) == 2
-    assert any("could not be told their names" in line for line in make_launch.said)
+    assert any("could not be tagged with their names" in line for line in make_launch.said)
     grid._config = replace(grid._config, max_instances=1, over_ceiling_s=0.0)
     shown(grid)
     assert len(ec2.alive()) == 1
@@ -227,7 +227,7 @@ def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_l
     assert {each.stand for each in shown(grid).values()} == {Stand.RUNNING}
     ec2.spot = {(LARGE, A): "0.045"}
     [gone] = [each for each in shown(grid).values() if each.stand is Stand.ENDING]
-    assert "max_spend_per_hour at the prices of now" in gone.fault
+    assert "max_spend_per_hour at current prices" in gone.fault
     assert gone.ends_s == pytest.approx(time.time() + 600, abs=30)
     ec2.spot = {(LARGE, A): "0.03"}
     assert shown(grid)[gone.name].stand is Stand.ENDING, "it has been told, and gets nothing more"
@@ -235,7 +235,7 @@ def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_l
     impatient = make_grid(over_ceiling="0s", max_price="0.02 USD", **table)
     shown(impatient)
     assert not ec2.alive()
-    assert any("max_price is passed" in line for line in make_launch.said)
+    assert any("exceeds max_price" in line for line in make_launch.said)
     found = fault(impatient, order("o-2"))
     assert (found.blame, "max_price" in str(found)) == (Blame.ELSEWHERE, True)
     assert trio.run(impatient.capacity, Shape()).slots_now == 0
@@ -354,7 +354,7 @@ def test_throttling_is_borne_and_then_said(ec2, make_grid):
         ("InvalidAMIID.NotFound", Blame.NEVER, "image"),
         ("InvalidParameterValue", Blame.NEVER, "InvalidParameterValue"),
         ("UnauthorizedOperation", Blame.NEVER, "docs/grids_ec2.md"),
-        ("InvalidLaunchTemplateName.NotFoundException", Blame.AGAIN, "again next time"),
+        ("InvalidLaunchTemplateName.NotFoundException", Blame.AGAIN, "retried next time"),
     ],
 )
 def test_whose_fault_it_is(ec2, make_grid, code, blame, says):
@@ -406,7 +406,7 @@ def test_check_says_what_it_is_and_what_may_not_be(ec2, make_grid):
     ec2.failures["CreateFleet"] = [("UnauthorizedOperation", "no")]
     with pytest.raises(GridFault, match="docs/grids_ec2"):
         trio.run(make_grid().check)
-    with pytest.raises(GridFault, match=r"t2\.small is not of the Nitro system"):
+    with pytest.raises(GridFault, match=r"t2\.small is not a Nitro instance type"):
         trio.run(make_grid(instance_types=["t2.small"]).check)
 
 
@@ -418,5 +418,5 @@ def test_why_one_has_ended(ec2, make_grid):
     while shown(grid)["o-1.0"].stand is not Stand.ENDED:
         assert time.monotonic() < ends_s
     found = shown(grid)["o-1.0"]
-    assert "EC2 has taken this spot instance away" in found.fault
+    assert "EC2 reclaimed the spot instance" in found.fault
     assert shown(grid)["o-1.1"].stand is Stand.RUNNING

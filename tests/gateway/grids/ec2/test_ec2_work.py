@@ -65,7 +65,7 @@ def test_what_an_interrupted_instance_ran_is_run_elsewhere(
 
         wait_until(is_gone, "the interrupted instance is gone")
         ended = next(each for each in trio.run(grid.pilots) if each.name == first.name)
-        assert "worker had ended" in ended.fault or "taken this spot" in ended.fault
+        assert "worker had ended" in ended.fault or "reclaimed the spot" in ended.fault
         (tmp_path / "go").touch()
         assert list(job) == [0, 1]
     text = ec2.instances[first.grid_id].log

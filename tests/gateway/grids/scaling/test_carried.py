@@ -36,7 +36,7 @@ def worker(handle, **tags):
         ([({"linux": True, "gpu": True}, True)], {"linux": True}),
         ([({"linux": True}, True), ({"gpu": 4}, True)], None),
     ],
-    ids=["none", "all", "of a former life", "nothing", "less", "not counted", "hosts differ"],
+    ids=["none", "all", "of an earlier run", "nothing", "less", "not counted", "hosts differ"],
 )
 def test_of_a_promise_is_kept_what_pilots_of_this_life_carry(seen, kept):
     carried = Carried()

@@ -61,7 +61,7 @@ def test_a_part_that_is_shown_late_is_waited_for():
     fleet.see([shown("a.0"), shown("a.2")], {}, UNSEEN_S - 1)
     fleet.see([shown("a.0"), shown("a.2")], {}, UNSEEN_S)
     assert set(fleet.pilots) == {"a.0", "a.2"}
-    assert (fleet.failures, fleet.why) == (1, "the grid shows 2 of 3 pilots that it took")
+    assert (fleet.failures, fleet.why) == (1, "the grid shows 2 of 3 accepted pilots")
     assert fleet.unseen(2 * UNSEEN_S) == []
     fleet.see([shown(f"a.{at}") for at in range(3)], {}, UNSEEN_S + 1)
     assert set(fleet.pilots) == {"a.0", "a.1", "a.2"}
@@ -135,7 +135,7 @@ def test_who_comes_and_dies_at_once_is_a_failure_until_one_does_something():
         assert fleet.failures == failures - 1, "to have come proves nothing then"
         fleet.see([shown(name, Stand.ENDED, fault="out of memory")], {}, failures + 0.5)
         assert (fleet.failures, fleet.failed_s) == (failures, failures + 0.5)
-    assert fleet.why == "its worker came and did nothing, and then: out of memory"
+    assert fleet.why == "its worker connected and did no work: out of memory"
     fleet.see([shown("c.0")], {"c.0": AtWork(2, 1, 0.0, tasks_done=1)}, 4.0)
     assert fleet.failures == 0
 
@@ -224,7 +224,7 @@ def test_who_runs_without_a_worker_is_silent_after_its_time():
     assert fleet.silent(12 * DIAL_S - 1) == []
     assert fleet.silent(12 * DIAL_S) == ["a.0"]
     fleet.see([], {}, 12 * DIAL_S)
-    assert "its worker did not come" in fleet.why
+    assert "its worker did not connect" in fleet.why
 
 
 def test_slow_starters_have_longer():

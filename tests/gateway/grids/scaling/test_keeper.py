@@ -103,15 +103,15 @@ async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
     scene.grid.faults["pilots"] = GridFault(Blame.AGAIN, "the controller restarts")
     await trio.sleep(60)
     assert len(scene.grid.asked("pilots")) > 5
-    told = "pool burst: `pilots` of its grid failed: the controller restarts"
+    told = "pool burst: `pilots` of the grid failed: the controller restarts"
     assert scene.said.count(told) == 1
     assert scene.grid.asked("start") == []
     assert scene.keeper.trouble == "the controller restarts"
     del scene.grid.faults["pilots"]
     await trio.sleep(10)
     assert scene.said[-2:] == [
-        "pool burst: `pilots` of its grid works again",
-        "pool burst: 3 pilots ordered (no fewer than 3 slots are kept)",
+        "pool burst: `pilots` of the grid works again",
+        "pool burst: 3 pilots ordered (the minimum of 3 slots is kept)",
     ]
     assert sum(each.pilots for each in scene.grid.asked("start")) == 3
 
@@ -176,7 +176,7 @@ async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
-    assert scene.said.count("pool burst: `stop` of its grid failed: not now") == 1
+    assert scene.said.count("pool burst: `stop` of the grid failed: not now") == 1
 
 
 async def test_a_start_whose_answer_is_lost_is_made_again_by_the_same_name(make, autojump_clock):
@@ -218,7 +218,7 @@ async def test_a_grid_that_is_full_is_asked_again_and_nothing_has_failed(make, a
     assert [b - a for a, b in pairwise(started_s)] == pytest.approx([FACTS_S] * 4, abs=1.5)
     view = scene.keeper.view()
     assert (view["failures"], view["failed"]) == (0, "a limit is reached")
-    assert "its grid takes 0 pilots more now" in view["why"]
+    assert "the grid accepts 0 more pilots now" in view["why"]
     assert len([each for each in scene.said if "a limit is reached" in each]) == 1, "said once"
     scene.grid.faults.clear()
     await trio.sleep(2 * FACTS_S)
@@ -259,7 +259,7 @@ async def test_what_can_not_work_is_tried_again_when_somebody_has_acted(make, au
     await trio.sleep(1_000)
     assert len(scene.grid.asked("start")) == 1
     [said] = [each for each in scene.said if "no pilot was started" in each]
-    assert "no partition named fast; no more are, until `gridfed reload`" in said
+    assert "no partition named fast; no pilots are started until `gridfed reload`" in said
     assert scene.keeper.view()["barred"] == "no partition named fast"
     scene.keeper.take_in(scene.pool)
     await trio.sleep(100)
@@ -277,7 +277,7 @@ async def test_no_more_is_ordered_than_the_grid_says_it_has(make, autojump_clock
     scene.grid.room = 5
     await trio.sleep(3 * FACTS_S)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 5
-    assert "can give no more than 0 slots beside" in scene.keeper.view()["why"][-1]
+    assert "the grid can provide 0 slots more now" in scene.keeper.view()["why"][-1]
     scene.grid.room = 7
     await trio.sleep(FACTS_S + 1)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 7
@@ -295,7 +295,7 @@ async def test_what_may_be_spent_in_an_hour_bounds_what_is_ordered(make, autojum
     scene.keeper.take_in(replace(scene.pool, scale=replace(scene.pool.scale, currency="USD")))
     await trio.sleep(20)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 3
-    assert "there may be 3 slots, for more would cost too much" in scene.keeper.view()["why"][0]
+    assert "the limit is 3 slots, as more would exceed hourly_cost" in scene.keeper.view()["why"][0]
 
 
 async def test_what_is_ordered_let_go_and_found_again_is_said_and_not_often(make, autojump_clock):
@@ -309,7 +309,7 @@ async def test_what_is_ordered_let_go_and_found_again_is_said_and_not_often(make
     scene.live()
     await trio.sleep(5)
     assert [each for each in scene.said if "script" not in each] == [
-        "pool burst: 3 pilots ordered (no fewer than 3 slots are kept)",
-        "pool burst: 3 pilots let go (nothing to do: who has rested for 30 s is let go)",
-        "pool burst: found again what a former life had started: 3 queued",
+        "pool burst: 3 pilots ordered (the minimum of 3 slots is kept)",
+        "pool burst: 3 pilots released (no work: slots that are idle for 30 s are released)",
+        "pool burst: found the pilots of an earlier run: 3 queued",
     ]

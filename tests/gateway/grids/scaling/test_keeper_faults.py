@@ -134,7 +134,7 @@ def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
         scene.grid.answers[what] = answer
         await trio.sleep(10.0)
         assert any(
-            f"`{what}` of its grid failed: its adapter's answer can't be used" in s
+            f"`{what}` of the grid failed: the answer of the adapter is invalid" in s
             for s in scene.said
         )
         assert bool(scene.grid.started) == (what != "pilots"), "nothing is known of what is there"
@@ -219,7 +219,7 @@ def test_a_probe_keeps_its_owners_limits():
     async def full(scene, keeper):
         await trio.sleep(1.0)
         assert (await keeper.probe({}, 30.0))["failed"] is None
-        assert "1 of 1 slots are there" in (await keeper.probe({}, 30.0))["failed"][1]
+        assert "1 of at most 1 slots exist" in (await keeper.probe({}, 30.0))["failed"][1]
 
     async def dry(scene, keeper):
         assert "dry_run" in (await keeper.probe({}, 30.0))["failed"][1]

@@ -73,7 +73,7 @@ async def test_the_price_follows_the_grids_with_its_markup():
     [
         (replace(SCALE, markup=None), (10 * CENT, "USD"), ""),
         (SCALE, None, ""),
-        (SCALE, (10 * CENT, "EUR"), "it charges in EUR, and this pool in USD"),
+        (SCALE, (10 * CENT, "EUR"), "it charges in EUR, this pool in USD"),
     ],
 )
 async def test_it_is_as_written_where_nothing_can_be_followed(scale, charges, said):

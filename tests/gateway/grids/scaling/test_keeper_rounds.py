@@ -137,7 +137,9 @@ async def test_a_pilot_that_is_tried_and_never_comes_is_let_go(world):
     [
         pytest.param(replace(SCALE, dry_run=True), "dry_run is set", id="dry run"),
         pytest.param(
-            replace(SCALE, rules=replace(SCALE.rules, slots_min=4)), "4 slots are there", id="full"
+            replace(SCALE, rules=replace(SCALE.rules, slots_min=4)),
+            "4 of at most 4 slots exist",
+            id="full",
         ),
     ],
 )

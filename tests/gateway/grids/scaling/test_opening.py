@@ -67,7 +67,7 @@ def test_a_number_that_is_lost_is_not_replaced_in_silence(tmp_path):
     site = SiteConfig("london", state=str(tmp_path))
     mark_of(site, POOL)
     (tmp_path / "install").write_text("")
-    with pytest.raises(GridError, match="install is empty: pilots are found by what it says"):
+    with pytest.raises(GridError, match="install is empty: pilots are found by its content"):
         mark_of(site, POOL)
 
 
@@ -78,7 +78,7 @@ async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_pat
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
             await nursery.start(Site(check(config, 0.0), lambda line: None).run)
-    said = "pool hpc: kind 'processes' of gridfed .* broke when it was to be opened: AttributeError"
+    said = "pool hpc: kind 'processes' of gridfed .* failed while opening the grid: AttributeError"
     assert caught.group_contains(GridError, match=said)
 
 
@@ -98,7 +98,7 @@ def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
     assert len(found) == is_warned
     for line in found:
         assert f"pool hpc: its pilots will dial {site.address}, which only this host can" in line
-        assert "add to listen in [site] an address for others" in line
+        assert "add an address for other hosts to listen in [site]" in line
 
 
 def test_pilots_come_in_by_a_pass_of_their_pool_and_never_get_the_secret(tmp_path):

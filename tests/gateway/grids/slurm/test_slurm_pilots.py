@@ -153,7 +153,7 @@ def test_a_pilot_that_finds_no_gateway_gives_up_and_says_so(cluster, tmp_path):
     pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=0.5)
     pool.start("lonely", shape=Shape(1, 256 << 20))
     found = pool.until("lonely.0", Stand.ENDED)
-    assert "it found no gateway, and gave up" in found.fault
+    assert "the pilot could not reach a gateway, and gave up" in found.fault
     told = cluster.run("scontrol", "--oneliner", "show", "job", found.grid_id)
     assert "JobState=FAILED" in told
     assert "ExitCode=69:0" in told
@@ -169,19 +169,19 @@ def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool
 
     wait_until(lambda: stands() == [Stand.ENDED] * 3, "the end", 20)
     wait_until(lambda: not cluster.run("squeue", "-h", "-n", "gridfed-test-pool.hopeless"), "gone")
-    assert any("lets 3 jobs of Slurm go" in each for each in pool.said)
+    assert any("cancels 3 Slurm jobs" in each for each in pool.said)
 
 
 CHECKS = [
     ({"partition": "nowhere"}, Blame.NEVER, "there are closed, low, main, theirs"),
     ({"partition": "closed"}, Blame.ELSEWHERE, "not UP"),
-    ({"partition": "theirs", "account": "ours"}, Blame.NEVER, "does not take account"),
+    ({"partition": "theirs", "account": "ours"}, Blame.NEVER, "does not allow account"),
     ({"constraint": "a100"}, Blame.NEVER, "constraint"),
     ({"reservation": "night"}, Blame.NEVER, "reservation"),
     ({"conf": "/nowhere/slurm.conf"}, Blame.NEVER, "conf"),
     ({"prefix": ["sh", "-c", "exec sleep 9"], "timeout": "1s"}, Blame.AGAIN, "within 1 s"),
-    ({"prefix": ["/nowhere/chroot"]}, Blame.NEVER, "/nowhere/chroot is not here"),
-    ({"prefix": ["echo", "hello"]}, Blame.NEVER, "none of Slurm"),
+    ({"prefix": ["/nowhere/chroot"]}, Blame.NEVER, "/nowhere/chroot is not installed here"),
+    ({"prefix": ["echo", "hello"]}, Blame.NEVER, "does not belong to Slurm"),
 ]
 
 
@@ -197,7 +197,7 @@ def test_what_is_right_is_said_too(cluster, tmp_path):
     pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", python="/opt/none/python")
     said = trio.run(pool.grid.check)
     assert "by commands, partition main: up to 1,001 pilots" in said
-    assert "is it on the nodes?" in said
+    assert "check that it is on the nodes" in said
 
 
 def test_capacity_is_that_of_the_nodes(cluster, tmp_path):

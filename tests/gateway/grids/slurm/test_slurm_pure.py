@@ -173,7 +173,7 @@ def test_a_pilot_that_was_chosen_to_make_room_is_ending():
     assert found.stand is Stand.ENDING
     assert found.ends_s == 2020
     assert "preempted" in found.fault
-    assert "preempted; it was cancelled" in only(record("CANCELLED", preempt_time=2000)).fault
+    assert "preempted; the job was cancelled" in only(record("CANCELLED", preempt_time=2000)).fault
 
 
 @pytest.mark.parametrize(
@@ -431,10 +431,10 @@ FAULTS = [
     ("sbatch: error: Batch job submission failed: Invalid qos specification", Blame.NEVER, "qos"),
     ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job "
      "violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-     Blame.ELSEWHERE, "as many jobs as it may submit"),
+     Blame.ELSEWHERE, "its limit of submitted jobs"),
     (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{REFUSED}", Blame.NEVER, "MaxWall"),
-    (f"sbatch: error: QOSMaxCpuPerJobLimit\n{REFUSED}", Blame.NEVER, "a pilot alone"),
-    (REFUSED, Blame.ELSEWHERE, "or a pilot alone"),
+    (f"sbatch: error: QOSMaxCpuPerJobLimit\n{REFUSED}", Blame.NEVER, "a single pilot"),
+    (REFUSED, Blame.ELSEWHERE, "or a single pilot"),
     ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Blame.AGAIN,
      "slurmctld"),
     ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -444,7 +444,7 @@ FAULTS = [
     ("Authentication failure", Blame.AGAIN, "token"),
     ("Protocol authentication error: Unable to query jobs", Blame.AGAIN, "another cluster"),
     ("squeue: error: failed to connect to any sack sockets\nslurm_load_jobs error: Protocol "
-     "authentication error", Blame.AGAIN, "sackd running"),
+     "authentication error", Blame.AGAIN, "sackd runs"),
     ("squeue: fatal: Unable to process configuration file", Blame.NEVER, "conf"),
     ("what nobody has ever seen", Blame.ELSEWHERE, "failed"),
     ("", Blame.ELSEWHERE, "nothing"),
@@ -472,7 +472,7 @@ def test_what_slurmrestd_says():
     assert read_answer(200, b'{"errors": []}')[1] == ""
     assert read_answer(502, b"<html>Bad gateway")[1] == "<html>Bad gateway"
     assert read_answer(401, b"")[1] == "HTTP 401"
-    with pytest.raises(GridFault, match="no JSON"):
+    with pytest.raises(GridFault, match="not JSON"):
         read_answer(200, b"<html>Welcome")
     assert submitted({"errors": [{"error": "Required node not available"}], "job_id": 5})
     assert not submitted(body)

@@ -74,7 +74,12 @@ REFUSALS = [
     ({"qos": "nowhere"}, Blame.NEVER, False, "qos"),
     ({"account": "risk", "qos": "theirs"}, Blame.NEVER, False, "qos"),
     ({"account": "risk", "qos": "strict", "walltime": "5m"}, Blame.NEVER, False, "MaxWall"),
-    ({"account": "risk", "qos": "strict", "cpus_per_slot": 4}, Blame.NEVER, False, "a pilot alone"),
+    (
+        {"account": "risk", "qos": "strict", "cpus_per_slot": 4},
+        Blame.NEVER,
+        False,
+        "a single pilot",
+    ),
     ({"account": "nothing"}, Blame.ELSEWHERE, True, "AssocMaxSubmitJobLimit"),
 ]
 
@@ -88,7 +93,7 @@ def test_a_refusal_is_known(open_grid, table, blame, is_full, word):
 
 @pytest.mark.parametrize(("table", "blame", "is_full", "word"), REFUSALS)
 def test_slurmrestd_does_not_say_which_limit(open_grid, table, blame, is_full, word):
-    is_limit = is_full or word in ("MaxWall", "a pilot alone")
+    is_limit = is_full or word in ("MaxWall", "a single pilot")
     with pytest.raises(GridFault, match="a limit of the account" if is_limit else word) as caught:
         start(open_grid(rest=True, **table), "refused")
     assert caught.value.is_full == is_limit
@@ -131,7 +136,7 @@ def test_what_is_submitted_is_taken_off_what_is_left(open_grid):
     assert trio.run(grid.limits).pilots_left == 0
     found = trio.run(grid.capacity, SHAPE)
     assert (found.slots_now, found.slots_max) == (0, 0)
-    assert "it takes no more now" in trio.run(grid.check)
+    assert "it accepts no more now" in trio.run(grid.check)
     wait_until(lambda: [*_stands(grid)].count(Stand.RUNNING) == 2, "two run", 20)
     assert [*_stands(grid)].count(Stand.QUEUED) == 2, "the others wait for them"
 
@@ -209,7 +214,7 @@ def test_a_gateway_that_wants_more_than_its_account_may_have_does_with_that(clus
         assert len(list(tasks)) == 60
         pool = _pools(client)
     assert pool["pilots"] == 2
-    assert "can give no more than 0 slots beside" in pool["why"][-1]
+    assert "the grid can provide 0 slots more now" in pool["why"][-1]
     assert pool["failures"] == 0
     assert pool["failed"] == ""
     site.stop()

@@ -112,4 +112,4 @@ async def test_a_session_that_can_not_be_written_down_is_closed(run_engine, monk
 
 async def test_of_two_tasks_with_one_id_one_is_lost_and_none_waits_for_ever(run_engine):
     told, _ = await run_engine(OddWay(), Lost, *parcels(2))
-    assert Lost("p-1", "Symphony did not take it") in told
+    assert Lost("p-1", "Symphony did not accept the task") in told

@@ -61,15 +61,15 @@ def test_good_settings():
         (GOOD, {"slots": 1.5}, "whole number"),
         (GOOD, {"slots": 10**6}, "slots is 1000000"),
         (GOOD, {"priority": 10_001}, "priority is 10001"),
-        (GOOD, {"python": "3.12.1"}, 'as in "3.12"'),
+        (GOOD, {"python": "3.12.1"}, 'for example "3.12"'),
         (GOOD, {"capacity_s": 0}, "capacity_s is 0"),
         (GOOD, {"take_up_s": -1}, "take_up_s is -1"),
         (GOOD, {"on_stop": "stay"}, "on_stop is 'stay'"),
-        (GOOD, {"on_stop": "detach", "take_up_s": 0}, "needs a take_up_s"),
+        (GOOD, {"on_stop": "detach", "take_up_s": 0}, "requires take_up_s"),
         (GOOD, {"tag": "a\nb"}, "tag must be"),
         (GOOD, {"tag": 5}, "tag must be"),
         (GOOD, {"nope": 1}, "unknown key 'nope'"),
-        (GOOD, {"slots": 0, "ego_url": "https://e", "consumer": "Risk"}, "consumer must be"),
+        (GOOD, {"slots": 0, "ego_url": "https://e", "consumer": "Risk"}, "requires consumer"),
         (REST, {"url": "http://sym:8050"}, "https://HOST:PORT"),
         (REST, {"url": "https://u:p@sym"}, "https://HOST:PORT"),
         (REST, {"url": None}, "https://HOST:PORT"),
@@ -201,12 +201,12 @@ def test_a_plan_that_never_changes_is_one_window():
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
-        ("", "its first line"),
+        ("", "the first line"),
         ("/A,00:30,24:00,5,,", "line 2: from is '00:30'"),
-        ("/A,00:00,12:00,5,,", "/A has nothing from 12:00"),
+        ("/A,00:00,12:00,5,,", "/A has no slots from 12:00"),
         ("/A,00:00,24:00,5,,\n/A,08:00,09:00,5,,", "line 3: /A has 08:00 twice"),
         ("\n/A,00:30,24:00,5,,", "line 3: from is '00:30'"),
-        ("/A,00:00,24:00,1,000,,", "line 2: it has more than 6 fields"),
+        ("/A,00:00,24:00,1,000,,", "line 2: more than 6 fields"),
         ("A,00:00,24:00,5,,", "must be a path"),
         ("/A,00:00,24:00,many,,", "owned is 'many'"),
         ("/A,00:00,24:00,,,", "owned is missing"),
@@ -224,7 +224,7 @@ def test_a_plan_that_is_wrong_is_refused_with_its_line(lines, text):
 
 @pytest.mark.parametrize("columns", ["lend,borrows", "owned,lends", "lends,"])
 def test_a_column_that_nobody_knows_is_not_taken_for_all(columns):
-    with pytest.raises(KnobError, match="its first line names"):
+    with pytest.raises(KnobError, match="the first line has"):
         read_plan(f"consumer,from,to,owned,{columns}\n/A,00:00,24:00,5,1,2\n")
 
 
@@ -233,8 +233,8 @@ def test_a_column_that_nobody_knows_is_not_taken_for_all(columns):
     [
         (("/A/Risk", "/B/Risk"), {}, "/A/Risk and /B/Risk are both project:risk"),
         (("/A", "/B"), {"/A": "project:b"}, "/A and /B are both project:b"),
-        (("/A/",), {}, "/A/: 'project:' is nobody"),
-        (("/A",), {"/Desk": "group:desk"}, "names '/Desk', and the plan does not"),
+        (("/A/",), {}, "/A/: 'project:' is not a party"),
+        (("/A",), {"/Desk": "group:desk"}, "names '/Desk', which is not in the plan"),
     ],
 )
 def test_consumers_are_parties_one_each(consumers, who, text):

@@ -101,7 +101,7 @@ async def test_only_a_number_is_a_number_of_slots(server, deserved, slots):
     if slots is not None:
         assert await room() == slots
         return
-    with pytest.raises(GridFault, match="EGO's slots are"):
+    with pytest.raises(GridFault, match="EGO returned invalid slots"):
         await room()
 
 

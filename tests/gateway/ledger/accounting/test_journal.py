@@ -193,14 +193,14 @@ def test_a_part_of_a_bundle_that_is_delivered_again_is_found(url: str, commit: C
         commit(store, contract(), replace(posted(0), tasks=5), posted(5), posted(4), posted(1))
         commit(store, settled(1, "void"))
     found = [each.problems for each in audited(url).checks if each.problems]
-    assert found == [("sell/london-1-1/1/4 is of tasks that were delivered before",)]
+    assert found == [("sell/london-1-1/1/4 has tasks that were delivered before",)]
 
 
 def test_what_is_reversed_was_paid(url: str, commit: Commit) -> None:
     with closing(SqlStore(url)) as store:
         commit(store, contract(), posted(0), settled(0, "void"), disputed(0), answered(0))
     found = [each.problems for each in audited(url).checks if each.problems]
-    assert found == [("sell/london-1-1/1/0 is void, and reversed after a dispute",)]
+    assert found == [("sell/london-1-1/1/0 is void, but reversed after a dispute",)]
 
 
 def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: Usage) -> None:
@@ -240,47 +240,62 @@ def disarm(url: str, run: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("UPDATE transfers SET amount_nanos = 1 WHERE number = 7", "transfer 7 .* not what was"),
-        ("UPDATE transfers SET at_s = 1.0 WHERE number = 60", "transfer 60 .* not what was booked"),
+        ("UPDATE transfers SET amount_nanos = 1 WHERE number = 7", "transfer 7 .* differs from"),
+        (
+            "UPDATE transfers SET at_s = 1.0 WHERE number = 60",
+            "transfer 60 .* differs from the original",
+        ),
         ("DELETE FROM transfers WHERE number = 7", "transfer 7 is missing"),
         ("DELETE FROM transfers WHERE number = 58", "transfer 58 is missing"),
-        ("UPDATE accounts SET name = 'eve' WHERE kind = 'user'", "transfer 1 .* not what was"),
+        ("UPDATE accounts SET name = 'eve' WHERE kind = 'user'", "transfer 1 .* differs from"),
         (
             "UPDATE usage SET cost_nanos = 5 WHERE first = 10",
-            "use/job-1/10/0: its amount_nanos is 5, and 16667 is",
+            "use/job-1/10/0: amount_nanos should be 5, but 16667 is",
         ),
-        ("DELETE FROM usage WHERE first = 10", "use/job-1/10/0 is booked, and there is no such"),
-        ("UPDATE usage SET tasks = 11 WHERE first = 10", "tasks of job job-1 from 20 on were char"),
+        ("DELETE FROM usage WHERE first = 10", "use/job-1/10/0 is booked, but its record"),
+        (
+            "UPDATE usage SET tasks = 11 WHERE first = 10",
+            "tasks of job job-1 from 20 on are charged twice, first",
+        ),
         (
             "UPDATE postings SET state = 'post' WHERE first = 9",
-            "settle/sell/.*/1/9 is of 500, and nothing is",
+            "settle/sell/.*/1/9: 500 should be booked, and nothing is",
         ),
         (
             "UPDATE postings SET state = 'void' WHERE first = 0",
-            "settle/sell/.*/1/0: its kind is void, and post is",
+            "settle/sell/.*/1/0: kind should be void, but post is",
         ),
         (
             "UPDATE disputes SET state = 'accepted'",
-            "/1/4 is of 500, and nothing is booked",
+            "/1/4: 500 should be booked, and nothing is",
         ),
-        ("UPDATE disputes SET state = 'rejected'", "sell of london in .* is not what was agreed"),
-        ("DELETE FROM disputes", "reverse/sell/london-1-1/1/0 is booked, and there is no such"),
+        (
+            "UPDATE disputes SET state = 'rejected'",
+            "sell of london in .* differs from the agreed sums",
+        ),
+        ("DELETE FROM disputes", "reverse/sell/london-1-1/1/0 is booked, but its record"),
         (
             "UPDATE payments SET amount_nanos = 1",
-            "pay/london/EUR/wire: its amount_nanos is 1, and 700 is",
+            "pay/london/EUR/wire: amount_nanos should be 1, but 700 is",
         ),
-        ("DELETE FROM payments", "pay/london/EUR/wire is booked, and there is no such record"),
-        ("UPDATE postings SET wall_ns = 9", r"sell of london in \[.*\) is not what was agreed on"),
+        ("DELETE FROM payments", "pay/london/EUR/wire is booked, but its record does not exist"),
+        (
+            "UPDATE postings SET wall_ns = 9",
+            r"sell of london in \[.*\) differs from the agreed sums",
+        ),
         (
             "UPDATE disputes SET settled_at_s = 5.0",
-            "of london in .* is not what was agreed on",
+            "of london in .* differs from the agreed sums",
         ),
-        ("UPDATE usage_hours SET cost_nanos_low = 1", "the sums of hour .* are not its records'"),
+        (
+            "UPDATE usage_hours SET cost_nanos_low = 1",
+            "the sums of hour .* differ from their records",
+        ),
         (
             "DELETE FROM usage_hours",
-            "the sums of hour 472222 for ada//risk/.* are not its records'",
+            "the sums of hour 472222 for ada//risk/.* differ from their records",
         ),
-        ("DELETE FROM postings WHERE first = 9", "sell/london-1-1/1/9 is booked, and there is no"),
+        ("DELETE FROM postings WHERE first = 9", "sell/london-1-1/1/9 is booked, but its record"),
     ],
 )
 def test_a_change_by_hand_is_found(
@@ -356,89 +371,150 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
 @pytest.mark.parametrize(
     ("edits", "problem"),
     [
-        (["UPDATE postings SET cost_nanos = 0 WHERE first = 8"], "sell/.*/1/8 is of nothing, and"),
-        (["UPDATE postings SET cost_nanos = 0 WHERE side = 'buy'"], "buy/.*/1/0 is of nothing"),
-        (["UPDATE contracts SET site = 'paris'"], "sell/.*/1/0: its debit is site:paris EUR, an"),
-        (["UPDATE contracts SET currency = 'USD'"], "its credit is sold:london USD, and sold:lond"),
-        (["UPDATE contracts SET side = 'none' WHERE side = 'buy'"], "of a contract with nobody"),
-        (["DELETE FROM contracts"], "sell/.* is post, of a contract with nobody"),
-        (["UPDATE payments SET direction = 'paid'"], "wire: its debit is site:london EUR, and ban"),
-        (["UPDATE payments SET direction = 'received'"], "loss: its debit is loss: EUR, and site:"),
-        (["UPDATE payments SET direction = 'x'"], "payment london/wire is none: 'x' through 'ban"),
-        (["UPDATE payments SET through = 'x'"], "payment london/wire is none: '.*' through 'x'"),
-        (["UPDATE payments SET through = 'bank'"], "loss: its credit is bank: EUR, and loss:"),
-        (["UPDATE payments SET paid_at_s = 5.0"], "wire: its at_s is 5.0, and 1700000000.0 is"),
-        (["UPDATE payments SET paid_at_s = -5.0"], "payment london/wire is none"),
+        (
+            ["UPDATE postings SET cost_nanos = 0 WHERE first = 8"],
+            "sell/.*/1/8: nothing should be booked, but",
+        ),
+        (
+            ["UPDATE postings SET cost_nanos = 0 WHERE side = 'buy'"],
+            "buy/.*/1/0: nothing should be booked",
+        ),
+        (
+            ["UPDATE contracts SET site = 'paris'"],
+            "sell/.*/1/0: debit should be site:paris EUR, bu",
+        ),
+        (
+            ["UPDATE contracts SET currency = 'USD'"],
+            "credit should be sold:london USD, but sold:lond",
+        ),
+        (
+            ["UPDATE contracts SET side = 'none' WHERE side = 'buy'"],
+            "contract is with no known site",
+        ),
+        (["DELETE FROM contracts"], "sell/.* is post, but its contract is with no known site"),
+        (
+            ["UPDATE payments SET direction = 'paid'"],
+            "wire: debit should be site:london EUR, but ban",
+        ),
+        (
+            ["UPDATE payments SET direction = 'received'"],
+            "loss: debit should be loss: EUR, but site:",
+        ),
+        (
+            ["UPDATE payments SET direction = 'x'"],
+            "payment london/wire is invalid: 'x' through 'ban",
+        ),
+        (["UPDATE payments SET through = 'x'"], "payment london/wire is invalid: '.*' through 'x'"),
+        (["UPDATE payments SET through = 'bank'"], "loss: credit should be bank: EUR, but loss:"),
+        (["UPDATE payments SET paid_at_s = 5.0"], "wire: at_s should be 5.0, but 1700000000.0 is"),
+        (["UPDATE payments SET paid_at_s = -5.0"], "payment london/wire is invalid"),
         (
             ["UPDATE payments SET undone_at_s = NULL"],
-            "undo/pay/london/EUR/oops is booked, and the payment stands",
+            "undo/pay/london/EUR/oops is booked, but the payment is not reversed",
         ),
         (
             ["UPDATE payments SET undone_at_s = 5.0 WHERE reference = 'wire'"],
-            "undo/pay/london/EUR/wire is of 700, and nothing is booked",
+            "undo/pay/london/EUR/wire: 700 should be booked, and nothing is",
         ),
         (
             ["UPDATE payments SET undone_at_s = 5.0 WHERE undone_at_s > 0"],
-            "undo/.*oops: its at_s is 5.0, and 1700000000.0 is booked",
+            "undo/.*oops: at_s should be 5.0, but 1700000000.0 is booked",
         ),
         (
             ["UPDATE payments SET attempt = 2 WHERE attempt = 1"],
-            "pay-1/london/EUR/oops is booked, and there is no such record",
+            "pay-1/london/EUR/oops is booked, but its record does not exist",
         ),
-        (["UPDATE payments SET amount_nanos = 0"], "pay/london/EUR/wire is of nothing, and 700"),
+        (
+            ["UPDATE payments SET amount_nanos = 0"],
+            "pay/london/EUR/wire: nothing should be booked, but 700",
+        ),
         (
             ["UPDATE disputes SET state = 'open', settled_at_s = NULL WHERE state = 'accepted'"],
-            "reverse/sell/.* is of nothing, and 500 is booked, as if open were accepted",
+            "reverse/sell/.*: nothing should be booked, but 500 is, as if open were accepted",
         ),
         (["UPDATE disputes SET state = 'open'"], "the dispute of sell/.* is open at 1700"),
         (["UPDATE disputes SET state = 'wat'"], "the dispute of sell/.* is wat at 1700"),
-        (["UPDATE disputes SET site = 'eve'"], "the dispute of sell/.* is with eve, not london"),
+        (["UPDATE disputes SET site = 'eve'"], "the dispute of sell/.* is with eve, the contract with london"),
         (
             ["UPDATE disputes SET state = 'rejected'"],
-            "reverse/sell/.*/1/0 is of nothing, and 500 is booked, as if rejected were accepted",
+            "reverse/sell/.*/1/0: nothing should be booked, but 500 is, as if rejected "
+            "were accepted",
         ),
-        (["UPDATE disputes SET state = 'open'"], "reverse/sell/.*/1/0 is of nothing, and 500 is"),
-        (["UPDATE disputes SET settled_at_s = 5.0"], "reverse/.*/1/0: its at_s is 5.0, and 17000"),
-        (["DELETE FROM postings WHERE first = 4"], "the dispute of sell/.*/1/4 is of no delivery"),
-        (["UPDATE disputes SET site = 'paris'"], "reverse/.*: its debit is sold:paris EUR, and so"),
-        (["UPDATE postings SET posted_at_s = 5.0"], "sell/.*/1/9: its at_s is 5.0, and 170000000"),
-        (["UPDATE postings SET state = 'pending'"], "sell/.*/1/0 is pending, and post is booked"),
+        (
+            ["UPDATE disputes SET state = 'open'"],
+            "reverse/sell/.*/1/0: nothing should be booked, but 500 is",
+        ),
+        (
+            ["UPDATE disputes SET settled_at_s = 5.0"],
+            "reverse/.*/1/0: at_s should be 5.0, but 17000",
+        ),
+        (["DELETE FROM postings WHERE first = 4"], "the dispute of sell/.*/1/4 has no delivery"),
+        (
+            ["UPDATE disputes SET site = 'paris'"],
+            "reverse/.*: debit should be sold:paris EUR, but so",
+        ),
+        (
+            ["UPDATE postings SET posted_at_s = 5.0"],
+            "sell/.*/1/9: at_s should be 5.0, but 170000000",
+        ),
+        (["UPDATE postings SET state = 'pending'"], "sell/.*/1/0 is pending, but post is booked"),
         (
             ["UPDATE postings SET state = 'x' WHERE first = 8"],
-            "sell/.*/1/8 is x, of a contract wit",
+            "sell/.*/1/8 is x, but its contract is with",
         ),
-        (["UPDATE usage SET cost_nanos = 0 WHERE first = 10"], "use/job-1/10/0 is of nothing, and"),
-        (["UPDATE usage SET cost_nanos = -1 WHERE first = 10"], "usage job-1/10/0 is none"),
-        ([EVE.format("usage"), EVE.format("usage_hours")], "use/job-1/0/0: its debit is user:eve/"),
-        (["UPDATE usage SET project = 'x'"], "use/job-1/0/0: its debit is user:ada/x USD, and use"),
+        (
+            ["UPDATE usage SET cost_nanos = 0 WHERE first = 10"],
+            "use/job-1/10/0: nothing should be booked, but",
+        ),
+        (["UPDATE usage SET cost_nanos = -1 WHERE first = 10"], "usage job-1/10/0 is invalid"),
+        (
+            [EVE.format("usage"), EVE.format("usage_hours")],
+            "use/job-1/0/0: debit should be user:eve/",
+        ),
+        (
+            ["UPDATE usage SET project = 'x'"],
+            "use/job-1/0/0: debit should be user:ada/x USD, but use",
+        ),
         (
             ["UPDATE usage SET pool = 'x'"],
-            "use/job-1/0/0: its credit is pool:x USD, and pool:local",
+            "use/job-1/0/0: credit should be pool:x USD, but pool:local",
         ),
-        (["UPDATE usage SET currency = 'EUR'"], "use/job-1/0/0: its debit is user:ada/risk EUR"),
-        (["UPDATE usage SET ended_at_s = 1700000002.0"], "use/job-1/0/0: its at_s is 1700000002.0"),
-        (["UPDATE usage SET site = 'x'"], "usage job-1/0/0 is not of the site, origin or hour"),
-        (["UPDATE usage SET origin = 'x'"], "usage job-1/0/0 is not of the site, origin or hour"),
-        (["UPDATE usage SET hour = 1"], "usage job-1/0/0 is not of the site, origin or hour"),
+        (["UPDATE usage SET currency = 'EUR'"], "use/job-1/0/0: debit should be user:ada/risk EUR"),
+        (
+            ["UPDATE usage SET ended_at_s = 1700000002.0"],
+            "use/job-1/0/0: at_s should be 1700000002.0",
+        ),
+        (["UPDATE usage SET site = 'x'"], "usage job-1/0/0 has another site, origin or hour"),
+        (["UPDATE usage SET origin = 'x'"], "usage job-1/0/0 has another site, origin or hour"),
+        (["UPDATE usage SET hour = 1"], "usage job-1/0/0 has another site, origin or hour"),
         (
             [OUTCOME.format(2, 60)],
-            "results of job job-2 from 60 on are there, and no usage of them",
+            "results of job job-2 from 60 on have no usage record",
         ),
-        ([OUTCOME.format(3, 0)], "results of job job-3 from 0 on are there, and no usage of them"),
+        ([OUTCOME.format(3, 0)], "results of job job-3 from 0 on have no usage record"),
         (
             [
                 "UPDATE outcomes SET count = 11 WHERE first = 0",
                 "DELETE FROM usage WHERE first = 10",
             ],
-            "results of job job-2 from 10 on are there, and no usage of them",
+            "results of job job-2 from 10 on have no usage record",
         ),
         (
             ["DELETE FROM usage WHERE first = 30"],
-            "results of job job-2 from 30 on are .* results of job job-2 from 34 on are there",
+            "results of job job-2 from 30 on have .* results of job job-2 from 34 on have no usage",
         ),
-        ([charged_again("job-1", 10, 0)], "tasks of job job-1 from 10 on, of attempt 0, are charg"),
-        ([charged_again("job-2", 0, 1)], "tasks of job job-2 from 0 on, of attempt 1, are charged"),
-        ([charged_again("job-2", 13, 1)], "tasks of job job-2 from 13 on, of attempt 1, are charg"),
+        (
+            [charged_again("job-1", 10, 0)],
+            "tasks of job job-1 from 10 on are charged twice in attempt 0",
+        ),
+        (
+            [charged_again("job-2", 0, 1)],
+            "tasks of job job-2 from 0 on are charged twice in attempt 1",
+        ),
+        (
+            [charged_again("job-2", 13, 1)],
+            "tasks of job job-2 from 13 on are charged twice in attempt 1",
+        ),
     ],
 )
 def test_a_document_that_is_not_what_was_booked_is_found(
@@ -469,7 +545,7 @@ def test_a_record_with_a_nul_that_an_older_version_stored_is_a_finding(
     with closing(SqlStore(url)) as store:
         commit(store, usage(first=0), old, usage(first=20))
     found = [each.problems for each in audited(url).checks if each.problems]
-    row = f"usage {old.job}/10/0 is none: a text with a character that no database holds"
+    row = f"usage {old.job}/10/0 is invalid: a text has a character that databases can't store"
     assert found == [(row,)]
 
 
@@ -481,13 +557,16 @@ def blob(url: str, of: bytes) -> str:
 @pytest.mark.parametrize(
     ("edits", "problem"),
     [
-        (["UPDATE statements SET sums = {ff}"], "what was found of sell of london in .* be read"),
-        (["UPDATE statements SET sums = {usd}"], "what was found of sell of london in .* be read"),
-        (["UPDATE payments_told SET lines = {ff}"], "what london said of payments can't be read"),
-        (["UPDATE statements SET first_ms = -1"], "what was found of sell of london in .* be read"),
+        (["UPDATE statements SET sums = {ff}"], "the findings of sell of london in .* be read"),
+        (["UPDATE statements SET sums = {usd}"], "the findings of sell of london in .* be read"),
+        (
+            ["UPDATE payments_told SET lines = {ff}"],
+            "the report of payments by london can't be read",
+        ),
+        (["UPDATE statements SET first_ms = -1"], "the findings of sell of london in .* be read"),
         (
             ["UPDATE transfers SET debit = 999 WHERE number = 60"],
-            "its debit is bank: EUR, and no account:999  is booked",
+            "debit should be bank: EUR, but no such account:999  is booked",
         ),
     ],
 )
@@ -509,7 +588,7 @@ def test_what_cant_be_read_is_found_and_hides_nothing_else(
         run("UPDATE usage_hours SET cost_nanos_low = 1")
     found = audited(url)
     told = " | ".join(each for check in found.checks for each in check.problems)
-    for each in (problem, "use/job-1/10/0: its amount_nanos is 5", "the sums of hour"):
+    for each in (problem, "use/job-1/10/0: amount_nanos should be 5", "the sums of hour"):
         with pytest.raises(AssertionError, match=each):
             raise AssertionError(told)
 
@@ -525,8 +604,8 @@ def test_a_column_of_another_type_is_found(
         run("UPDATE payments SET amount_nanos = 1")
     told = " | ".join(each for check in audited(url).checks for each in check.problems)
     assert "sell of london in [1699920000000, 1700006400000) can't be read" in told
-    assert "there is a row that can't be read" in told
-    assert "pay/london/EUR/wire: its amount_nanos is 1, and 700 is" in told
+    assert "a row can't be read" in told
+    assert "pay/london/EUR/wire: amount_nanos should be 1, but 700 is" in told
 
 
 SPAN = 1_699_920_000_000, 1_700_006_400_000
@@ -537,17 +616,22 @@ OF_NOTHING = Reconcile(*SPAN, False, {}, b"")
 @pytest.mark.parametrize(
     ("table", "column", "value", "problem"),
     [
-        ("statements", "digest", b"\0", "is not what was agreed on"),
-        ("statements", "state", "differs", "our envelope says 'agreed', and 'differs' is kept"),
+        ("statements", "digest", b"\0", "differs from the agreed sums"),
+        (
+            "statements",
+            "state",
+            "differs",
+            "our envelope has the state 'agreed', the books have 'differs'",
+        ),
         ("statements", "ours", b"", "our envelope can't be read"),
         ("statements", "theirs", b"", "their envelope can't be read"),
         ("statements", "theirs", envelope(OF_NOTHING), "their envelope has other sums"),
-        ("statements", "ours", envelope(OF_NOTHING), "our envelope is of something else"),
+        ("statements", "ours", envelope(OF_NOTHING), "our envelope belongs to another statement"),
         (
             "statements",
             "theirs",
             envelope(replace(OF_NOTHING, stop_ms=5)),
-            "their envelope is of something else",
+            "their envelope belongs to another statement",
         ),
         (
             "statements",
@@ -557,10 +641,15 @@ OF_NOTHING = Reconcile(*SPAN, False, {}, b"")
         ),
         ("statements", "ours", envelope(Payments([], 0, b"")), "our envelope can't be read"),
         ("payments_told", "envelope", b"", "its envelope can't be read"),
-        ("payments_told", "envelope", envelope(OF_NOTHING), "its envelope is of something else"),
-        ("payments_told", "lines", pack([]), "is not what its envelope says"),
-        ("payments_told", "heard", b"", "is not what its envelope says"),
-        ("payments_told", "since_ms", 5, "is not what its envelope says"),
+        (
+            "payments_told",
+            "envelope",
+            envelope(OF_NOTHING),
+            "its envelope belongs to another report",
+        ),
+        ("payments_told", "lines", pack([]), "differs from its envelope"),
+        ("payments_told", "heard", b"", "differs from its envelope"),
+        ("payments_told", "since_ms", 5, "differs from its envelope"),
     ],
 )
 def test_what_is_kept_is_what_was_signed(
@@ -598,7 +687,7 @@ def test_what_no_text_can_be_read_from_ends_no_other_check(
         run("UPDATE payments SET amount_nanos = 1")
     told = " | ".join(each for check in audited(url).checks for each in check.problems)
     assert "can't be read" in told
-    assert "pay/london/EUR/wire: its amount_nanos is 1" in told
+    assert "pay/london/EUR/wire: amount_nanos should be 1" in told
 
 
 def test_an_account_that_is_gone_is_found(
@@ -609,8 +698,8 @@ def test_an_account_that_is_gone_is_found(
     with vandal(url) as run:
         run("DELETE FROM accounts WHERE kind = 'site'")
     told = " | ".join(each for check in audited(url).checks for each in check.problems)
-    assert "pay/london/EUR/wire: its credit is site:london EUR, and no account:" in told
-    assert "EUR: debits less credits are" in told
+    assert "pay/london/EUR/wire: credit should be site:london EUR, but no such account:" in told
+    assert "EUR: debits minus credits are" in told
 
 
 def test_what_ran_for_nothing_as_long_as_it_may_is_charged_again(

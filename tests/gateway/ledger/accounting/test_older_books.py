@@ -49,7 +49,7 @@ async def test_the_first_session_tells_a_site_that_its_books_are_an_old_copy(wor
     await meet(world, restored)
     why = older(restored).why_not(restored.other)
     assert "2 deliveries of 0.0000002 USD" in why
-    assert ("we bought of it" if side == "buyer" else "we sold to it") in why
+    assert ("purchases from it" if side == "buyer" else "sales to it") in why
     assert f"gridfed reconcile {restored.other} --accept" in why
     assert [each for each in restored.told if "newer books" in each]
     other = world.paris if restored is world.london else world.london

@@ -60,7 +60,7 @@ def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path) -> No
     with start(HOLDING, url_of(path)) as holding:
         assert holding.stdout is not None
         assert holding.stdout.readline() == b"open\n"
-        with pytest.raises(StoreInUse, match=f"process id {holding.pid} .*stop it first"):
+        with pytest.raises(StoreInUse, match=f"process id {holding.pid}: stop that gateway"):
             SqlStore(url_of(path))
         alias = tmp_path / "alias.db"
         alias.symlink_to(path)
@@ -86,7 +86,7 @@ def test_a_second_store_of_one_process_is_refused_too(tmp_path: Path) -> None:
         ("sqlite:///x.db?mode=ro", "names no file"),
         ("oracle://host/db", "SQLite and PostgreSQL"),
         ("postgres://host/db", r"write postgresql\+psycopg"),
-        ("postgresql://host/db", r"known to work is postgresql\+psycopg"),
+        ("postgresql://host/db", r"only the driver postgresql\+psycopg"),
         ("sqlite:////no/such/directory/x.db", "directory of the database must exist"),
     ],
 )

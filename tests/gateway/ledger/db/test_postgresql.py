@@ -63,7 +63,7 @@ def test_a_second_process_is_refused_and_told_who_holds_it(
         assert holding.stdout.readline() == b"open\n"
         with monkeypatch.context() as impatient:
             impatient.setattr(database, "TAKEOVER_S", 0.0)
-            with pytest.raises(StoreInUse, match=f"process id {holding.pid} .*stop it first"):
+            with pytest.raises(StoreInUse, match=f"process id {holding.pid} .*stop that gateway"):
                 SqlStore(url)
         holding.communicate()
     SqlStore(url).close()  # once the server has seen that the other is gone

@@ -37,13 +37,13 @@ def test_a_good_row_has_no_problem():
         ({"BilledCost": "+1"}, "not a decimal number"),
         ({"BilledCost": "1E+3"}, "not a decimal number"),
         ({"BilledCost": "NaN"}, "not a decimal number"),
-        ({"ListUnitPrice": "-1"}, "may not be negative"),
+        ({"ListUnitPrice": "-1"}, "must not be negative"),
         ({"BillingCurrency": "usd"}, "not a currency"),
         ({"BillingPeriodStart": "2023-11-01"}, "not a time"),
         ({"BillingPeriodStart": "2023-11-01T00:00:00+00:00"}, "not a time"),
         ({"BillingPeriodStart": "2023-13-01T00:00:00Z"}, "not a time"),
         ({"ChargePeriodEnd": "2023-11-14T22:00:00Z"}, "is not before"),
-        ({"BillingPeriodEnd": "2023-11-14T22:00:00Z"}, "is no correction"),
+        ({"BillingPeriodEnd": "2023-11-14T22:00:00Z"}, "is not a correction"),
         ({"ChargeClass": "Correction"}, "has no ChargeClass"),
         ({"ChargeClass": "Corrected"}, "not one of Correction"),
         ({"ChargeCategory": "Use"}, "not one of"),
@@ -51,17 +51,20 @@ def test_a_good_row_has_no_problem():
         ({"ChargeCategory": "Purchase"}, "must not be Usage-Based"),
         ({"ChargeCategory": "Purchase"}, "ConsumedQuantity must be null"),
         ({"ChargeCategory": "Tax"}, "PricingQuantity must be null for Tax"),
-        ({"ChargeCategory": "Credit", "EffectiveCost": "5"}, "EffectiveCost is not BilledCost"),
-        ({"ProviderName": "  "}, "nothing but spaces"),
-        ({"ProviderName": "N/A"}, "stands for nothing"),
+        (
+            {"ChargeCategory": "Credit", "EffectiveCost": "5"},
+            "EffectiveCost differs from BilledCost",
+        ),
+        ({"ProviderName": "  "}, "only spaces"),
+        ({"ProviderName": "N/A"}, "a placeholder"),
         ({"PricingUnit": "slot hours"}, "not a unit"),
         ({"PricingUnit": ""}, "null together"),
         ({"RegionName": ""}, "null together"),
         ({"ResourceId": "", "ResourceType": ""}, "ResourceName must be null"),
-        ({"ResourceName": "london/local"}, "must not be ResourceId again"),
+        ({"ResourceName": "london/local"}, "must differ from ResourceId"),
         ({"SkuPriceId": ""}, "SkuPriceId must not be null for Usage"),
         ({"PricingCategory": ""}, "PricingCategory must not be null"),
-        ({"PricingCategory": "Committed"}, "without a CommitmentDiscountId"),
+        ({"PricingCategory": "Committed"}, "CommitmentDiscountId is null"),
         ({"ConsumedQuantity": "", "ConsumedUnit": ""}, "ConsumedQuantity must not be null"),
         ({"ContractedUnitPrice": "0.05"}, "is not ContractedCost"),
         ({"ListCost": "0.000040001"}, "is not ListCost"),
@@ -70,7 +73,7 @@ def test_a_good_row_has_no_problem():
         ({"Tags": "{"}, "not JSON"),
         ({"Tags": "[" * 100_000}, "not JSON"),
         ({"Tags": '{"a":NaN}'}, "not JSON"),
-        ({"Tags": '{"a":1,"a":2}'}, "there twice"),
+        ({"Tags": '{"a":1,"a":2}'}, "appears twice"),
         ({"Tags": '{"a":{}}'}, "an object or a list"),
         ({"SkuPriceDetails": '{"Window":"x"}'}, "does not begin with x_"),
     ],
@@ -92,14 +95,17 @@ def test_names_of_columns_and_their_order_are_checked():
         "Extra is not a column of FOCUS, and does not begin with x_"
     ]
     assert "is not in Pascal case" in problems([*HEADER, "x_extra_column"])[0]
-    assert problems([*HEADER, "Tags"])[0] == "the column Tags is there more than once"
+    assert problems([*HEADER, "Tags"])[0] == "the column Tags appears more than once"
     moved = ["x_Early", *HEADER]
-    assert "comes after a column that is not of FOCUS" in problems(moved)[0]
+    assert "follows a column that is not part of FOCUS" in problems(moved)[0]
 
 
 def test_a_row_that_is_too_short_is_told_and_the_next_is_read():
     found = problems(HEADER, ["1"], changed(BilledCost=""))
-    assert found == [f"row 1: 1 cells for {len(HEADER)} columns", "row 2: BilledCost is null"]
+    assert found == [
+        f"row 1: the row has 1 cells, the header {len(HEADER)} columns",
+        "row 2: BilledCost is null",
+    ]
 
 
 def test_a_file_that_is_no_csv_is_told():

@@ -273,10 +273,30 @@ def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     ("left_out", "added", "charged", "problem"),
     [
         ((), (), 500, ""),
-        ((1,), (), 500, "delivered 1301, of which 800 is for repetitions"),
-        ((2,), (), 0, "delivered 610, and nothing for 5 repetitions of tasks"),
-        ((), (300,), 500, "delivered 1911, of which 810 is for repetitions"),
-        ((), (), 400, "delivered 1611, of which 810 is for repetitions"),
+        (
+            (1,),
+            (),
+            500,
+            "delivered 1301, of which 800 are for repetitions",
+        ),
+        (
+            (2,),
+            (),
+            0,
+            "delivered 610, and 5 repetitions of tasks are not booked",
+        ),
+        (
+            (),
+            (300,),
+            500,
+            "delivered 1911, of which 810 are for repetitions",
+        ),
+        (
+            (),
+            (),
+            400,
+            "delivered 1611, of which 810 are for repetitions",
+        ),
     ],
 )
 def test_older_books_have_each_repetition_that_was_paid_and_no_other(
@@ -355,7 +375,7 @@ def test_the_store_tells_where_a_site_was_charged_other_than_was_delivered(books
     )
     assert store.journal.unlike("tokyo", 5) == []
     commit(store, usage(job=job, first=30, cost_nanos=7))
-    text = f"job {job} was charged 307, and 300 were delivered to its site"
+    text = f"job {job} was charged 307, but deliveries of 300 to its site are booked"
     assert store.journal.unlike("tokyo", 5) == [text]
     assert store.journal.unlike("rome", 5) == []
     store.close()

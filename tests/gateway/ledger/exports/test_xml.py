@@ -200,5 +200,5 @@ def test_no_two_runs_have_one_record_id(one, other):
 def test_benchmarks_are_read_and_bad_ones_told():
     assert parse_benchmark("HEPscore23=1e1") == Benchmark("hepscore23", "10")
     for text in ("", "hepspec", "hepspec=x", "hepspec=0", "hepspec=nan", "speed=1", "hepspec=-1"):
-        with pytest.raises(ValueError, match="write KIND=NUMBER"):
+        with pytest.raises(ValueError, match="use KIND=NUMBER"):
             parse_benchmark(text)

@@ -110,7 +110,7 @@ def test_facts_travel_as_plain_data(usage: list[UsageTotal]) -> None:
 )
 def test_what_is_no_page_is_refused(spoilt: dict[str, Any], london: PageFacts) -> None:
     plain = to_plain(london) | spoilt if spoilt else {}
-    with pytest.raises(ValueError, match="not what a page is made of"):
+    with pytest.raises(ValueError, match="the facts of a page are invalid"):
         from_plain(plain)
 
 
@@ -228,7 +228,7 @@ def test_the_last_thirty_days_and_the_hour_under_way(store: Store) -> None:
     [
         (36_000.0, 7_200.0, "before"),
         (5e9, None, "before"),
-        (0.0, (DAYS_MAX + 1) * 86_400.0, "days at most"),
+        (0.0, (DAYS_MAX + 1) * 86_400.0, "covers at most"),
         (float("nan"), None, "1970"),
         (None, float("inf"), "1970"),
         (-1.0, None, "1970"),

@@ -207,8 +207,8 @@ def test_carbon_that_nobody_knows_is_a_dash_and_said() -> None:
     assert no_factor[1] != DASH
     assert nothing == [DASH] * 5 + ["0.0 %"]
     assert [each.text for each in figure.table.foot[1:]][-1] == "50.0 %"
-    assert "The energy of 16.7 % of the slot time is not known" in figure.lead
-    assert "The carbon of the electricity of 50.0 % of the slot time is not known" in figure.lead
+    assert "The energy of 16.7 % of the slot time is unknown" in figure.lead
+    assert "The carbon of the electricity of 50.0 % of the slot time is unknown" in figure.lead
 
 
 def test_what_is_owed_comes_first_and_what_nothing_is_in_is_left_out(london: PageFacts) -> None:
@@ -271,7 +271,7 @@ def test_a_site_without_books_says_so() -> None:
         "Nothing was recorded in this period",
         "Nothing was bought from another site",
         "our own pools had no slots",
-        "nothing is known of the energy",
+        "the energy of our users",
     ):
         assert words in page
 

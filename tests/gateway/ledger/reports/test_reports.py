@@ -160,7 +160,7 @@ def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usag
         "carbon_unknown_ns": 0,
     }
     assert report.facts == {"as_of_s": NOW_S, "whose": "ours"}
-    assert not any("not known" in note for note in report.notes)
+    assert not any("unknown" in note for note in report.notes)
 
 
 def test_carbon_that_nobody_knows_is_unknown_and_not_zero(
@@ -193,9 +193,9 @@ def test_carbon_that_nobody_knows_is_unknown_and_not_zero(
     assert (total["energy_uj"], total["carbon_g"]) == (2 * 3_600 * 10**9 + 5, "250")
     assert total["g_per_kwh"] == "250", "of the energy of which it is known"
     assert (total["energy_unknown_ns"], total["carbon_unknown_ns"]) == (HOUR_NS, 3 * HOUR_NS)
-    energy, carbon = (note for note in report.notes if "not known" in note)
-    assert energy.startswith("energy: not known of 12.50 % of the slot time")
-    assert carbon.startswith("carbon: not known of 37.50 % of the slot time")
+    energy, carbon = (note for note in report.notes if "unknown" in note)
+    assert energy.startswith("energy: unknown for 12.50 % of the slot time")
+    assert carbon.startswith("carbon: unknown for 37.50 % of the slot time")
     lines = {line.split(",")[0]: line.split(",") for line in to_csv(report).splitlines()}
     place = report.columns.index("carbon_g")
     assert [lines[name][place] for name in ("clean", "no factor", "nothing")] == ["0", "", ""]
@@ -354,10 +354,10 @@ def test_a_name_is_a_name_whatever_is_in_it(
         ("users; DROP", (), "no report by 'users; DROP': choose from user, group"),
         ("tag:", (), "choose from"),
         ("", (("colour", "red"),), "no report by 'colour'"),
-        ("", (("day", "yesterday"),), "write it as in 2026-11-20"),
-        ("", (("weekday", "Caturday"),), "write it as in Mon"),
-        ("", (("hour-of-day", "24"),), "write it as in 18"),
-        ("", (("state", "done"),), "write it as in failed"),
+        ("", (("day", "yesterday"),), "use a form such as 2026-11-20"),
+        ("", (("weekday", "Caturday"),), "use a form such as Mon"),
+        ("", (("hour-of-day", "24"),), "use a form such as 18"),
+        ("", (("state", "done"),), "use a form such as failed"),
         (",".join(list(KEYS)[:9]), (), "at most 8 keys"),
         ("", tuple(("user", str(n)) for n in range(101)), "at most 100 values"),
     ],
@@ -378,7 +378,7 @@ def test_a_period_that_can_not_be_is_refused(start_s: Any, end_s: Any) -> None:
 
 
 def test_a_kind_that_is_none_is_refused(store: Store) -> None:
-    with pytest.raises(ValueError, match="no report 'profit': choose from cost, usage"):
+    with pytest.raises(ValueError, match="unknown report 'profit': choose from cost, usage"):
         ask(store, "profit")
 
 
@@ -587,16 +587,16 @@ def test_a_pool_without_a_price_is_named(store: Store, commit: Commit) -> None:
 
 @pytest.mark.parametrize("kind", ["utilisation", "showback"])
 def test_idle_time_is_known_by_the_hour(store: Store, kind: str) -> None:
-    with pytest.raises(ValueError, match=f"{kind} is known by the hour"):
+    with pytest.raises(ValueError, match=f"{kind} is reported by the hour"):
         ask(store, kind, "pool", start_s=FRIDAY_S + 1)
 
 
 def test_slots_are_a_pools_whoever_uses_them(store: Store) -> None:
-    with pytest.raises(ValueError, match="no utilisation by 'user'"):
+    with pytest.raises(ValueError, match="utilisation can't be reported by 'user'"):
         ask(store, "utilisation", "user")
-    with pytest.raises(ValueError, match="no utilisation by 'project'"):
+    with pytest.raises(ValueError, match="utilisation can't be reported by 'project'"):
         ask(store, "utilisation", "pool", (("project", "risk"),))
-    with pytest.raises(ValueError, match="have it in --by"):
+    with pytest.raises(ValueError, match="add it to --by"):
         ask(store, "showback", "project", (("user", "ada"),))
 
 
@@ -638,7 +638,7 @@ def test_savings_against_the_dearest_pool_and_a_static_grid(
         72 * 10**9,
         "72",
     )
-    assert "a grid of 3 slots, as the busiest hour took, for 3.00 h" in "\n".join(report.notes)
+    assert "a grid of 3 slots, the use of the busiest hour, for 3.00 h" in "\n".join(report.notes)
 
 
 def _with_losses(usage: Usage, dear: str) -> list[UsageRecord]:
@@ -757,7 +757,7 @@ def test_a_static_price_that_nothing_compares_with_is_refused(
     assert ask(store, "savings", present=priced).rows == (), "there is nothing to compare"
     commit(store, usage(first=0), usage(first=1, currency="EUR"))
     commit(store, usage(first=2, currency="GBP", state="repeat", cost_nanos=0))
-    with pytest.raises(ValueError, match="in GBP, and the work was billed in EUR, USD"):
+    with pytest.raises(ValueError, match="in GBP, but the work was billed in EUR, USD"):
         ask(store, "savings", present=priced)
     commit(store, usage(first=3, currency="GBP"))
     assert "GBP" in ask(store, "savings", present=priced).facts["static"]
@@ -769,7 +769,7 @@ def test_without_a_price_in_a_currency_there_is_no_static_grid(
     commit(store, usage(currency="EUR"))
     report = ask(store, "savings")
     assert column(report, "static_nanos", "static_saved") == [(None, None)]
-    assert "no price of our own is in EUR" in "\n".join(report.notes)
+    assert "no pool of this site has a price in EUR" in "\n".join(report.notes)
 
 
 # --- what is final -------------------------------------------------------------------------------
@@ -829,10 +829,10 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
         "due_nanos": {},
     }
     assert report.notes == (
-        "of all work, what other sites sent included",
+        "all work, including work of other sites",
         "as of 2026-11-30 00:00:00 UTC",
         "settled: 0.0000007 USD",
-        "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
+        ("estimated, for running work that is not in the table: 0.000000013 EUR, 0.000000011 USD"),
         "held, delivered by other sites and not settled: 0.00000004 USD",
         "due, delivered to other sites and not settled: 0.000000005 USD",
     )
@@ -935,8 +935,8 @@ def test_what_was_taken_back_is_said_beside_what_is_settled(
         *({}, {"USD": 5}),
     ]
     assert report.notes[-2:] == (
-        "reversed, settled and then taken back by who delivered it: 0.0000007 USD",
-        "refunded, delivered to other sites and taken back by us: 0.000000005 USD",
+        "reversed, settled and later cancelled by the site that delivered it: 0.0000007 USD",
+        ("refunded, delivered to other sites and later cancelled by this site: 0.000000005 USD"),
     )
     ours = ask(store, "cost", where=(("user", "ada"),)).facts
     assert (ours["reversed_nanos"], ours["refunded_nanos"]) == ({"USD": 700}, {})
@@ -976,8 +976,8 @@ def test_a_report_is_of_our_own_users_unless_all_is_asked_for(
     assert column(ours, "project", "tasks") == [("risk", 20)]
     assert column(everything, "project", "tasks") == [("risk", 40)]
     assert (ours.facts["whose"], everything.facts["whose"]) == ("ours", "all")
-    assert "of our own users' work; --all counts what other sites sent, too" in ours.notes
-    assert "of all work, what other sites sent included" in everything.notes
+    assert "our own users' work; --all includes work of other sites" in ours.notes
+    assert "all work, including work of other sites" in everything.notes
     if kind != "carbon":
         costs = [
             report.totals[0][report.columns.index("cost_nanos")] for report in (ours, everything)
@@ -992,7 +992,7 @@ def test_who_asks_for_the_origin_asks_for_all(store: Store, commit: Commit, usag
         assert column(by_origin, "origin", "tasks") == [("dublin", 20), ("london", 20)]
         dublins = ask(store, kind, "origin,project", (("origin", "dublin"),))
         assert column(dublins, "project", "tasks") == [("risk", 20)]
-        assert "of all work, what other sites sent included, but chosen by origin" in dublins.notes
+        assert "all work, including work of other sites, filtered by origin" in dublins.notes
         assert column(ask(store, kind, "origin", whose="ours"), "origin") == ["london"]
     assert ask(store, "cost", "", (("origin", "dublin"),), whose="ours").rows == ()
     with pytest.raises(ValueError, match='"ours" or "all", not \'theirs\''):
@@ -1007,7 +1007,7 @@ def test_slots_are_used_by_whoever_used_them(
     report = ask(store, "utilisation", whose=whose)
     assert column(report, "use", "slot_h") == [("ok", "2")]
     assert report.facts["whose"] == "all"
-    assert report.notes == ("of all that used the slots, whoever sent it",)
+    assert report.notes == ("all use of the slots, by any site",)
 
 
 def test_report_page_and_budget_say_the_same_of_the_same_books(

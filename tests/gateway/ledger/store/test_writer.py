@@ -235,7 +235,7 @@ def test_closing_on_a_full_disk_says_how_much_stays_behind(
     acknowledged: list[int] = []
     store.write([BundleKept("job", 0, 1, bytes(10**6))], True, lambda: acknowledged.append(0))
     assert troubles.get(timeout=DEADLINE_S) is not None
-    with pytest.raises(StoreFailed, match=r"1 records, none of them acknowledged.*full"):
+    with pytest.raises(StoreFailed, match=r"1 unacknowledged records.*full"):
         store.close()
     assert acknowledged == []
     assert len(fatal) == 1
@@ -285,7 +285,7 @@ def test_any_other_error_stops_the_writer_before_it_acknowledges(
     assert "a secret" not in f"{error} {error.__cause__}"
     with pytest.raises(StoreFailed, match="no such table"):
         store.write([usage()], False, lambda: None)
-    with pytest.raises(StoreFailed, match="3 records, none of them acknowledged"):
+    with pytest.raises(StoreFailed, match="3 unacknowledged records"):
         store.close()
     assert acknowledged == []
     assert fatal.empty()

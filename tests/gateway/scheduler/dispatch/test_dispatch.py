@@ -212,9 +212,9 @@ def test_a_pilot_has_what_it_can_end(
     [
         (None, 60.0, None),
         (61.0, 60.0, None),
-        (60.0, 60.0, "is stopped by its grid in 60 s, and a task takes 60 s"),
+        (60.0, 60.0, "is stopped by its grid in 60 s, and a task has a duration of 60 s"),
         (1.0, None, None),
-        (0.0, None, "is stopped by its grid in 0 s, and a task takes who knows how long"),
+        (0.0, None, "is stopped by its grid in 0 s, and a task has an unknown duration"),
     ],
 )
 def test_why_nothing_begins_at_a_pilot_that_ends_is_told(

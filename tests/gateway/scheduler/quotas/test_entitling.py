@@ -136,7 +136,7 @@ def test_who_is_on_no_list_is_refused_with_the_file():
     world.submit("j", 1)
     code, text = rejected(world.told)[0]
     assert code == Reason.NOT_ENTITLED
-    assert text == "no [[entitlement]] of site.toml allows it to ann"
+    assert text == "no [[entitlement]] of site.toml allows the work of ann"
     assert not world.broker.jobs
 
 
@@ -144,7 +144,7 @@ def test_who_is_denied_is_refused_with_the_line():
     world = World(rule("ours"), rule("user:ann", allows=False))
     world.submit("j", 1)
     assert rejected(world.told) == [
-        (Reason.NOT_ENTITLED, "it is denied to ann (site.toml:2: denies user:ann)")
+        (Reason.NOT_ENTITLED, "the work of ann is denied (site.toml:2: denies user:ann)")
     ]
 
 
@@ -160,7 +160,7 @@ def test_only_the_pools_of_a_rule_are_used():
     world = World(rule("ours", pools="slow"), slots=(4,), slow=(2,))
     world.submit("j", 10)
     assert world.running("j") == [2]
-    barred = "is barred: no [[entitlement]] of site.toml allows it to ann"
+    barred = "is not allowed: no [[entitlement]] of site.toml allows the work of ann"
     assert ("not-entitled", barred) in world.why("j")
 
 
@@ -178,8 +178,8 @@ def test_work_that_waits_is_given_out_when_its_window_begins_and_no_more_when_it
     assert world.why("j") == [
         (
             "window-closed",
-            "is barred: it is allowed to ann in window night alone "
-            "(site.toml:1: allows ours; windows night)",
+            "is not allowed: the work of ann is allowed only in window night (site.toml:1: "
+            "allows ours; windows night)",
         )
     ]
     world.pass_to(20 * 3600.0)
@@ -213,8 +213,8 @@ def test_a_groups_slots_are_of_all_its_members_over_all_workers():
     assert world.running("a", "b") == [3, 2]
     assert world.why("b")[0] == (
         "over-entitlement",
-        "has no more slots for it: group:quants has 5 of 5 and bob has 2 of 3 slots "
-        "(site.toml:1: allows group:quants; slots_max 5; user_slots_max 3)",
+        "has reached the entitlement's limit of slots: group:quants has 5 of 5 and bob has "
+        "2 of 3 slots (site.toml:1: allows group:quants; slots_max 5; user_slots_max 3)",
     )
     world.end("a", 3)
     assert sum(world.running("a", "b")) == 5

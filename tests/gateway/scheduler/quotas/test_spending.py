@@ -360,7 +360,7 @@ def test_new_work_is_refused_with_the_figure_when_all_is_spent():
     assert refusal.code == Reason.BUDGET_EXHAUSTED
     assert refusal.reason == (
         "the budget 'b' (user:ann) has too little left for a task: 9.5 USD of 10 USD is spent in "
-        "2023-11-15; a task may use up to 10 USD; it begins anew 2023-11-16 00:00 UTC"
+        "2023-11-15; a task may cost up to 10 USD; the next period begins 2023-11-16 00:00 UTC"
     )
     assert world.broker.spending.news() == []
     world["b"].spent_nanos = 10 * UNIT
@@ -373,14 +373,14 @@ def test_what_is_only_held_refuses_nobody():
     world.submit(1, timeout_s=9.0)
     world.submit(1, "k", timeout_s=9.0)
     assert not world.refusals
-    assert any("10 USD is held for what runs" in each for each in world.text("k"))
+    assert any("10 USD is held for running work" in each for each in world.text("k"))
 
 
 def test_a_task_that_may_cost_more_than_the_whole_budget_is_refused():
     world = World(budget(10))
     world.submit(1, timeout_s=9.5)
     assert world.refusals[0].reason.endswith(
-        "a task may use up to 10.5 USD; it begins anew 2023-11-16 00:00 UTC"
+        "a task may cost up to 10.5 USD; the next period begins 2023-11-16 00:00 UTC"
     )
 
 
@@ -415,7 +415,7 @@ def test_work_is_paid_in_the_currency_of_its_budget_alone():
     assert {worker for worker, _ in world.orders} == {3}
     world.submit(1, "k", currency="USD", max_cost_nanos=UNIT)
     assert world.refusals[0].code == Reason.CURRENCY_DIFFERS
-    assert "the budget 'b' (user:ann) is in EUR, and pays for nothing in USD" in (
+    assert "the budget 'b' (user:ann) is in EUR, and can't pay for work in USD" in (
         world.refusals[0].reason
     )
 
@@ -540,7 +540,7 @@ def test_a_site_owes_what_its_tasks_have_cost_and_may_cost():
     world.do(events.JobOpened(-1, "paris:d", spec(price=PRICE, path=("paris",), timeout_s=50.0)))
     refusal = world.refusals[0]
     assert refusal.code == Reason.CREDIT_LIMIT
-    assert "paris owes 78 USD, of 100 USD that it may owe, 20 USD is held" in refusal.reason
+    assert "paris owes 78 USD, of a credit limit of 100 USD, 20 USD is held" in refusal.reason
 
 
 def test_a_site_without_a_limit_of_its_own_has_that_of_all():
@@ -559,9 +559,9 @@ def test_a_site_has_credit_in_each_currency_by_itself():
     euros = Tariff(UNIT, "EUR", "v")
     sold(world, "paris:e", price=euros)
     assert world.refusals[0].code == Reason.CREDIT_LIMIT
-    assert "paris owes 5 EUR, of 5 EUR" in world.refusals[0].reason
+    assert "paris owes 5 EUR, of a credit limit of 5 EUR" in world.refusals[0].reason
     sold(world, "paris:g", price=Tariff(UNIT, "GBP", "v"))
-    assert world.refusals[1].reason == "paris has credit in USD, EUR here, and none in GBP"
+    assert world.refusals[1].reason == "paris has credit in USD, EUR at this site, not in GBP"
 
 
 def test_another_site_is_told_the_figures_of_its_own_budget_alone():

@@ -139,7 +139,7 @@ def test_of_a_worker_that_does_not_say_what_begins_all_counts():
     for _ in range(3):
         grid.lose(grid.join(tells_begun=False))
         grid.pass_time(100)
-    assert grid.failures()[0] == ("lost", "its worker was lost 3 times, the last was w")
+    assert grid.failures()[0] == ("lost", "its worker was lost 3 times, the last one was w")
 
 
 def test_what_others_had_begun_with_is_counted_by_task():
@@ -910,7 +910,7 @@ def test_a_task_that_its_worker_does_not_end_at_its_time_limit_is_taken_away_and
     assert expelled(grid) == [vandal]
     assert vandal not in grid.broker.workers
     assert {kind for kind, _ in grid.failures().values()} == {"timeout"}
-    assert "time limit of 2 s, and its worker vandal did not stop it" in grid.failures()[0][1]
+    assert "time limit of 2 s, and worker vandal did not stop it" in grid.failures()[0][1]
     assert len(grid.failures()) == 40
     assert sum(each.wall_ns for each in grid.written()) == 40 * 2 * S_NS
     assert sum(each.cost_nanos for each in grid.written()) == 40 * 2 * COST_S

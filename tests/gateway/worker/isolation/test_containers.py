@@ -266,7 +266,7 @@ def test_another_python_in_the_image_is_refused_before_anything_is_opened(gatewa
     wrong = in_image(os.getpid, python="3.99")
     failure = gateway.work(gateway.guest(), wrong, [()]).failures()[0]
     assert failure[0] == "environment"
-    assert f"its Python is {PYTHON}, and the job was made with 3.99" in failure[1]
+    assert f"the slot runs Python {PYTHON}, the job requires 3.99" in failure[1]
 
 
 @pytest.mark.thorough
@@ -443,7 +443,7 @@ def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, r
     assert gateway.work(guest, in_image(os.getuid, name), [()]).values() == {0: OURS}
     missing = in_image(os.getuid, f"{registry}/quant:2")
     failure = gateway.work(guest, missing, [()]).failures()[0]
-    assert (failure[0], "can't be pulled" in failure[1]) == ("environment", True)
+    assert (failure[0], "the pull failed" in failure[1]) == ("environment", True)
 
 
 @pytest.mark.thorough
@@ -484,13 +484,15 @@ def test_who_can_not_hold_containers_says_so_and_runs_none_where_he_must(tmp_pat
             if cgroups == "off":
                 host.provide(wanted)
             else:
-                with pytest.raises(EnvironmentUnavailable, match="holds containers to no limits"):
+                with pytest.raises(
+                    EnvironmentUnavailable, match="does not enforce limits on containers"
+                ):
                     host.provide(wanted)
         finally:
             host.close()
     assert said == [
         "runs images with podman",
-        "podman holds containers to no cpus and pids_max; memory is watched",
+        "podman does not enforce cpus and pids_max on containers; memory is monitored",
     ]
 
 
@@ -535,7 +537,7 @@ def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path
     assert preparing()[1] == []
     failure = gateway.work(guest, slow, [()]).failures()[0]
     assert failure[0] == "environment"
-    assert "can't be pulled: no such registry" in failure[1]
+    assert "the pull failed: no such registry" in failure[1]
 
 
 def test_a_worker_without_environments_refuses_them(gateway, start_agent):

@@ -21,13 +21,13 @@ def test_where_no_group_may_be_made_it_says_what_does_not_hold_and_goes_on(monke
     found = Host(None, 100 << 20, said.append, Confines(cpus=1.0))
     found.open()
     assert said == [
-        "has no control groups, /sys/fs/cgroup/memory/gridfed: Permission denied: memory is "
-        "watched, and cpus and pids_max do not hold"
+        "runs without control groups: /sys/fs/cgroup/memory/gridfed: Permission denied; "
+        "memory is monitored, cpus and pids_max are not enforced"
     ]
     launch = found.launch(BARE, os.environ)
     assert launch.group is None
     assert launch.memory_bytes == 100 << 20  # watched, and bounded as address space
-    with pytest.raises(EnvironmentUnavailable, match='cgroups is "required", and /sys'):
+    with pytest.raises(EnvironmentUnavailable, match='cgroups = "required" is not possible: /sys'):
         Host(None, 100 << 20, said.append, Confines(cgroups="required")).open()
 
 
