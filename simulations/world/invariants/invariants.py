@@ -45,6 +45,7 @@ LATE_S: Final = 3.0  # the latency of a message in bad weather, plus the time un
 # Results that were taken in before the store's backlog was found too long.
 BACKLOG_SLACK: Final = 10_000
 LOSSES_MAX: Final = Limits().losses_max
+NO_MONEY: Final = ("is exhausted", "has too little left")  # in the refusal of a job by its budget
 
 
 class Invariant:
@@ -130,7 +131,7 @@ class EndsOnce(Invariant):
         if kind == "refused":
             if "tasks that have not ended" in ended.text:
                 return self._has_queue_limit()
-            is_broke = self._has_budgets and "is exhausted" in ended.text
+            is_broke = self._has_budgets and any(each in ended.text for each in NO_MONEY)
             return job.is_cancelled or "can ever run it" in ended.text or is_broke
         possible = {
             "error": manner in ("error", "flaky"),
@@ -332,7 +333,7 @@ class AddsUp(Invariant):
             if node.path and (node.held_ns, node.jobs) != (held[node], jobs[node]):
                 self.fail(f"{site}: share {node.title} holds {node.held_ns}, not {held[node]}")
             if not node.used >= below >= 0:
-                self.fail(f"{site.name}: share {node.title} has used less than its children")
+                self.fail(f"{site}: share {node.title} has used less than its children")
 
     def _recount_job(self, site: str, job: BrokerJob) -> None:
         waiting = sum(len(run.arguments) for run in job.queue)
@@ -345,7 +346,7 @@ class AddsUp(Invariant):
         if len(at_work) != in_flight or len(queued) != waiting:
             self.fail(f"{site}: a task is in two places", job.id)
         if any(at_work.within(*pair) or job.ended.within(*pair) for pair in queued):
-            self.fail(f"{site.name}: a task is queued, but is elsewhere", job.id)
+            self.fail(f"{site}: a task is queued, but is elsewhere", job.id)
 
 
 class WithinLimits(Invariant):

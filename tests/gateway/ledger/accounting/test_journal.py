@@ -434,7 +434,7 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
         ),
         (["UPDATE disputes SET state = 'open'"], "the dispute of sell/.* is open at 1700"),
         (["UPDATE disputes SET state = 'wat'"], "the dispute of sell/.* is wat at 1700"),
-        (["UPDATE disputes SET site = 'eve'"], "the dispute of sell/.* is with eve, the contract with london"),
+        (["UPDATE disputes SET site = 'eve'"], "dispute of sell/.* is with eve, the contract with"),
         (
             ["UPDATE disputes SET state = 'rejected'"],
             "reverse/sell/.*/1/0: nothing should be booked, but 500 is, as if rejected "
